@@ -1,5 +1,5 @@
-// Every block begins with a header, and the pointer behind it is data pointer and context at once:
-// oneDNN's products ask for raw memory (c10::Allocator::raw_allocate), which must be both.
+// Every block begins with a header. The pointer after the header is both data pointer and context,
+// because oneDNN's products allocate raw memory (c10::Allocator::raw_allocate), which must be both.
 #include "strata/device/account.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -22,8 +22,8 @@ namespace {
 
 thread_local MemoryAccount* current_accounts[2] = {};  // by DeviceKind
 
-// Stands in front of every block; as long as the block's alignment, so that the data keeps it. The
-// owner is atomic: a value that goes to two ranks is taken by both at once.
+// Precedes every block and is as long as the block's alignment, so that the data stays aligned. The
+// account is atomic: two ranks may charge a value at the same time.
 struct alignas(c10::gAlignment) BlockHeader {
   std::atomic<MemoryAccount*> account;
   std::int64_t bytes;
@@ -137,7 +137,7 @@ void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
   if (header->account.load(std::memory_order_acquire) == &account) return;
   const std::int64_t bytes = header->bytes;
   account.charge(bytes);
-  // The last access to the header: whoever frees the block may do so behind it.
+  // The last access to the header: afterwards the new owner may free the block.
   if (MemoryAccount* previous = header->account.exchange(&account, std::memory_order_acq_rel))
     previous->credit(bytes);
 }

@@ -1,19 +1,21 @@
-/// Charges every tensor's bytes to an owner, exactly, and refuses what breaks the owner's budget.
+/// Charges every tensor's bytes exactly to an account and refuses allocations beyond its budget.
 ///
-/// On a CPU the owner stands in the header of each block, so a free from any thread credits the right
-/// account and a hand-over between ranks moves the charge with the tensor. What libraries take while they
-/// multiply is charged to nobody (nn/host/products.cpp). On CUDA the trace of libtorch's allocator says which
-/// block came and went (ChargeMap); the bytes are those asked for, the allocator's rounding isn't ours.
+/// On a CPU each block's header holds its account, so a free from any thread credits the right
+/// account, and a tensor that moves to another rank moves its charge. Scratch memory of libraries
+/// during products is not charged (nn/host/products.cpp). On CUDA the trace of libtorch's allocator
+/// reports allocations and frees (ChargeMap); bytes are those requested, without the allocator's
+/// rounding.
 ///
-/// An account is of one kind of device. A thread has one of each: what a rank on a GPU makes on the host is
-/// not its GPU's.
+/// An account belongs to one kind of device. A thread has one of each: host memory that a rank on a
+/// GPU allocates is not charged to its GPU's account.
 ///
-/// Threads  accounts are atomic; the account charged by new tensors is the calling thread's, set by
-///          AccountScope (a thread without one charges nobody).
-/// Cost     64 bytes and two atomic additions an allocation; on CUDA an entry of a map.
-/// Errors   SystemError when an allocation would exceed the budget; nothing is allocated then. On CUDA a trace
-///          comes too late to refuse: a rank that has its GPU for itself is refused by the allocator
-///          (limit_device_memory), one that shares it at the end of the action (require_within_budget).
+/// Threads  accounts are atomic. AccountScope sets the account that the calling thread's new
+///          tensors are charged to; without one they are not charged.
+/// Cost     64 bytes and two atomic additions per allocation; on CUDA an entry of a map.
+/// Errors   SystemError when an allocation would exceed the budget; nothing is allocated then. On
+///          CUDA the trace reports too late to refuse: if a rank has its GPU to itself, the
+///          allocator refuses (limit_device_memory); on a shared GPU the end of the action throws
+///          (require_within_budget).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +31,7 @@ namespace strata {
 
 class MemoryAccount {
  public:
-  /// `field`: of the recipe, that sets the budget (0: none).
+  /// `field`: the field of the recipe that sets the budget (0: none).
   explicit MemoryAccount(std::string name, std::int64_t budget_bytes = 0,
                          std::string field = "memory.device", DeviceKind kind = DeviceKind::kCpu)
       : name_(std::move(name)),
@@ -40,10 +42,10 @@ class MemoryAccount {
   MemoryAccount& operator=(const MemoryAccount&) = delete;
 
   void charge(std::int64_t bytes);  ///< throws SystemError over budget
-  /// Of what is allocated already, whatever the budget says.
+  /// Charges bytes that are already allocated, whatever the budget.
   void charge_allocated(std::int64_t bytes);
   void require_within_budget()
-      const;  ///< throws SystemError if it was broken since the last reset_peak()
+      const;  ///< throws SystemError if the peak exceeded the budget since the last reset_peak()
   void credit(std::int64_t bytes) { current_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   const std::string& name() const { return name_; }
@@ -64,18 +66,18 @@ class MemoryAccount {
   std::atomic<std::int64_t> peak_{0};
 };
 
-/// One that is never freed: a tensor that outlives its rank, a message that nobody took or even a static one, credits
-/// its account when it goes.
+/// Makes an account that is never freed: tensors that outlive their rank, unreceived messages and
+/// static tensors still credit it when they are freed.
 MemoryAccount& immortal_account(std::string name, std::int64_t budget_bytes = 0,
                                 std::string field = "memory.device",
                                 DeviceKind kind = DeviceKind::kCpu);
 
-/// Makes `account` the one that this thread's new tensors on its kind of device are charged to. Accounts
-/// must outlive the tensors charged to them.
+/// Charges this thread's new tensors on the account's kind of device to `account`. Accounts must
+/// outlive the tensors charged to them.
 class AccountScope {
  public:
   explicit AccountScope(MemoryAccount& account) : AccountScope(&account, account.kind()) {}
-  /// Null: nobody pays for those on that kind of device.
+  /// With null, new tensors on that kind of device are not charged.
   AccountScope(MemoryAccount* account, DeviceKind kind);
   ~AccountScope();
   AccountScope(const AccountScope&) = delete;
@@ -86,39 +88,40 @@ class AccountScope {
   MemoryAccount* previous_;
 };
 
-/// Nobody pays for this thread's new tensors, wherever they are: what a process keeps for all of its ranks, or a
-/// library for itself.
+/// Leaves this thread's new tensors on all devices uncharged: memory that a process keeps for all
+/// of its ranks, or a library for itself.
 class UnchargedScope {
   AccountScope on_host_{nullptr, DeviceKind::kCpu}, on_device_{nullptr, DeviceKind::kCuda};
 };
 
-/// The one that the calling thread's new tensors are charged to; null: none.
+/// Returns the account that the calling thread's new tensors are charged to; null if none.
 MemoryAccount* current_memory_account(DeviceKind kind = DeviceKind::kCpu);
 
-/// Moves the charge of the tensor's storage to `account`; nothing happens for memory not ours.
+/// Moves the charge of the tensor's storage to `account`; does nothing for foreign memory.
 void charge_to(const at::Tensor& tensor, MemoryAccount& account);
 
-/// Makes libtorch's allocations accountable, on every kind of device that the build has; idempotent, call
-/// before the first tensor.
+/// Installs accounting for libtorch's allocations on every kind of device of the build. Idempotent;
+/// call it before the first tensor.
 void install_accounting_allocator();
 
-/// What libtorch's allocator of a device holds, beside what accounts were charged.
+/// Bytes that libtorch's allocator of a device holds, in addition to the charges of accounts.
 struct DeviceMemory {
-  std::int64_t requested_bytes = 0;  ///< by tensors that live
+  std::int64_t requested_bytes = 0;  ///< by living tensors
   std::int64_t allocated_bytes = 0;  ///< the same in the allocator's units
   std::int64_t reserved_bytes = 0;   ///< from the driver
   std::int64_t total_bytes = 0;      ///< of the device
 };
 
-/// Zero on a CPU, which has no such allocator.
+/// Returns zeros on a CPU, which has no such allocator.
 DeviceMemory device_memory(Device device);
 
-/// From now on libtorch's allocator refuses to hold more of the device than tensors of so many bytes need, and
-/// a little for pages that are partly used; for a rank that has the device for itself. 0: it holds what it likes.
-/// Nothing happens on a CPU.
+/// Limits the memory that libtorch's allocator holds of a device to tensors of `bytes`, plus a
+/// little room for partly used pages; for a rank that has the device to itself. 0 means no limit.
+/// Does nothing on a CPU.
 void limit_device_memory(Device device, std::int64_t bytes);
 
-/// to_error() of a rank: a device that is out of memory is the system's fault, and says whose account was full.
+/// Like to_error(), for a rank: a device that is out of memory is a SystemError that names the full
+/// account.
 Error device_error(const std::exception& error, const MemoryAccount& account);
 
 }  // namespace strata

@@ -1,8 +1,9 @@
-// The tracker runs in the thread that allocates, with the allocator's lock held: it must not throw, and calls
-// nothing of libtorch. A subclass of the allocator could refuse, but its virtual functions differ between the
-// versions of libtorch that we build with.
+// The tracker runs in the allocating thread while it holds the allocator's lock: it must not throw
+// or call libtorch. A subclass of the allocator could refuse, but its virtual functions differ
+// between the supported versions of libtorch.
 //
-// FREE_COMPLETED, not FREE_REQUESTED: memory that another stream still uses is nobody else's before.
+// Frees are credited at FREE_COMPLETED, not FREE_REQUESTED: until then another stream still uses
+// the memory.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -18,7 +19,7 @@ namespace strata {
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
 void trace_cuda_memory(ChargeMap& charges) {
-  // What the first tensor would do; without it there is no allocator to attach to.
+  // The first tensor would do this; without it there is no allocator to attach to.
   allocator::init(c10::cuda::device_count());
   allocator::attachAllocatorTraceTracker([&charges](const allocator::TraceEntry& entry) {
     const auto* address = reinterpret_cast<const void*>(entry.addr_);

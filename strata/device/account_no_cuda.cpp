@@ -1,4 +1,4 @@
-// Stands for the trace of libtorch's CUDA allocator in a build that has no CUDA.
+// Replaces the trace of libtorch's CUDA allocator in a build without CUDA.
 #include "strata/device/account.h"
 #include "strata/device/cuda_memory.h"
 #include "strata/device/no_cuda.h"

@@ -81,7 +81,7 @@ TEST_F(MemoryAccountTest, KeepsTheAlignmentOfLibtorch) {
   }
 }
 
-// What oneDNN does for the scratch of a product in 16 bit, on processors that have such products.
+// oneDNN allocates like this for a product in 16 bit, on processors that have such products.
 TEST_F(MemoryAccountTest, ServesRawMemoryAndChargesIt) {
   MemoryAccount account("rank 0", /*budget_bytes=*/8192);
   c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);

@@ -16,16 +16,16 @@
 namespace strata {
 namespace {
 
-// Its functions under their own names; its malloc() stays behind RTLD_LOCAL.
+// Calls tcmalloc's functions under their own names; RTLD_LOCAL hides its malloc().
 struct Tcmalloc {
   void* (*memalign)(std::size_t alignment, std::size_t bytes) = nullptr;
   void (*free)(void* data) = nullptr;
   const char* (*version)(int* major, int* minor, const char** patch) = nullptr;
 
   Tcmalloc() {
-#if !defined(STRATA_SANITIZED)  // their allocators want to be the only ones
-    // It and the C library would both move the program's break, each behind a lock of its own: blocks of two
-    // threads would overlap. It reads this when it is loaded.
+#if !defined(STRATA_SANITIZED)  // a sanitizer must be the only allocator
+    // tcmalloc and the C library would both move the program's break, each with its own lock, so
+    // blocks of two threads would overlap. tcmalloc reads this variable when it is loaded.
     constexpr const char* kNoBreak = "TCMALLOC_SKIP_SBRK";
     const char* const told = ::getenv(kNoBreak);
     const std::string before = told ? told : "";
@@ -41,7 +41,7 @@ struct Tcmalloc {
   }
 };
 
-// Before main(), while no other thread may read the environment.
+// Loaded before main(), while no other thread can read the environment.
 const Tcmalloc tcmalloc;
 
 constexpr std::size_t kLargeBlock = std::size_t{1} << 20;
@@ -50,9 +50,9 @@ constexpr std::size_t kLargePassingBlock = std::size_t{1} << 16;
 std::atomic<bool> returns_large_blocks = false;
 std::atomic<int> users_of_passing_blocks = 0;
 
-// Whether a block is a mapping of its own.
+// Whether a block has its own mapping.
 bool is_mapped(std::size_t bytes) {
-#if defined(STRATA_SANITIZED)  // their allocators want to see every block
+#if defined(STRATA_SANITIZED)  // a sanitizer must see every block
   return false;
 #endif
   if (users_of_passing_blocks.load(std::memory_order_relaxed) > 0)
@@ -60,7 +60,7 @@ bool is_mapped(std::size_t bytes) {
   return returns_large_blocks.load(std::memory_order_relaxed) && bytes >= kLargeBlock;
 }
 
-// Blocks that are mappings, and those of them that wait to be used again.
+// Keeps blocks with their own mapping, including free ones that wait for reuse.
 class Mappings {
  public:
   void* take(std::size_t bytes) {
@@ -135,7 +135,7 @@ std::string block_malloc_name() {
 void return_large_blocks() {
   returns_large_blocks = true;
 #ifdef __GLIBC__
-  ::mallopt(M_MMAP_THRESHOLD, kLargeBlock);  // fixed: glibc raises it where such blocks are freed
+  ::mallopt(M_MMAP_THRESHOLD, kLargeBlock);  // fixed: glibc raises it when such blocks are freed
 #endif
 }
 

@@ -30,13 +30,13 @@ TEST(BlockMalloc, BlocksAreAlignedAndApart) {
     EXPECT_EQ(bytes[0], i + 1);
     EXPECT_EQ(bytes[sizes[i] - 1], i + 1);
   }
-  // By threads that did not allocate them.
+  // Other threads free the blocks than those that allocated them.
   std::thread([&] {
     for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].release(blocks[i].data, sizes[i]);
   }).join();
 }
 
-// Two mallocs that move the program's break would give the same addresses to two threads.
+// Two mallocs that both move the program's break would give the same addresses to two threads.
 TEST(BlockMalloc, NoBlockLiesWhereTheCLibraryGrows) {
   if (block_malloc_name() == "the C library's") GTEST_SKIP() << "there is no tcmalloc here";
   std::vector<Block> blocks;
@@ -64,7 +64,7 @@ std::int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// A measurement allocates the same blocks again and again; what it needed is no longer the process's afterwards.
+// A measurement allocates the same blocks repeatedly; afterwards its memory returns to the system.
 TEST(BlockMalloc, PassingBlocksAreUsedAgainAndGoBackToTheSystemAtTheEnd) {
 #if defined(STRATA_SANITIZED)
   GTEST_SKIP() << "sanitizers keep freed blocks";
@@ -87,7 +87,7 @@ TEST(BlockMalloc, PassingBlocksAreUsedAgainAndGoBackToTheSystemAtTheEnd) {
   {
     const PassingBlocks passing;
     const std::set<const void*> places = use();
-    EXPECT_GE(resident_bytes() - before, kBlocks * kBytes * 9 / 10);  // their pages are there
+    EXPECT_GE(resident_bytes() - before, kBlocks * kBytes * 9 / 10);  // their pages are resident
     EXPECT_EQ(use(), places);
   }
   EXPECT_LE(resident_bytes() - before, kBlocks * kBytes / 10);

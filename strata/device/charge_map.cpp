@@ -10,7 +10,7 @@ void ChargeMap::allocated(const void* address, std::int64_t bytes, MemoryAccount
   const auto [at, is_new] =
       shard.charges.try_emplace(reinterpret_cast<std::uintptr_t>(address), Charge{account, bytes});
   if (!is_new) {
-    // Its free wasn't told: one that is given out again is free.
+    // The trace missed the free of this block: an address that is allocated again was free.
     if (at->second.account) at->second.account->credit(at->second.bytes);
     at->second = {account, bytes};
   }

@@ -1,10 +1,10 @@
-/// Remembers who pays for which block of device memory, as the trace of an allocator tells.
+/// Maps each block of device memory to the account that pays for it, from an allocator's trace.
 ///
-/// A block that was there before the trace is nobody's. A block that changes hands moves its charge; a free
-/// credits whoever pays then, from any thread.
+/// Blocks from before the trace have no account. Moving a block to another account moves its
+/// charge; a free from any thread credits the current account.
 ///
-/// Threads  any; blocks are divided among locks by their address. An allocator calls it with its own lock
-///          held, so it allocates no device memory and waits for nothing.
+/// Threads  any; an address selects one of several locks. The allocator calls it while holding its
+///          own lock, so it allocates no device memory and waits for nothing.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@ class MemoryAccount;
 
 class ChargeMap {
  public:
-  /// Charges `account` (null: nobody) beyond its budget, if need be: the block is there.
+  /// Charges `account` (null: none), even beyond its budget, because the block already exists.
   void allocated(const void* address, std::int64_t bytes, MemoryAccount* account);
   void freed(const void* address);
-  /// Nothing happens for memory that is not ours. Throws SystemError if that breaks the budget of `account`;
-  /// the charge stays where it is then.
+  /// Moves the block's charge to `account`; does nothing for unknown memory. Throws SystemError if
+  /// this exceeds the budget of `account`; then the charge does not move.
   void move(const void* address, MemoryAccount& account);
 
  private:
@@ -40,7 +40,7 @@ class ChargeMap {
   std::array<Shard, 64> shards_;
 };
 
-/// The process's; never freed, for tensors outlive everything.
+/// The map of the process; never freed, because tensors may outlive it.
 ChargeMap& charge_map();
 
 }  // namespace strata

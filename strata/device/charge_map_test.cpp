@@ -35,7 +35,7 @@ TEST(ChargeMaps, ChargeWhoAllocatedAndCreditHimWhoeverFrees) {
   map.freed(address(3));
   map.freed(address(2));
   EXPECT_EQ(account.current_bytes(), 0);
-  map.freed(address(2));  // nobody's by now
+  map.freed(address(2));  // already freed: has no account
   EXPECT_EQ(account.current_bytes(), 0);
 }
 
@@ -74,8 +74,8 @@ TEST(ChargeMaps, LeaveAChargeThatItsReceiverCannotHold) {
   EXPECT_EQ(receiver.peak_bytes(), 0);
 }
 
-// The block is there when a trace tells of it, so it is charged; the rank stops at the end of its action, even
-// if the block has gone by then.
+// A trace reports a block after its allocation, so the block is charged; the rank stops at the end
+// of its action, even if the block was freed before.
 TEST(ChargeMaps, ChargeBeyondABudgetThatIsCheckedLater) {
   ChargeMap map;
   MemoryAccount account = cuda_account("rank 3", 1000);
@@ -104,7 +104,7 @@ TEST(ChargeMaps, GiveABlockThatIsGivenOutAgainToItsNewOwner) {
   EXPECT_EQ(second.current_bytes(), 200);
 }
 
-// Made-up traces of several threads against a map that is kept beside.
+// Compares the map with a reference map under artificial traces of several threads.
 TEST(ChargeMaps, AreExactWhateverHappensAtOnce) {
   ChargeMap map;
   constexpr int kThreads = 4;
@@ -116,7 +116,7 @@ TEST(ChargeMaps, AreExactWhateverHappensAtOnce) {
   const auto work = [&](int thread) {
     std::mt19937 random(thread);
     for (int i = 0; i < 20000; ++i) {
-      const std::uintptr_t block = (random() % 500) * kThreads + thread;  // addresses of its own
+      const std::uintptr_t block = (random() % 500) * kThreads + thread;  // its own addresses
       const auto at = held[thread].find(block);
       if (at == held[thread].end()) {
         const std::int64_t bytes = 1 + random() % 4096;
@@ -141,16 +141,16 @@ TEST(ChargeMaps, AreExactWhateverHappensAtOnce) {
   for (int i = 0; i < kThreads; ++i) EXPECT_EQ(accounts[i]->current_bytes(), expected[i]);
 }
 
-// An allocator's pages are partly used, and a device has no more than it has.
+// The allocator needs room for partly used pages, and never more than the device has.
 TEST(Accounts, AreHeldByAnAllocatorWithALittleRoom) {
   constexpr std::int64_t kMiB = 1 << 20, kTotal = 4096 * kMiB;
   EXPECT_EQ(memory_fraction(64 * kMiB, kTotal), 128.0 / 4096);
-  EXPECT_EQ(memory_fraction(2048 * kMiB, kTotal), 2112.0 / 4096);  // where both rooms are one
+  EXPECT_EQ(memory_fraction(2048 * kMiB, kTotal), 2112.0 / 4096);  // where both rooms are equal
   EXPECT_EQ(memory_fraction(3200 * kMiB, kTotal), 3300.0 / 4096);
   EXPECT_EQ(memory_fraction(4000 * kMiB, kTotal), 1.0);
 }
 
-// What a rank on a GPU makes on the host is not its GPU's.
+// Host tensors of a rank on a GPU are not charged to its GPU account.
 TEST(Accounts, AreOfOneKindOfDevice) {
   install_accounting_allocator();
   MemoryAccount gpu = cuda_account("rank 0"), host("host");
@@ -171,13 +171,13 @@ TEST(Accounts, AreOfOneKindOfDevice) {
   EXPECT_EQ(current_memory_account(), nullptr);
 }
 
-// A table that a process makes for all of its ranks is on the host first, then on the device.
+// A process makes a table for all of its ranks on the host first, then on the device.
 TEST(Accounts, OfNobodyAreOfNoKindOfDevice) {
   install_accounting_allocator();
   ChargeMap map;
   MemoryAccount gpu = cuda_account("rank 0"), host("host");
   const AccountScope on_gpu(gpu), on_host(host);
-  // As the trace of a device's allocator does it.
+  // Acts like the trace of a device's allocator.
   const auto allocate = [&](std::uintptr_t block) {
     map.allocated(address(block), 512, current_memory_account(DeviceKind::kCuda));
     return at::empty({256}, host_options(at::kFloat));

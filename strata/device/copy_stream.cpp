@@ -9,14 +9,15 @@
 namespace strata {
 namespace {
 
-// A device's clock and the host's differ by some millionths.
+// The clocks of a device and the host drift by a few millionths.
 constexpr double kCompareSeconds = 10;
 
-// A copy that the executor gives to the stream later. A device's wait for it waits here until then.
+// A copy that the executor submits to the stream later. Another queue that waits for it blocks
+// until then.
 class GivenLater final : public DeviceEvent {
  public:
   void set_given(Completion given) { given_ = std::move(given); }
-  void set_copied(Completion copied) { copied_ = std::move(copied); }  // before `given` happens
+  void set_copied(Completion copied) { copied_ = std::move(copied); }  // before `given` completes
   bool is_given() const { return given_.ready(); }
 
   bool ready() const override { return given_.ready() && copied_.ready(); }
@@ -33,7 +34,8 @@ class GivenLater final : public DeviceEvent {
   Completion given_, copied_;
 };
 
-// The stream can wait for it, or it has ended. A device's event is not queried: it may be one of a recording.
+// Whether the stream can wait for the event, or it has ended. Does not query a device's event: it
+// may belong to a recording.
 bool needs_no_executor(const Completion& event) {
   if (const auto* later = dynamic_cast<const GivenLater*>(event.source())) return later->is_given();
   return on_device(event) || event.ready();
@@ -53,7 +55,7 @@ CopyStream::~CopyStream() {
     stream_.synchronize();
     settle();
   } catch (const std::exception&) {
-    // Who waited for a copy got the error.
+    // Callers that waited for a copy got the error.
   }
 }
 
@@ -67,10 +69,10 @@ Completion CopyStream::copy(at::Tensor to, at::Tensor from, std::vector<Completi
   auto later = std::make_shared<GivenLater>();
   std::vector<Completion> hosts;
   std::ranges::remove_copy_if(after, std::back_inserter(hosts), needs_no_executor);
-  // The executor holds the event only as long as its task; `copied` is read after the task has ended.
+  // The executor holds the event only during its task; `copied` is read after the task has ended.
   given_ = executor_->submit(
       [this, later, to = std::move(to), from = std::move(from), after = std::move(after), layer] {
-        // The rank may record something else meanwhile.
+        // Not recorded: the rank may be recording other work meanwhile.
         later->set_copied(give(to, from, after, layer, /*recorded=*/false));
       },
       std::move(hosts));
@@ -81,7 +83,7 @@ Completion CopyStream::copy(at::Tensor to, at::Tensor from, std::vector<Completi
 Completion CopyStream::give(const at::Tensor& to, const at::Tensor& from,
                             const std::vector<Completion>& after, int layer, bool recorded) {
   const std::lock_guard lock(mutex_);
-  // What is recorded is not done now, has no time, and must not be asked for.
+  // Recorded copies do not run now: they have no time, and their events must not be queried.
   if (!recorded) settle();
   for (const Completion& event : after) stream_.wait(event);
   const bool timed = trace_ && !recorded;

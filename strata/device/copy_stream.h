@@ -1,21 +1,22 @@
-/// Copies between a device that has a queue and host memory, in one direction, on a stream of its own,
-/// alongside compute.
+/// Copies between a device with a queue and host memory, in one direction, on its own stream, in
+/// parallel with compute.
 ///
 ///     CopyStream in(Stream(device), LaneKind::kToDevice);
 ///     const Completion there = in.copy(device_bytes, host_bytes, {written});   // returns at once
-///     Stream::compute(device).wait(there);                                // as does this
+/// returns at once, too
 ///
-/// Copies are done in the order of submission. One whose `after` are the device's events, or have happened, is
-/// given to the stream at once, so that a recording sees it. One that comes after work of the host is given by
-/// an executor that waits for that work; what is submitted later keeps its place in the order.
+/// Copies run in the order of submission. If all of `after` are device events or have ended, the
+/// copy is submitted to the stream at once, so that a recording contains it. If a copy waits for
+/// host work, an executor waits for that work and then submits it; later copies keep their place.
 ///
-/// Host bytes are held until they are copied. Device bytes are not: who gives them back makes the compute
-/// stream wait for the event first, because memory is given out again in that stream's order.
+/// Host bytes are held until they are copied. Device bytes are not: before freeing them, the caller
+/// makes the compute stream wait for the copy, because memory is reused in that stream's order.
 ///
 /// Threads  one submits.
-/// Units    seconds of now_seconds(), for the trace; the device's clock is compared with it when the stream is idle.
-/// Errors   what an event in front of a copy threw, its own event throws to everyone who waits for it; copy()
-///          throws it if that has happened already.
+/// Units    seconds of now_seconds(), for the trace; the device's clock is compared with it when
+///          the stream is idle.
+/// Errors   if an event in `after` fails, the copy's completion throws its error to every waiter;
+///          copy() throws it if the event has already failed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,15 +34,16 @@ namespace strata {
 
 class CopyStream {
  public:
-  /// `trace` (null: none) outlives the copies. What is given at once while `compute` is recorded is recorded with it.
+  /// `trace` (null: none) outlives the copies. While `compute` is recorded, copies that are
+  /// submitted at once are recorded with it.
   CopyStream(Stream stream, LaneKind kind, LaneTrace* trace, Stream compute);
   explicit CopyStream(const Stream& stream, LaneKind kind, LaneTrace* trace = nullptr)
       : CopyStream(stream, kind, trace, Stream::compute(stream.device())) {}
-  ~CopyStream();  ///< when everything submitted is done
+  ~CopyStream();  ///< waits until all submitted copies have ended
   CopyStream(const CopyStream&) = delete;
   CopyStream& operator=(const CopyStream&) = delete;
 
-  /// Contiguous tensors of one size. `layer`: for the trace.
+  /// Copies between contiguous tensors of one size. `layer`: for the trace.
   Completion copy(at::Tensor to, at::Tensor from, std::vector<Completion> after = {},
                   int layer = -1);
 
@@ -54,17 +56,17 @@ class CopyStream {
 
   Completion give(const at::Tensor& to, const at::Tensor& from,
                   const std::vector<Completion>& after, int layer, bool recorded);
-  void settle();  // what has ended
+  void settle();  // drops copies that have ended
 
   Stream stream_, compute_;
   LaneKind kind_;
   LaneTrace* trace_;
   std::mutex mutex_;
   std::deque<Running> running_;
-  Completion compared_;  // happened at compared_seconds_
+  Completion compared_;  // recorded at compared_seconds_
   double compared_seconds_ = -1e9;
-  Completion given_;                    // by the executor: the last copy
-  std::unique_ptr<Executor> executor_;  // where it was needed
+  Completion given_;                    // by the executor: the last submission
+  std::unique_ptr<Executor> executor_;  // null until a copy needs it
 };
 
 }  // namespace strata

@@ -20,7 +20,7 @@ std::shared_ptr<TimedQueue> second_a_copy() { return std::make_shared<TimedQueue
 
 at::Tensor numbers(float value) { return at::full({8}, value); }
 
-// Of a device: the lane doesn't hold them.
+// A device tensor: the copy stream does not hold it.
 const at::Tensor& device_numbers() {
   static const at::Tensor there = numbers(0);
   return there;
@@ -41,7 +41,7 @@ TEST(CopyStreams, GiveACopyAtOnceBehindADevicesEvents) {
   EXPECT_TRUE(to.equal(numbers(3)));
 }
 
-// The lane holds what it copies from, or to, on the host, and the caller nothing.
+// The copy stream holds the host tensor of each copy; the caller holds none.
 TEST(CopyStreams, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
   auto queue = second_a_copy();
   for (const LaneKind kind : {LaneKind::kToDevice, LaneKind::kToHost}) {
@@ -65,20 +65,20 @@ TEST(CopyStreams, WaitForWorkOfTheHostWithoutTheCaller) {
   std::promise<void> gate;
   const Completion updated = host.submit([&] { gate.get_future().wait(); });
   const Completion copied = copies.copy(first, source, {updated});
-  // What is submitted behind keeps its place.
+  // The copy that is submitted next keeps its place.
   const Completion behind = copies.copy(second, source);
   EXPECT_EQ(queue->copies(), 0);
   EXPECT_FALSE(copied.ready());
   EXPECT_FALSE(behind.ready());
   gate.set_value();
-  EXPECT_NE(on_device(behind), nullptr);  // waits until it is given
+  EXPECT_NE(on_device(behind), nullptr);  // waits until the copy is submitted
   EXPECT_EQ(queue->copies(), 2);
   EXPECT_FALSE(copied.ready());
   queue->perform();
   EXPECT_TRUE(copied.ready());
   EXPECT_TRUE(behind.ready());
   EXPECT_TRUE(second.equal(numbers(1)));
-  // Nothing is left to wait for: at once again.
+  // No wait is left, so copies are submitted at once again.
   copies.copy(first, source);
   EXPECT_EQ(queue->copies(), 3);
 }
@@ -133,8 +133,8 @@ TEST(CopyStreams, AreDoneWhenTheyEnd) {
   EXPECT_EQ(trace.take().size(), 1);
 }
 
-// What a recording is told of happens when it is replayed: it has no time, and the stream neither queries it nor
-// holds what it copies.
+// Recorded copies run at replay: they have no time, and the stream neither queries their events nor
+// holds their tensors.
 TEST(CopyStreams, AreRecordedWithTheComputeStream) {
   auto queue = second_a_copy();
   LaneTrace trace;
@@ -147,7 +147,7 @@ TEST(CopyStreams, AreRecordedWithTheComputeStream) {
   copies.copy(to, recorded, {earlier}, 3);
   EXPECT_EQ(queue->copies(), 2);
   EXPECT_EQ(recorded.use_count(), 1);
-  EXPECT_EQ(before.use_count(), 2);  // is settled later
+  EXPECT_EQ(before.use_count(), 2);  // released later, by settle()
   queue->record_from_now_on(false);
   queue->perform();
   EXPECT_TRUE(to.equal(numbers(3)));
@@ -158,7 +158,8 @@ TEST(CopyStreams, AreRecordedWithTheComputeStream) {
   EXPECT_EQ(events[0].layer, 2);
 }
 
-// What a thread gives while the rank records something else is done, and held as ever.
+// A copy that another thread submits while the rank records other work runs at once, and its tensor
+// is held as usual.
 TEST(CopyStreams, AreNotRecordedWhereAThreadGivesThem) {
   auto queue = second_a_copy();
   auto compute = second_a_copy();
@@ -170,9 +171,9 @@ TEST(CopyStreams, AreNotRecordedWhereAThreadGivesThem) {
   const Completion copied = copies.copy(to, from, {updated});
   compute->record_from_now_on(true);
   gate.set_value();
-  EXPECT_NE(on_device(copied), nullptr);  // it is given
+  EXPECT_NE(on_device(copied), nullptr);  // it is submitted
   compute->record_from_now_on(false);
-  // Behind a second one the thread's task, which held it, too, is gone.
+  // After a second copy, the executor's task, which also held the tensor, is gone.
   copies.copy(device_numbers(), numbers(1));
   EXPECT_EQ(from.use_count(), 2);
   queue->perform();

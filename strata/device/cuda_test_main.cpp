@@ -1,5 +1,6 @@
-// main() of tests that need a GPU: ctest takes 77 for "skipped", with the reason in the log. The process is set up as
-// that of a training: libtorch refuses products under deterministic algorithms without it.
+// main() of tests that need a GPU: ctest reads exit code 77 as "skipped", with the reason in the
+// log. The process is prepared like a training process: without this, libtorch refuses products
+// under deterministic algorithms.
 #include <gtest/gtest.h>
 
 #include <iostream>

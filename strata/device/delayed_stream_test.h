@@ -1,12 +1,12 @@
-/// Stands for a device that works behind the caller's back, in tests: work is done on a thread of its
-/// own, some time after it was given; memory is freed in the order of a stream and filled with NaN then.
-/// A wait that is missing is seen as wrong bytes.
+/// Simulates an asynchronous device in tests: work runs on another thread some time after
+/// submission. Memory is freed in the order of a stream and then filled with NaN, so that a missing
+/// wait shows as wrong bytes.
 ///
 ///     DelayedQueue queue(seed);
-///     queue.give([=] { ... });          // as a kernel: knows addresses, keeps nothing alive
+/// like a kernel: knows addresses, keeps nothing alive
 ///     at::Tensor x = queue.empty({8}, at::kFloat);
 ///
-/// Threads  as a stream.
+/// Threads  as a Stream.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -61,7 +61,7 @@ class DelayedQueue final : public StreamQueue {
   }
   void* native() override { return nullptr; }
 
-  /// What is given stays undone until release().
+  /// Holds submitted work until release().
   void hold() {
     const std::lock_guard lock(state_->mutex);
     state_->held = true;
@@ -74,7 +74,7 @@ class DelayedQueue final : public StreamQueue {
     state_->changed.notify_all();
   }
 
-  /// NaN in every byte, until something is written and after it was freed.
+  /// Every byte is NaN before it is written and after it is freed.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) {
     const std::int64_t bytes =
         c10::multiply_integers(sizes) * static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -86,7 +86,7 @@ class DelayedQueue final : public StreamQueue {
     return at::from_blob(memory, sizes, free, host_options(dtype));
   }
 
-  /// Whether the tensor's memory is of any of these queues, or of this one.
+  /// Whether any of these queues, or this one, allocated the tensor's memory.
   static bool owns(const at::Tensor& x) { return owner_of(x) != nullptr; }
   bool has(const at::Tensor& x) const { return owner_of(x) == state_.get(); }
 
@@ -157,7 +157,7 @@ class DelayedQueue final : public StreamQueue {
         task();
       }
     }
-    // Never given back to the system: what is read too late is NaN, and never another's.
+    // Never returned to the system: a late read gets NaN and never bytes of another block.
     std::byte* allocate(std::size_t bytes) {
       auto* const memory = new std::byte[bytes + 1];
       std::memset(memory, kPoison, bytes);

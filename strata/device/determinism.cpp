@@ -1,5 +1,5 @@
-// Memory that isn't initialised stays so: deterministic algorithms would fill every new tensor with NaNs, at the
-// price of writing it, and ours write all that they read.
+// Uninitialised memory stays so: deterministic algorithms would write NaNs into every new tensor,
+// which costs time, and Strata's code writes everything that it reads.
 #include "strata/device/determinism.h"
 
 #include <ATen/Context.h>
@@ -14,7 +14,7 @@ namespace strata {
 namespace {
 
 constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";
-constexpr const char* kFixedWorkspace = ":4096:8";  // kFixedWorkspaceBytes: 8 of 4 MiB
+constexpr const char* kFixedWorkspace = ":4096:8";  // kFixedWorkspaceBytes: 8 buffers of 4 MiB
 
 bool is_fixed(std::string_view workspace) {
   return workspace == kFixedWorkspace || workspace == ":16:8";
@@ -34,7 +34,7 @@ void fix_workspace() {
   }
 }
 
-// Segments that grow leave no holes between layers of different sizes.
+// Expandable segments leave no holes between layers of different sizes.
 void grow_segments() {
   if (!std::getenv("PYTORCH_ALLOC_CONF") && !std::getenv("PYTORCH_CUDA_ALLOC_CONF"))
     c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
@@ -42,7 +42,7 @@ void grow_segments() {
 
 struct Finding {
   const char* name;
-  const char* value;  // null: any but empty and 0
+  const char* value;  // null: any value except empty and 0
   const char* what;
 };
 

@@ -1,14 +1,15 @@
-/// Decides what a process sets before its first use of CUDA, so that a GPU computes the same bits again.
+/// Sets up a process before its first use of CUDA, so that a GPU computes the same bits in every
+/// run.
 ///
-/// The one place that does: cuBLAS reads its workspace's size when its first handle is made, libtorch's
-/// allocator its settings before its first block. Nothing of it changes what a CPU computes.
+/// No other code does this: cuBLAS reads its workspace size with its first handle, and libtorch's
+/// allocator reads its settings with its first block. Nothing here changes what a CPU computes.
 ///
-///     train.deterministic: true     cuBLAS with workspaces of fixed size, deterministic algorithms alone, no
-///                                   sums in 16 bit, no cuDNN attention
-///     false                         what libtorch does by itself
+///     train.deterministic: true     cuBLAS with workspaces of fixed size, only deterministic
+///                                   algorithms, no sums in 16 bit, no cuDNN attention
+///     false                         libtorch's defaults
 ///
 /// Threads  call it from the process's first thread, before ranks: it sets the environment.
-/// Errors   UserError: the environment asks for what is not deterministic.
+/// Errors   UserError: the environment sets a nondeterministic workspace.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +21,17 @@
 
 namespace strata {
 
-/// Of cuBLAS, for each stream.
+/// Bytes of cuBLAS's workspace for each stream.
 constexpr std::int64_t kFixedWorkspaceBytes = std::int64_t{8} * 4 << 20;
 
-/// Nothing happens for a CPU.
+/// Prepares the process; does nothing for a CPU.
 void prepare_device(DeviceKind kind, bool deterministic);
 
-/// Reads a variable; null: it is not set.
+/// Reads a variable; returns null if it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-/// What the environment changes about a GPU's bits, bytes or seconds, a sentence each; for `doctor`. What
-/// concerns NCCL is in comm/library_environment.h.
+/// Lists how the environment changes a GPU's bits, bytes or seconds, one sentence each, for
+/// `doctor`. comm/library_environment.h covers NCCL.
 std::vector<std::string> environment_findings(const Environment& variable);
 
 }  // namespace strata

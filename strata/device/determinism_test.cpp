@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// What a process sets is gone when the test is.
+// Unsets the variables of the process after the test.
 class Determinism : public ::testing::Test {
  protected:
   Determinism() { ::unsetenv("CUBLAS_WORKSPACE_CONFIG"); }

@@ -1,5 +1,5 @@
-// On a CPU nothing is ever pending: a stream without a queue costs a comparison with null. One device,
-// however many sockets and cores: threads are the business of each rank's pool.
+// On a CPU no work is ever pending: a stream without a queue costs a comparison with null. All
+// sockets and cores are one device: each rank's pool divides its threads.
 #include "strata/device/device.h"
 
 #include <charconv>
@@ -31,7 +31,7 @@ class CpuBackend final : public DeviceBackend {
   void unregister_host_memory(void*) const override {}
 };
 
-// Work is done when it is submitted, so an event has happened; it may know when.
+// The work ends when it is submitted, so the event has happened; it may know its time.
 class TimedCpuEvent final : public DeviceEvent {
  public:
   bool ready() const override { return true; }
@@ -48,7 +48,7 @@ class TimedCpuEvent final : public DeviceEvent {
 
 constexpr const char* kNames[] = {"cpu", "cuda"};
 
-// What `auto` takes the first of: the faster kind comes first.
+// `auto` chooses the first kind that exists: the faster kind comes first.
 constexpr DeviceKind kPreferred[] = {DeviceKind::kCuda, DeviceKind::kCpu};
 
 [[noreturn]] void refuse(const std::string& what, const std::string& expected,
@@ -167,7 +167,7 @@ Completion Stream::record(EventTime time) const {
   return time == EventTime::kKnown ? Completion(std::make_shared<TimedCpuEvent>()) : Completion();
 }
 
-// The calling thread does what follows, so it waits.
+// The calling thread performs the following work, so it waits.
 void Stream::wait(const Completion& event) const { queue_ ? queue_->wait(event) : event.wait(); }
 
 void Stream::synchronize() const {

@@ -1,6 +1,7 @@
-// CUDA's devices, streams and events. Streams are made here and given to libtorch as external ones: its own
-// come from a pool of 32 that begins again, so that two of ours could be one, and the default stream can't be
-// recorded. They do not wait for the default stream, and live as long as the process where ranks compute.
+// CUDA's devices, streams and events. Streams are created here and passed to libtorch as external
+// ones: libtorch's own come from a pool of 32 that it reuses, so that two streams could be the
+// same, and the default stream can't be recorded. They do not wait for the default stream; streams
+// of ranks live as long as the process.
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -15,7 +16,8 @@
 #include "strata/base/units.h"
 #include "strata/device/device.h"
 
-// Its header asks for those of cuBLAS, cuSOLVER and cuSPARSE, which only a whole toolkit has.
+// The header of NCCL's wrapper needs those of cuBLAS, cuSOLVER and cuSPARSE, which only a whole
+// toolkit has.
 namespace torch::cuda::nccl {
 std::uint64_t version();
 }
@@ -35,14 +37,14 @@ class CudaEvent final : public DeviceEvent {
   }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
-  // The driver may be gone when a static one ends.
+  // The driver may be gone when a static event is destroyed.
   ~CudaEvent() override { C10_CUDA_IGNORE_ERROR(cudaEventDestroy(event_)); }
 
   bool ready() const override {
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaSuccess) return true;
     if (state != cudaErrorNotReady) C10_CUDA_CHECK(state);
-    (void)cudaGetLastError();  // "not ready" stays as the last error
+    (void)cudaGetLastError();  // clears the stored "not ready" error
     return false;
   }
   void wait() const override { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
@@ -73,7 +75,7 @@ class CudaQueue final : public StreamQueue {
   }
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
-  // What was given is still done.
+  // Submitted work still runs.
   ~CudaQueue() override { C10_CUDA_IGNORE_ERROR(cudaStreamDestroy(stream_)); }
 
   Completion record(EventTime time) override {
@@ -83,12 +85,12 @@ class CudaQueue final : public StreamQueue {
     if (const auto* cuda = dynamic_cast<const CudaEvent*>(on_device(event))) {
       C10_CUDA_CHECK(cudaStreamWaitEvent(stream_, cuda->native(), 0));
     } else {
-      event.wait();  // the host does that work: nothing may be submitted before it has ended
+      event.wait();  // the host does that work: submit nothing before it has ended
     }
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
     const c10::cuda::CUDAGuard guard(device_index(index_));
-    // By addresses: unified addressing tells which side each is.
+    // Unified addressing finds the side of each address.
     C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }
   bool recording() const override {
@@ -160,7 +162,7 @@ class CudaBackend final : public DeviceBackend {
     return facts;
   }
 
-  // Without what libtorch's allocator keeps for later: nobody else gets that.
+  // Excludes memory that libtorch's allocator caches: others cannot use it.
   std::int64_t free_bytes(int index) const override {
     require(index);
     const c10::cuda::CUDAGuard guard(device_index(index));
@@ -182,7 +184,7 @@ class CudaBackend final : public DeviceBackend {
 
   std::shared_ptr<StreamQueue> compute_queue(int index) const override {
     require(index);
-    // Never freed: static tensors may outlive everything else that knows the stream.
+    // Never freed: static tensors may outlive all other users of the stream.
     static std::mutex mutex;
     static auto& queues =
         *new std::vector<std::shared_ptr<StreamQueue>>(static_cast<std::size_t>(count()));
@@ -197,7 +199,7 @@ class CudaBackend final : public DeviceBackend {
 
   bool enable_peer_access(int index, int peer) const override {
     if (index == peer) return true;
-    // libtorch's: its allocator maps what it allocates later for the peer, too.
+    // libtorch's allocator also maps its later allocations for the peer.
     return c10::cuda::get_p2p_access(device_index(index), device_index(peer));
   }
 

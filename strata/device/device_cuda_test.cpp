@@ -19,7 +19,7 @@ TEST(CudaDevices, AreWhatAutoTakesAndHaveFacts) {
   EXPECT_EQ(facts.capability.find('.'), 1U);
 }
 
-// Two threads bound to one device give their work to one stream, so neither needs an event of the other.
+// Two threads bound to one device submit to one stream, so they need no events between them.
 TEST(CudaStreams, OfThreadsThatShareADeviceAreOne) {
   at::Tensor x;
   std::thread([&] {

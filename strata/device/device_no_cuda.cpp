@@ -1,5 +1,5 @@
-// Stands for the CUDA backend in a build that has none: a missing kind of device is a source file
-// that refuses, not an #ifdef.
+// Replaces the CUDA backend in a build without CUDA: for a missing kind of device a source file
+// refuses instead of an #ifdef.
 #include <utility>
 
 #include "strata/base/errors.h"

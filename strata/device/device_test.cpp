@@ -12,7 +12,7 @@
 namespace strata {
 namespace {
 
-// What a device with a queue would do, noted down: events happen when the test says so.
+// Records calls to a device with a queue; the test decides when events happen.
 struct Notes {
   std::vector<std::string> lines;
   bool happened = false;

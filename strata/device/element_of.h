@@ -1,4 +1,4 @@
-/// Names the type of a tensor's elements as kernels know it, which see no torch.
+/// Returns the type of a tensor's elements for kernels, which do not include torch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

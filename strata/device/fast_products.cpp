@@ -1,5 +1,5 @@
-// Asks cpuid and nothing else: a rate that is measured would make bits depend on the moment. The
-// instructions count only where the system keeps their registers (XCR0).
+// Reads only cpuid: with a measured rate, bits would depend on the moment. Instructions count only
+// if the system saves their registers (XCR0).
 #include "strata/device/fast_products.h"
 
 #if defined(__x86_64__)
@@ -15,13 +15,13 @@ namespace {
 struct Instructions {
   bool bf16 = false;
   bool fp16 = false;
-  bool others_avx512 = false;  // not Intel's
+  bool others_avx512 = false;  // AVX-512 of a vendor other than Intel
 };
 
 #if defined(__x86_64__)
 bool has_bit(std::uint32_t word, int bit) { return (word >> bit & 1) != 0; }
 
-// The operating system must keep the registers: bits of XCR0.
+// Whether the operating system saves the registers: bits of XCR0.
 bool keeps_state(std::uint32_t mask) {
   std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !has_bit(ecx, 27)) return false;

@@ -1,5 +1,6 @@
-// A limit of a group holds for all groups in it, so that every group around this process's own is asked. Where a
-// container does not see the names that its group has outside, its own root is what it sees.
+// The limit of a group also holds for all groups inside it, so this process's group and all groups
+// around it are read. If a container does not see the outer path of its group, the visible root is
+// its group.
 #include "strata/device/host_memory.h"
 
 #include <unistd.h>
@@ -15,13 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A version of cgroups: where it is mounted and what its files are called.
+// Mount folder and file names of a version of cgroups.
 struct Groups {
   const char* controller;  // in /proc/self/cgroup
   const char* folder;
   const char* limit;
   const char* used;
-  const char* cached;  // of memory.stat
+  const char* cached;  // key in memory.stat
 };
 constexpr Groups kGroups[] = {
     {"", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"},
@@ -29,14 +30,14 @@ constexpr Groups kGroups[] = {
      "total_inactive_file"},
 };
 
-// None: no such file, or one that says "max".
+// Nothing if the file is missing or contains "max".
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t number = 0;
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// Of a file of lines "name number".
+// Reads a file of lines "name number".
 std::optional<std::int64_t> number_of(const fs::path& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string first, rest; file >> first; std::getline(file, rest)) {
@@ -46,13 +47,14 @@ std::optional<std::int64_t> number_of(const fs::path& path, const std::string& n
   return std::nullopt;
 }
 
-// A list of names with commas between them; version 2 has one group for all controllers and names none.
+// `controllers`: names with commas between them; version 2 has one group for all controllers and
+// lists none.
 bool has(const std::string& controllers, const std::string& controller) {
   if (controller.empty()) return controllers.empty();
   return ("," + controllers + ",").find("," + controller + ",") != std::string::npos;
 }
 
-// The group that this process is in, as "/a/b"; of lines "id:controllers:/a/b".
+// Returns the group of this process, such as "/a/b", from lines "id:controllers:/a/b".
 std::optional<fs::path> own_group(const fs::path& root, const std::string& controller) {
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {

@@ -1,5 +1,5 @@
-/// Says how much memory the host has for this process: the machine, or the containers that it runs in, whichever
-/// has less.
+/// Reports how much memory this process may use: of the machine, or of the containers around it if
+/// they allow less.
 ///
 /// Source   proc(5); cgroups in both versions: docs.kernel.org/admin-guide/cgroup-v2.html, cgroup-v1/memory.html.
 /// Units    bytes.
@@ -11,12 +11,11 @@
 namespace strata {
 
 struct HostMemory {
-  std::int64_t bytes = 0;  ///< at most
-  std::int64_t free_bytes =
-      0;  ///< without swapping; pages of files that can be read again are free
+  std::int64_t bytes = 0;       ///< upper limit
+  std::int64_t free_bytes = 0;  ///< without swapping; cached file pages count as free
 };
 
-/// `root`: of the file system that has the system's files; a test's own.
+/// `root`: the root of the file system; tests use their own.
 HostMemory host_memory(const std::string& root = "/");
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-// A made-up machine: the system's files in a scratch folder.
+// Simulates a machine: the system's files lie in a scratch folder.
 #include "strata/device/host_memory.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ class HostMemoryTest : public testing::Test {
 TEST_F(HostMemoryTest, IsTheMachinesWhereNoGroupSaysOtherwise) {
   expect(64, 48);
   write("proc/self/cgroup", "0::/user.slice\n");
-  expect(64, 48);  // no controller of memory
+  expect(64, 48);  // no memory controller
   write("sys/fs/cgroup/user.slice/memory.max", "max\n");
   write("sys/fs/cgroup/user.slice/memory.current", 60 * kGiB);
   expect(64, 48);
@@ -54,7 +54,7 @@ TEST_F(HostMemoryTest, IsWhatAContainerMayHave) {
   write("sys/fs/cgroup/memory.max", 8 * kGiB);
   write("sys/fs/cgroup/memory.current", 5 * kGiB);
   expect(8, 3);
-  // Pages of files that nobody has used for a while go where memory is asked for.
+  // File pages that were not used for a while are freed when memory is needed.
   write("sys/fs/cgroup/memory.stat", "anon 1\nfile 5\ninactive_file " + std::to_string(2 * kGiB) +
                                          "\nactive_file " + std::to_string(kGiB) + "\n");
   expect(8, 5);
@@ -86,7 +86,7 @@ TEST_F(HostMemoryTest, IsLimitedByGroupsOfTheFirstVersionToo) {
   write("sys/fs/cgroup/memory/memory.usage_in_bytes", 3 * kGiB);
   write("sys/fs/cgroup/memory/memory.stat", "total_inactive_file " + std::to_string(kGiB) + "\n");
   expect(4, 2);
-  write("sys/fs/cgroup/memory/memory.limit_in_bytes", 9223372036854771712);  // none
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", 9223372036854771712);  // no limit
   expect(64, 48);
   write("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", 2 * kGiB);
   expect(2, 2);

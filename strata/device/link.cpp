@@ -45,9 +45,9 @@ Completion Link::copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from,
         double seconds = options_.latency_seconds;
         if (options_.bytes_per_second > 0)
           seconds += static_cast<double>(from.nbytes()) / options_.bytes_per_second;
-        // A bus isn't late for the next copy because a thread woke up late: what was ready when it was
-        // submitted begins then, or when the one before has ended. Of what was not, nobody knows more
-        // than that it is now.
+        // A bus is not delayed by a thread that wakes up late. A copy that was ready at submission
+        // begins then, or at the end of the previous copy. For other copies only the current time
+        // is known.
         constexpr double kLateSeconds = 0.5e-3;
         double& free = free_seconds_[in ? 0 : 1];
         const double now = now_seconds();

@@ -1,13 +1,16 @@
-/// Copies flat buffers between a device and host memory, both ways at once, alongside the rank.
+/// Copies flat buffers between a device and host memory, in both directions at once, in parallel
+/// with the rank.
 ///
-/// On a CPU the device is a part of host memory, and the link can be slowed down to what a bus would do:
-/// what is offloaded then behaves as on a machine with a device. A device that has a queue copies itself
-/// (copy_stream.h says when its bytes may be given back), at its own rate.
+/// On a CPU the device is a part of host memory, and the link can be slowed down to the rate of a
+/// bus: offloading then behaves as on a machine with a device. A device with a queue copies by
+/// itself at its own rate (copy_stream.h states when its bytes may be freed).
 ///
-/// What it does is written down for a trace, if one is given.
+/// The copies are recorded in a trace, if there is one.
 ///
-/// Units    bytes a second, each way; seconds a copy. 0: as fast as memory.
-/// Threads  the rank's; copies run on two executors, one a direction, each in the order of submission.
+/// Units    bytes per second in each direction; seconds per copy. 0: the rate of memory.
+/// Threads  the rank's; copies run on two executors, one per direction, in the order of submission.
+/// Errors   InternalError: tensors of different sizes or not contiguous. A completion carries the
+///          error of a failed event in `after`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +28,7 @@
 namespace strata {
 
 struct LinkOptions {
-  double bytes_per_second = 0;  ///< of a CPU's alone, as the latency
+  double bytes_per_second = 0;  ///< only on a CPU, as the latency
   double latency_seconds = 0;
 };
 
@@ -34,10 +37,11 @@ class Link {
   /// `trace` outlives the link.
   explicit Link(LinkOptions options = {}, LaneTrace* trace = nullptr, Device device = {})
       : Link(options, trace, Stream(device), Stream(device)) {}
-  /// On streams that are there already, of one device.
+  /// Uses existing streams of one device.
   Link(LinkOptions options, LaneTrace* trace, Stream to_device, Stream to_host);
 
-  /// Contiguous tensors of one size and type. Begins when `after` have happened. `layer`: for the trace.
+  /// Copies between contiguous tensors of one size and type, after all of `after`. `layer`: for the
+  /// trace.
   Completion to_device(at::Tensor device, at::Tensor host, std::vector<Completion> after = {},
                        int layer = -1);
   Completion to_host(at::Tensor host, at::Tensor device, std::vector<Completion> after = {},
@@ -56,7 +60,7 @@ class Link {
   LaneTrace* trace_;
   std::int64_t bytes_to_device_ = 0;
   std::int64_t bytes_to_host_ = 0;
-  std::array<double, 2> free_seconds_{};  // by executor: when it has done what was submitted
+  std::array<double, 2> free_seconds_{};  // by direction: when the submitted copies end
   // In, out: on the host or on the device.
   std::array<std::unique_ptr<Executor>, 2> executors_;
   std::array<std::unique_ptr<CopyStream>, 2> copy_streams_;

@@ -20,8 +20,7 @@ constexpr double kCopySeconds = 1e-3;
 constexpr int kNumel = 1000;
 const LinkOptions kSlow{.bytes_per_second = 4 * kNumel / kCopySeconds};
 
-// However late a thread wakes up on a machine that has other work, a bus that always had a copy to go on
-// with was never idle.
+// On a busy machine threads wake up late; a bus with waiting copies must still never be idle.
 TEST(Link, IsNeverIdleWhileCopiesAreWaiting) {
   std::atomic<bool> stop = false;
   std::vector<std::thread> others;
@@ -36,7 +35,7 @@ TEST(Link, IsNeverIdleWhileCopiesAreWaiting) {
   std::vector<at::Tensor> to;
   const double begin = now_seconds();
   {
-    // Who submits may be held up, too: no copy begins before all are waiting.
+    // The submitting thread may be delayed, too: no copy begins before all are submitted.
     const Promise gate;
     const Completion opened = gate.completion();
     Link link(kSlow, &trace);
@@ -63,7 +62,7 @@ TEST(Link, IsNeverIdleWhileCopiesAreWaiting) {
   }
 }
 
-// A copy that waits for something, or comes after a pause, takes its whole time from then on.
+// A copy that waits for an event, or follows a pause, takes its full time from its actual start.
 TEST(Link, TakesNoTimeFromBeforeACopyCouldBegin) {
   LaneTrace trace;
   Link link(kSlow, &trace);
@@ -117,17 +116,17 @@ TEST(Link, WritesDownWhatItDidForEachLayerByTheTimeItHasHappened) {
   EXPECT_LE(events[1].end_seconds, end);
   link.to_host(host, device, {}, 3).wait();
   events = trace.take();
-  ASSERT_EQ(events.size(), 1u);  // what was taken is gone
+  ASSERT_EQ(events.size(), 1u);  // events taken before are gone
   EXPECT_EQ(events[0].lane, LaneKind::kToHost);
   EXPECT_EQ(events[0].layer, 3);
 }
 
-// The lower bound holds on a busy machine, too; the upper one, now and then.
+// The lower bound holds even on a busy machine; the upper bound must hold in one of the rounds.
 TEST(Link, TakesTheTimeOfABusAndBothDirectionsAtOnce) {
   Link link({.bytes_per_second = 20e6, .latency_seconds = 0.01});
   const at::Tensor host = at::rand({100000}), device = at::zeros_like(host);  // 20 ms
   const at::Tensor other = at::zeros_like(host), more = at::zeros_like(host);
-  constexpr double kMost = 0.17;  // one direction behind the other would take 0.18
+  constexpr double kMost = 0.17;  // one direction after the other would take 0.18
   double least = 1;
   for (int round = 0; round < 20 && least >= kMost; ++round) {
     const double begin = now_seconds();

@@ -1,5 +1,4 @@
-/// Refuses what needs CUDA: the one error of the sources that stand in for CUDA's in a build without it
-/// (*_no_cuda.cpp).
+/// Throws the one error of all sources that replace CUDA's in a build without it (*_no_cuda.cpp).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-/// Cuts loops over elements, rows and columns into pieces for the calling thread's pool, where cuts
-/// don't change bits.
+/// Cuts loops over elements, rows and columns into pieces for the calling thread's pool, at places
+/// that don't change bits.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 
 namespace strata {
 
-/// Pieces a thread: finer than threads, so that a slow core holds nobody up for long.
+/// Pieces per thread: finer than threads, so that a slow core does not delay the others for long.
 inline constexpr std::int64_t kPiecesPerThread = 4;
 
-/// Into how many pieces of at least `least` units n units are cut for this thread's pool.
+/// Returns the number of pieces, of at least `least` units, for n units on this thread's pool.
 inline std::int64_t pieces_of(std::int64_t n, std::int64_t least,
                               std::int64_t per_thread = kPiecesPerThread) {
   const int threads = thread_pool().threads();
@@ -20,8 +20,8 @@ inline std::int64_t pieces_of(std::int64_t n, std::int64_t least,
   return std::clamp<std::int64_t>(n / std::max<std::int64_t>(1, least), 1, per_thread * threads);
 }
 
-/// Calls f(begin, end) on pieces of [0, n), none of less than `least` units, that begin at multiples
-/// of `unit`.
+/// Calls f(begin, end) on pieces of [0, n) of at least `least` elements that begin at multiples of
+/// `unit`.
 template <typename F>
 void parallel_ranges(std::int64_t n, std::int64_t least, F f, std::int64_t unit = 1) {
   const std::int64_t units = (n + unit - 1) / unit, pieces = pieces_of(n, std::max(least, unit));
@@ -30,7 +30,7 @@ void parallel_ranges(std::int64_t n, std::int64_t least, F f, std::int64_t unit 
   });
 }
 
-inline constexpr std::int64_t kLeastElements = 1 << 14;  // below, another thread costs more
+inline constexpr std::int64_t kLeastElements = 1 << 14;  // below, a thread costs more than it saves
 inline constexpr std::int64_t kColumnUnit = 64;
 
 template <typename F>
@@ -38,14 +38,14 @@ void parallel_elements(std::int64_t n, F f) {
   parallel_ranges(n, kLeastElements, f, 16);
 }
 
-/// Ranges of rows, each row `columns` elements.
+/// Calls f on ranges of rows; each row has `columns` elements.
 template <typename F>
 void parallel_rows(std::int64_t rows, std::int64_t columns, F f) {
   parallel_ranges(rows, std::max<std::int64_t>(1, kLeastElements / columns), f);
 }
 
-/// Ranges of columns, for sums over all rows. A row's part is some cache lines long: kernels read
-/// several vectors of a row before they go to the next.
+/// Calls f on ranges of columns, for sums over all rows. Each row's part is several cache lines
+/// long: kernels read several vectors of a row before the next row.
 template <typename F>
 void parallel_columns(std::int64_t rows, std::int64_t columns, F f) {
   parallel_ranges(columns, std::max<std::int64_t>(1, kLeastElements / rows), f, kColumnUnit);

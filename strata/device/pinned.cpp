@@ -14,7 +14,7 @@
 namespace strata {
 namespace {
 
-// Undone in the opposite order, whatever fails on the way.
+// Undoes its steps in reverse order, whichever step fails.
 class PinnedPages {
  public:
   PinnedPages(std::size_t bytes, Device device, MemoryAccount* account)

@@ -1,11 +1,13 @@
-/// Gives host memory of an exact size that a device copies from and to at full speed.
+/// Allocates host memory of an exact size that a device copies from and to at full speed.
 ///
-/// For CUDA its pages are locked and known to the driver; libtorch's pinned memory would be rounded up to a
-/// power of two and kept for ever. On a CPU it is memory as any other.
+/// For CUDA its pages are locked and registered with the driver; libtorch's pinned memory would be
+/// rounded up to a power of two and never freed. On a CPU it is ordinary memory.
 ///
-/// Shapes   one dimension of bytes, zero, at the beginning of a page; it lives as long as a view of it.
-/// Cost     whole pages, charged to the account (null: nobody's). On CUDA about 0.3 s a GB to lock them.
-/// Errors   SystemError: over the account's budget; the machine has no room, or doesn't let us lock it.
+/// Shapes   one dimension of bytes, zeroed, at the beginning of a page; lives as long as any view.
+/// Cost     whole pages, charged to `account` (null: not charged). On CUDA locking takes about 0.3
+///          s per GB.
+/// Errors   SystemError: over the account's budget, or the machine has no room or forbids locking.
+///          UserError: the device does not exist. InternalError: no bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

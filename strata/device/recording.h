@@ -1,14 +1,15 @@
-/// Records work that a device is given once, to be given again at once: a CUDA graph. On a CPU the work is
-/// kept as it is and done again.
+/// Records a device's work once and replays it as a whole: a CUDA graph. On a CPU the work is kept
+/// as a function and called again.
 ///
-/// What a device repeats is its own work alone, on the memory that was recorded: the host's numbers and
-/// decisions are those of the recording. Memory that the work took and still holds is the recording's own
-/// until it goes.
+/// A replay repeats only the device's work, on the recorded memory: the host's numbers and
+/// decisions are those of the recording. Memory that the work allocated and still holds belongs to
+/// the recording until it is destroyed.
 ///
 /// Source   CUDA graphs: developer.nvidia.com/blog/cuda-graphs (Gray 2019).
-/// Threads  a recording belongs to one thread, whose work alone it records.
-/// Errors   UserError from make_recording(): this build has none for the device. What the work throws; on
-///          a device also what it may not do while it is recorded: nothing of it has then been done.
+/// Threads  a recording belongs to one thread and records only that thread's work.
+/// Errors   UserError from make_recording(): this build has none for the device. record() throws
+///          the error of the work; on a device also if the work does something that cannot be
+///          recorded: then none of it was performed.
 #pragma once
 
 #include <functional>
@@ -22,10 +23,11 @@ class Recording {
  public:
   virtual ~Recording() = default;
 
-  /// Does `work` and records it; once.
+  /// Performs `work` and records it; call it once.
   virtual void record(std::function<void()> work) = 0;
   virtual void replay() = 0;
-  /// Whether recording is doing: then an error of the work is its own, and some of it was done.
+  /// Whether record() performs the work while it records: then after an error a part of it was
+  /// done.
   virtual bool does_as_it_records() const { return false; }
 };
 

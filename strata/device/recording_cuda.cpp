@@ -1,11 +1,11 @@
-// A capture takes what the calling thread gives to its current stream and does none of it, so the first
-// replay is part of recording. Each recording has a pool of its own: addresses are then nobody else's, at the
-// price that two recordings of one step don't share what they need in turn. What performed steps have left in the
-// allocator's cache is given back first: a pool may not use it, and while it is filled nothing is given back, so that
-// a step would need its memory twice.
+// A capture records the calling thread's work on its current stream without performing it, so
+// record() ends with a first replay. Each recording has its own pool: its addresses are not reused
+// by others, but two recordings of one step cannot share memory. The allocator's cache is freed
+// first: a pool cannot use it, and nothing is freed during a capture, so a step would need its
+// memory twice.
 //
-// libtorch leaves the allocator in the middle of a capture that the driver refuses to end: the rest of the run would
-// then give nothing back. So the pool is named here, and ended by us.
+// If the driver refuses to end a capture, libtorch leaves the allocator in the middle of it, and
+// the rest of the run would return no memory. So this code names the pool and ends its use itself.
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -18,7 +18,7 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-// False: it failed, of which the first error has said more.
+// Returns false on failure; the first error has reported more.
 bool succeeds(const std::function<void()>& end) noexcept {
   try {
     end();
@@ -35,7 +35,7 @@ class CudaRecording final : public Recording {
     allocator::emptyCache();
     const c10::DeviceIndex device = c10::cuda::current_device();
     const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
-    // Of this thread alone: others may allocate and copy meanwhile.
+    // Only this thread is captured: others may allocate and copy meanwhile.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -50,7 +50,8 @@ class CudaRecording final : public Recording {
   void replay() override { graph_.replay(); }
 
  private:
-  // The stream must leave its capture, whatever of it is valid. A graph that has ended gives its pool back itself.
+  // The stream must leave its capture even if the capture is invalid. A graph that has ended
+  // returns its pool itself.
   void end_failed_capture(c10::DeviceIndex device, c10::MempoolId_t pool) noexcept {
     if (succeeds([&] { graph_.capture_end(); }) || succeeds([&] { (void)graph_.pool(); })) return;
     succeeds([&] { allocator::endAllocateToPool(device, pool); });

@@ -1,4 +1,4 @@
-// On a GPU: recordings that repeat, keep what they took, and leave nothing behind when they fail.
+// On a GPU: recordings replay, keep their memory, and leave nothing behind when they fail.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST_F(CudaRecordings, RepeatWhatTheDeviceWasGivenOnMemoryOfTheirOwn) {
     EXPECT_EQ(sum.sum().item<float>(), 4000);
     EXPECT_EQ(other.sum().item<float>(), 7000);
   }
-  EXPECT_EQ(made.sum().item<float>(), 4000);  // outlives the recording
+  EXPECT_EQ(made.sum().item<float>(), 4000);  // the tensor outlives the recording
 }
 
 TEST_F(CudaRecordings, ThatFailLeaveTheAllocatorAsItWas) {
@@ -44,11 +44,12 @@ TEST_F(CudaRecordings, ThatFailLeaveTheAllocatorAsItWas) {
     const auto recording = make_recording(kGpu);
     EXPECT_ANY_THROW(recording->record([&] {
       const at::Tensor taken = at::full({bytes}, 1, kGpu.options(at::kByte));
-      if (illegal) (void)taken.sum().item<double>();  // a wait
+      if (illegal) (void)taken.sum().item<double>();  // waits for the device
       throw std::runtime_error("the work failed");
     }));
   }
-  // What they took can be had by others, and given back to the driver: recording begins with that.
+  // Other code can allocate the memory of failed recordings, and the driver gets it back when the
+  // next recording begins.
   const auto recording = make_recording(kGpu);
   recording->record([&] { at::Tensor(x).add_(1); });
   EXPECT_LT(device_memory(kGpu).reserved_bytes, before.reserved_bytes + bytes);

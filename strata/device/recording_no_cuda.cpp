@@ -1,4 +1,4 @@
-// Stands for CUDA graphs in a build that has no CUDA.
+// Replaces CUDA graphs in a build without CUDA.
 #include "strata/device/no_cuda.h"
 #include "strata/device/recording.h"
 

@@ -1,4 +1,4 @@
-/// Makes the options of an executor whose tasks compute with tensors: without autograd.
+/// Makes the options of an executor whose tasks compute with tensors: it disables autograd.
 #pragma once
 
 #include <ATen/core/grad_mode.h>

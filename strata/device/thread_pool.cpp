@@ -1,9 +1,11 @@
-// A ticket counter carries the job's number beside the pieces left, so that a worker that wakes late
-// cannot take a piece of the next job with the description of the last; the description is read only
-// by who holds a ticket, and the caller does not change it before all tickets are done.
+// A ticket counter holds the job's number in addition to the remaining pieces, so that a worker
+// that wakes late cannot take a piece of the next job with the description of the last. Only
+// holders of a ticket read the description, and the caller does not change it before all tickets
+// are done.
 //
-// Who waits spins for some microseconds first, because the next job of a training step is usually
-// that near, and then sleeps: a spinning thread would take the core from the one it waits for.
+// A waiting thread spins for some microseconds first, because the next job of a training step
+// usually follows soon, and then sleeps: spinning would take the core from the thread that it waits
+// for.
 #include "strata/device/thread_pool.h"
 
 #include <ATen/Parallel.h>
@@ -22,9 +24,9 @@ namespace {
 constexpr std::uint64_t kPieces = 0xffffffff;
 constexpr std::chrono::microseconds kSpin{20};
 
-// Jobs that are shorter say more about waking a thread than about who has a core.
+// Shorter jobs measure the wake-up of a thread more than the load of the cores.
 constexpr std::chrono::microseconds kMeasured{200};
-constexpr double kWeight = 1.0 / 32;  // of a job in the mean
+constexpr double kWeight = 1.0 / 32;  // weight of one job in the moving mean
 
 thread_local ThreadPool* current_pool = nullptr;
 thread_local std::unique_ptr<ThreadPool> own_pool;
@@ -38,7 +40,7 @@ void pause() {
 #endif
 }
 
-// Until `value` is not `old`.
+// Waits until `value` differs from `old`.
 void wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
   const auto end = std::chrono::steady_clock::now() + kSpin;
   while (value.load(std::memory_order_acquire) == old) {
@@ -148,7 +150,7 @@ ThreadPoolScope::~ThreadPoolScope() { current_pool = previous_; }
 
 ThreadPool& thread_pool() {
   if (current_pool) return *current_pool;
-  // The thread's own is at work.
+  // The thread's own pool is busy.
   static thread_local ThreadPool alone(1);
   if (inside_piece) return alone;
   const int threads = at::get_num_threads();

@@ -1,19 +1,20 @@
-/// Shares a rank's work among its threads: pieces wait in a queue, and whoever is free takes the
+/// Shares a rank's work among its threads: pieces wait in a queue, and a free thread takes the
 /// next.
 ///
-/// Beside other processes equal shares would wait for the slowest core, and OpenMP's threads would
-/// spin for one another; here work is cut finer than threads, and who finds none sleeps. Callers
-/// cut where bits don't change (nn/host/parallel.h), so results depend neither on the threads nor
-/// on who took which piece.
+/// With other processes on the machine, equal shares would wait for the slowest core, and OpenMP's
+/// threads would spin for one another. Here work is cut finer than threads, and a thread without
+/// work sleeps. Callers cut where bits don't change (parallel.h), so results depend neither on the
+/// number of threads nor on their order.
 ///
 ///     ThreadPool pool(4);
 ///     const ThreadPoolScope scope(pool);  // from here on this thread's operators use it
 ///
-/// Threads  a pool is used by one thread at a time; pieces run on it and on the pool's own threads, charged to the caller's account, without grad mode. A piece that asks for
-///          pieces runs them itself.
-/// Cost     about 10 us a call whose pieces are shared; nothing for a single piece or thread.
-/// Errors   the first exception of a piece is thrown by run() when all pieces have ended;
-///          SystemError when a thread cannot be started.
+/// Threads  one thread at a time uses a pool. Pieces run on that thread and on the pool's own
+///          threads, charged to the caller's account, without grad mode. Nested pieces run on the
+///          thread of their piece.
+/// Cost     about 10 us per call whose pieces are shared; nothing for a single piece or thread.
+/// Errors   run() throws the first exception of a piece when all pieces have ended; SystemError if
+///          a thread cannot be started.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -37,11 +38,11 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Whether threads have lately ended their jobs at about the same time: then equal parts, one a
-  /// thread, are as good as finer ones.
+  /// Whether threads have recently ended their jobs at about the same time: then one equal part per
+  /// thread is as good as finer pieces.
   bool balanced() const { return idle_ < kBalancedIdle; }
 
-  /// Calls f(0) ... f(pieces - 1), each once, in any order; returns when all have.
+  /// Calls f(0) ... f(pieces - 1) once each, in any order; returns when all have ended.
   void run(std::int64_t pieces, c10::function_ref<void(std::int64_t)> f);
 
  private:
@@ -59,16 +60,16 @@ class ThreadPool {
 
   Job job_;
   std::atomic<std::uint32_t> number_{0};      // of the job; changes wake the workers
-  std::atomic<std::uint64_t> tickets_{0};     // number of the job, then pieces nobody has taken
+  std::atomic<std::uint64_t> tickets_{0};     // number of the job, then its remaining pieces
   std::atomic<std::uint32_t> unfinished_{0};  // pieces; the caller sleeps on it
   std::atomic<bool> failed_{false};
   std::atomic<bool> stopped_{false};
   std::exception_ptr failure_;
-  double idle_ = 0;  // part of a job in which the caller waits for others, a moving mean
+  double idle_ = 0;  // share of a job in which the caller waits for others, a moving mean
   std::vector<std::thread> workers_;
 };
 
-/// Makes `pool` the one that this thread's operators use, and ATen's own threads one, also
+/// Makes `pool` the one that this thread's operators use, and sets ATen's own threads to one, also
 /// afterwards: its OpenMP would compete with the pool.
 class ThreadPoolScope {
  public:
@@ -82,7 +83,7 @@ class ThreadPoolScope {
   ThreadPool* previous_;
 };
 
-/// The calling thread's pool; without a scope one of its own, of at::get_num_threads().
+/// The calling thread's pool; without a scope, a pool of at::get_num_threads() threads.
 ThreadPool& thread_pool();
 
 }  // namespace strata

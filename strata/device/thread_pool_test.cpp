@@ -28,7 +28,7 @@ TEST(ThreadPool, RunsEveryPieceOnceWhateverTheNumberOfThreads) {
   }
 }
 
-// A slow piece holds one thread up, not what the others could do.
+// A slow piece delays one thread, not the pieces that others can do.
 TEST(ThreadPool, FreeThreadsTakeWhatASlowOneLeaves) {
   ThreadPool pool(2);
   std::atomic<int> done{0};
@@ -46,7 +46,7 @@ TEST(ThreadPool, FreeThreadsTakeWhatASlowOneLeaves) {
   for (int piece = 1; piece < 9; ++piece) EXPECT_NE(by[piece], slow);
 }
 
-// Who is held up shows in the time that the others wait at the end of a job.
+// The pool sees a delayed thread by the time that others wait at the end of a job.
 TEST(ThreadPool, NoticesThatAThreadIsHeldUp) {
   ThreadPool pool(2);
   EXPECT_TRUE(pool.balanced());
@@ -64,7 +64,7 @@ TEST(ThreadPool, NoticesThatAThreadIsHeldUp) {
   };
   run(4);
   EXPECT_FALSE(pool.balanced());
-  for (int i = 0; i < 50 && !pool.balanced(); ++i) run(0);  // other programs hold it up, too
+  for (int i = 0; i < 50 && !pool.balanced(); ++i) run(0);  // other programs delay it, too
   EXPECT_TRUE(pool.balanced());
 }
 
@@ -77,7 +77,7 @@ TEST(ThreadPool, ThrowsWhatAPieceThrewWhenAllHaveEnded) {
   };
   EXPECT_THROW(pool.run(16, failing), std::runtime_error);
   EXPECT_EQ(ran, 16);
-  pool.run(16, [&](std::int64_t) { ++ran; });  // goes on
+  pool.run(16, [&](std::int64_t) { ++ran; });  // the pool still works
   EXPECT_EQ(ran, 32);
 }
 
@@ -130,12 +130,12 @@ TEST(ThreadPool, PiecesOfAPieceLeaveAThreadsOwnPoolAlone) {
 
 TEST(ThreadPool, BelongsToTheThreadWhileItsScopeLives) {
   at::set_num_threads(3);
-  EXPECT_EQ(thread_pool().threads(), 3);  // no scope: one of its own
+  EXPECT_EQ(thread_pool().threads(), 3);  // no scope: its own pool
   {
     ThreadPool pool(2);
     const ThreadPoolScope scope(pool);
     EXPECT_EQ(&thread_pool(), &pool);
-    EXPECT_EQ(at::get_num_threads(), 1);  // ATen's threads would compete with it
+    EXPECT_EQ(at::get_num_threads(), 1);  // ATen's threads would compete with the pool
   }
   at::set_num_threads(1);
   EXPECT_EQ(thread_pool().threads(), 1);

@@ -1,5 +1,5 @@
-/// Stands for a device with a clock of its own, in tests: it does what it was given when the test says so, or
-/// somebody waits, and each piece of work takes as long as the test says.
+/// Simulates a device with its own clock in tests: it performs submitted work when the test calls
+/// perform() or a thread waits, and each piece of work takes as long as the test states.
 ///
 /// Threads  one at a time.
 #pragma once
@@ -21,18 +21,18 @@ class TimedQueue final : public StreamQueue {
  public:
   explicit TimedQueue(double seconds_a_copy = 0) : seconds_a_copy_(seconds_a_copy) {}
 
-  /// Work of so many seconds.
+  /// Submits work of so many seconds.
   void give(double seconds) {
     given_.emplace_back([this, seconds] { clock_ += seconds; });
   }
   void perform() {
     for (const std::function<void()>& work : std::exchange(given_, {})) work();
   }
-  /// As while a graph is captured: nobody may ask for an event.
+  /// Like the capture of a graph: events must not be queried.
   void record_from_now_on(bool on) { recording_ = on; }
 
-  int recorded() const { return recorded_; }  ///< events, so far
-  int waits() const { return waits_; }        ///< for events of devices
+  int recorded() const { return recorded_; }  ///< events so far
+  int waits() const { return waits_; }        ///< for device events
   int copies() const { return copies_; }
 
   Completion record(EventTime time) override {

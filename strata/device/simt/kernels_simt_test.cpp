@@ -1,4 +1,5 @@
-// What simt.h and simt_vector.h promise, on the machine that this program is compiled for.
+// Tests the guarantees of simt.h and simt_vector.h on the machine that this program is compiled
+// for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ void in_both_orders(Body body) {
   host_order = HostOrder::kAscending;
 }
 
-// Writes to a neighbour's place in one phase and reads the own in the next.
+// Writes a neighbour's element in one phase and reads its own in the next.
 struct Rotate {
   static constexpr int kThreads = 64;
   struct Shared {
@@ -58,7 +59,7 @@ TEST(Simt, PhasesSeeWhatEarlierOnesShared) {
   });
 }
 
-// What Rotate would be without the wait between its phases.
+// Rotate without the wait between its phases.
 struct RotateInOnePhase {
   static constexpr int kThreads = 64;
   using Shared = Rotate::Shared;
@@ -104,7 +105,7 @@ struct SumOfBlock {
   }
 };
 
-// Halves of a warp, quarters, ...; then of the warps.
+// Combines halves of a warp, quarters and so on, then the warps.
 float tree(std::vector<float> values) {
   for (std::size_t width = values.size() / 2; width > 0; width /= 2)
     for (std::size_t i = 0; i < width; ++i) values[i] += values[i + width];
@@ -149,7 +150,7 @@ TEST(Simt, NoBlocksAreNothing) {
 template <typename T>
 void expect_whole_and_partial_moves() {
   constexpr int kCount = kWide<T>;
-  // One element off the border, too: there elements go one by one.
+  // Also one element off the border: there elements move one by one.
   for (int offset = 0; offset < 2; ++offset) {
     for (int left = 1; left <= kCount + 1; ++left) {
       alignas(16) T from[2 * kCount + 2], to[2 * kCount + 2];
@@ -175,7 +176,8 @@ TEST(SimtVector, MovesNoMoreThanIsLeft) {
   expect_whole_and_partial_moves<Fp16>();
 }
 
-// Every 16-bit number comes back; what lies between two goes to the nearer one, or the even one of the two.
+// Every 16-bit number converts back; a value between two rounds to the nearer one, or on a tie to
+// the even one.
 template <typename T>
 void expect_nearest_even(std::uint16_t infinity) {
   for (std::uint32_t bits = 0; bits < infinity; ++bits) {

@@ -1,5 +1,6 @@
-/// Runs kernels of many threads, written once, on two machines: by nvcc on a GPU, by any C++ compiler as
-/// loops on the host, where tests hold each against the host's own kernel, bits included.
+/// Runs kernels of many threads, written once, on two machines: nvcc compiles them for a GPU, and
+/// any C++ compiler as loops on the host, where tests compare each with the host's own kernel, bit
+/// for bit.
 ///
 /// A kernel is a struct of its arguments with a number of threads and a body for one block of them:
 ///
@@ -18,18 +19,21 @@
 ///         ...
 ///     launch(Scale{.x = x, .y = y, .columns = columns}, rows, stream);   // one block a row
 ///
-/// Between phases the threads of a block wait for each other, so a phase may read what others wrote to
-/// `shared` in earlier ones, never in its own. What stands between phases every thread does for itself (the
-/// host once), from values that all have and memory that no thread writes. Blocks know nothing of each other. A
-/// block of 32 threads is one warp: it waits by __syncwarp, reduces by shuffles alone, and four share a CUDA block.
+/// Between phases the threads of a block wait for each other, so a phase may read what other
+/// threads wrote to `shared` in earlier phases, never in its own. Every thread executes the code
+/// between phases (the host executes it once), so that code may use only values that all threads
+/// share and memory that no thread writes. Blocks are independent. A block of 32 threads is one
+/// warp: it synchronises by __syncwarp, reduces only by shuffles, and four of them share a CUDA
+/// block.
 ///
-/// On the host threads of a phase and blocks run one after another, in either order (HostOrder), and
-/// shared memory begins as NaNs: what depends on an order or on a missing phase shows.
+/// On the host the threads of a phase and the blocks run one after another, in either order
+/// (HostOrder), and shared memory begins as NaNs, so that a dependence on order or a missing phase
+/// shows.
 ///
-/// What is computed is the same on both: no contraction (-fmad=false, -ffp-contract=off), fma() where it is
-/// written, IEEE division and roots; reductions add in the order of the tree below.
+/// Both machines compute the same bits: no contraction (-fmad=false, -ffp-contract=off), fma() only
+/// if written, IEEE division and roots; reductions add in the order of the tree below.
 ///
-/// Threads  launch() enqueues on the stream; on the host it returns when done.
+/// Threads  launch() enqueues on the stream; on the host it returns when the kernel has ended.
 /// Errors   InternalError: the device refused the launch.
 #pragma once
 
@@ -105,7 +109,7 @@ STRATA_DEVICE To bits_as(From from) {
   return to;
 }
 
-/// values[j] + values[j + half] for j below half of them, and so on: the order of a tree.
+/// Adds values[j] and values[j + half] for j in the first half, recursively: the order of a tree.
 template <typename T, int kCount>
 STRATA_DEVICE T tree_sum(const T (&values)[kCount]) {
   if constexpr (kCount == 1) {
@@ -136,7 +140,7 @@ class Block {
  public:
   static constexpr int kWarps = kThreads / kWarp;
   static constexpr int kLargest = 16;  // bytes of a reduced value
-  // Two halves in turn: the next reduction writes while slow threads still read the last.
+  // Two buffers in turn: the next reduction writes one while slow threads still read the other.
   struct Partials {
     alignas(kLargest) unsigned char bytes[2][kWarps * kLargest];
   };
@@ -186,7 +190,7 @@ class Block {
     }
   }
 
-  // All lanes get the same bits: a + b is b + a.
+  // All threads of the warp get the same bits: a + b equals b + a.
   template <int kLanes, typename T, typename Combine>
   __device__ __forceinline__ static T across(T value, Combine combine) {
     STRATA_UNROLL
@@ -211,11 +215,11 @@ class Block {
   std::int64_t index_;
   int thread_;
   Partials& partials_;
-  bool begun_ = false;  // these two fold away: the body is straight-line code or a loop of it
+  bool begun_ = false;  // both fold away: the body is straight-line code or a loop of it
   int half_ = 0;
 };
 
-/// Blocks of one warp share a CUDA block, for a multiprocessor holds only 32 of those.
+/// Blocks of one warp share a CUDA block, because a multiprocessor holds only 32 blocks.
 template <int kThreads>
 inline constexpr int kBlocksTogether = kThreads == kWarp ? 4 : 1;
 
@@ -259,7 +263,7 @@ void launch(const Kernel& kernel, std::int64_t blocks, void* stream) {
 
 enum class HostOrder : std::uint8_t { kAscending, kDescending };
 
-/// In which threads of a phase and blocks run; for tests, which compare both.
+/// The order of blocks and of threads in a phase; tests compare both.
 inline HostOrder host_order = HostOrder::kAscending;
 
 /// Calls f(0 ... n - 1) in that order.
@@ -268,8 +272,8 @@ void in_host_order(std::int64_t n, F f) {
   for (std::int64_t i = 0; i < n; ++i) f(host_order == HostOrder::kAscending ? i : n - 1 - i);
 }
 
-/// Where a launch on the host goes: null: it is done at once. An emulated device has it done in the order of a
-/// stream (tests/emulated_gpu).
+/// The receiver of launches on the host; null: the kernel runs at once. An emulated device runs it
+/// in the order of a stream (tests/emulated_gpu).
 inline void (*host_device_launch)(std::function<void()> launch) = nullptr;
 
 template <typename Launch>
@@ -285,7 +289,7 @@ class PerThread {
   const T& operator[](int thread) const { return values_[thread].value; }
 
  private:
-  struct Value {  // a vector of bool is none
+  struct Value {  // because a vector of bool has no addressable elements
     T value;
   };
   std::vector<Value> values_;
@@ -309,7 +313,8 @@ class Block {
     in_host_order(kThreads, [&](std::int64_t thread) { phase(static_cast<int>(thread)); });
   }
 
-  /// The tree: in a warp lane l takes that of lane l + 16, then l + 8, 4, 2, 1; then the warps alike.
+  /// The tree: in a warp thread l adds the value of l + 16, then l + 8, 4, 2, 1; then the warps
+  /// alike.
   template <typename T, typename Combine>
   T reduce(const PerThread<T, kThreads>& values, Combine combine) {
     std::array<T, kWarps> partial;
@@ -362,7 +367,7 @@ void launch(const Kernel& kernel, std::int64_t blocks, void* /*stream*/) {
 
 #endif
 
-/// Blocks of which each takes `per_block` of n.
+/// The number of blocks if each processes `per_block` of n.
 inline std::int64_t blocks_for(std::int64_t n, std::int64_t per_block) {
   return (n + per_block - 1) / per_block;
 }

@@ -1,9 +1,9 @@
-/// Holds what tests hand to kernels: arrays on the machine that the kernels run on, and a copy of them on the
-/// host.
+/// Holds arguments of kernels in tests: arrays on the machine that runs the kernels, and a copy on
+/// the host.
 ///
 /// Example  SimtArray x = SimtArray::random(element, n, random), y = SimtArray::poisoned(element, n);
 ///          cuda::gelu(element, x.device(), y.device(), n, nullptr);
-///          y.fetch();   // y[i], bits and the poison around them
+/// y[i], bits and the poison around them
 #pragma once
 
 #include <gtest/gtest.h>
@@ -75,8 +75,8 @@ class SimtVector {
   MachineBytes bytes_;
 };
 
-/// n elements with `offset` others before them and eight behind: all poisoned at first, so that what is not
-/// written, or written outside, shows.
+/// n elements with `offset` elements before them and eight after them. All are poisoned at first,
+/// so that missing writes and writes outside show.
 class SimtArray {
  public:
   static SimtArray poisoned(kernels::Element element, std::int64_t n, std::int64_t offset = 0) {
@@ -84,7 +84,7 @@ class SimtArray {
     return SimtArray(element, n, offset, std::vector<unsigned char>(bytes, kPoison));
   }
 
-  /// `values`, rounded to the element.
+  /// `values`, rounded to the element type.
   static SimtArray of(kernels::Element element, std::span<const float> values,
                       std::int64_t offset = 0) {
     const auto n = static_cast<std::int64_t>(values.size());
@@ -128,7 +128,7 @@ class SimtArray {
     return values;
   }
 
-  /// Whether nothing before the first and behind the last element was written.
+  /// Whether nothing before the first and after the last element was written.
   bool is_whole() const {
     const std::int64_t begin = before(), end = begin + n_ * kernels::bytes_of(element_);
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(bytes_.size()); ++i)
@@ -150,7 +150,7 @@ class SimtArray {
     return value;
   }
 
-  /// By search among neighbours: another way than the kernels'.
+  /// Rounds by binary search, unlike the kernels.
   static std::uint32_t rounded(kernels::Element element, float value) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof(bits));
@@ -182,7 +182,7 @@ class SimtArray {
   MachineBytes bytes_;
 };
 
-/// Both hold the same bits, NaNs any; and nothing around them was written.
+/// Both hold the same bits (any NaNs are equal), and nothing around them was written.
 inline testing::AssertionResult same_bits(const SimtArray& found, const SimtArray& expected) {
   if (!found.is_whole()) return testing::AssertionFailure() << "written outside";
   if (found.size() != expected.size()) return testing::AssertionFailure() << "sizes differ";
@@ -195,7 +195,7 @@ inline testing::AssertionResult same_bits(const SimtArray& found, const SimtArra
   return testing::AssertionSuccess();
 }
 
-/// The distance between two neighbours of the element at `value`.
+/// The distance between neighbouring numbers of the type at `value`.
 inline double ulp_of(kernels::Element element, double value) {
   const int digits = element == kernels::Element::kFp32   ? 24
                      : element == kernels::Element::kBf16 ? 8
@@ -206,7 +206,8 @@ inline double ulp_of(kernels::Element element, double value) {
   return std::ldexp(1.0, std::max(exponent - digits, smallest));
 }
 
-/// Every element lies within `ulps` of what is expected, or `absolute`; nothing around them was written.
+/// Every element is within `ulps` or `absolute` of the expected value; nothing around them was
+/// written.
 template <typename Expected>
 testing::AssertionResult close(const SimtArray& found, const Expected& expected, double ulps,
                                double absolute = 0) {

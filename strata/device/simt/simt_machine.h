@@ -1,5 +1,6 @@
-/// Reaches the machine that tests of kernels run on: the host, if the program is linked with the kernels' host
-/// form (simt_machine_on_host.cpp), or a GPU, if it is linked with nvcc's (simt_machine.cu).
+/// Accesses the machine that tests of kernels run on: the host if the program is linked with the
+/// kernels' host form (simt_machine_on_host.cpp), or a GPU if it is linked with nvcc's
+/// (simt_machine.cu).
 #pragma once
 
 #include <cstddef>
@@ -7,18 +8,17 @@
 
 namespace strata::simt {
 
-/// False: no device answers, and nothing can be tried.
+/// False if no device responds: the tests cannot run.
 bool has_machine();
-bool on_gpu();  ///< whether it is nvcc's form that the program is linked with
+bool on_gpu();  ///< whether the program is linked with nvcc's form
 
-void* allocate(std::size_t bytes);  ///< at a border of 256 bytes
+void* allocate(std::size_t bytes);  ///< aligned to 256 bytes
 void release(void* memory);
 void to_machine(void* to, const void* from, std::size_t bytes);
-/// Waits for what was launched before.
+/// Waits for earlier launches.
 void from_machine(void* to, const void* from, std::size_t bytes);
 
-/// Runs `body` once for each order in which threads and blocks can be told to run: two on the host, one on a
-/// GPU.
+/// Runs `body` once for each possible order of threads and blocks: two on the host, one on a GPU.
 void in_every_order(const std::function<void()>& body);
 
 }  // namespace strata::simt

@@ -1,14 +1,15 @@
-/// Mathematics of kernels that is the same on both machines (simt.h).
+/// Defines mathematical functions with the same bits on both machines (simt.h).
 #pragma once
 
 #include "strata/device/simt/simt.h"
 
 namespace strata::simt {
 
-/// e^x within 1.2 ulp for x up to 88.37, half a power of two before it has no bits, and not beyond; 0 below
-/// -87.3, where results leave the normal numbers. Own, because each machine's library has its own bits; of few
-/// instructions, because kernels that make one of every 2 bytes they read are bound by them.
-/// Source  x = (n + f) ln 2, |f| <= 1/2; the polynomial of 2^f has the least largest error of its degree.
+/// Returns e^x within 1.2 ulp for x up to 88.37, half a power of two before fp32 overflows; 0 below
+/// -87.3, where results become denormal. Not the machines' libraries, because their bits differ.
+/// Few instructions, because kernels with one exponential per 2 bytes of input are bound by them.
+/// Source  x = (n + f) ln 2, |f| <= 1/2; the polynomial for 2^f has the smallest maximal error of
+///         its degree.
 STRATA_DEVICE float exp(float x) {
   constexpr float kLog2eHigh = 1.44269502f, kLog2eLow = 1.92596303e-8f;
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: rounds to whole numbers

@@ -1,14 +1,15 @@
-/// Moves elements of fp32, bf16 or fp16 between memory and a kernel's registers, where they are fp32.
+/// Moves elements of fp32, bf16 or fp16 between memory and a kernel's registers, where they are
+/// fp32.
 ///
-/// A thread moves several at once: 16 bytes where they lie on such a border, else one by one. What is narrowed
-/// is rounded to nearest even; a NaN stays one (bf16: 0x7FC0).
+/// A thread moves several elements at once: 16 bytes if they are aligned to 16 bytes, else one by
+/// one. Narrowing rounds to nearest even; a NaN stays one (bf16: 0x7FC0).
 ///
-/// Which of the two it is, a kernel asks once, of all its arrays, and has a body for each: in the first nothing
-/// branches, so all reads of a body are under way before the first is waited for.
+/// A kernel checks the alignment of all its arrays once and has a body for each case: the aligned
+/// one has no branches, so all its reads are issued before the first is waited for.
 ///
 /// Example  each_vector<T>(block, n, lie_whole(x, y), [&](std::int64_t i, auto left) {
-///            const auto v = load<kWide<T>>(x + i, left);   // zeros behind the end
-///            store(v, y + i, left);                        // nothing behind it
+/// zeros after the end
+/// writes nothing after the end
 ///          });
 #pragma once
 
@@ -62,7 +63,7 @@ inline void narrow(float x, Fp16& to) {
   const auto bits = bits_as<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu, sign = bits >> 16 & 0x8000u;
   std::uint32_t result = 0x7E00u;  // NaN
-  if (magnitude < 0x38800000u) {   // below 2^-14: a sum with 0.5 is rounded where denormals end
+  if (magnitude < 0x38800000u) {   // below 2^-14: adding 0.5 rounds at the last denormal bit
     result = bits_as<std::uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3F000000u;
   } else if (magnitude < 0x47800000u) {  // below 2^16
     result = (magnitude + 0xFFFu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13;
@@ -101,8 +102,8 @@ STRATA_DEVICE Floats<kCount> zeros() {
   return floats<kCount>([](int) { return 0.0f; });
 }
 
-/// Elements as they lie in memory. Words, not elements, so that a compiler takes them apart where they are used
-/// and no sooner: what follows a read waits for it.
+/// Elements as stored in memory. Words, not elements, so that the compiler unpacks them only where
+/// they are used: unpacking waits for the read.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount <= 16 ? sizeof(T) * kCount : 16) Packed {
   static constexpr int kInWord = 4 / static_cast<int>(sizeof(T));
@@ -118,7 +119,7 @@ struct alignas(sizeof(T) * kCount <= 16 ? sizeof(T) * kCount : 16) Packed {
   }
 };
 
-/// Of f(0), f(1), ...
+/// Packs f(0), f(1), ...
 template <typename T, int kCount, typename F>
 STRATA_DEVICE Packed<T, kCount> packed(F f) {
   Packed<T, kCount> result;
@@ -142,8 +143,8 @@ STRATA_DEVICE P read_packed(const void* from) {
   return *static_cast<const P*>(from);
 }
 
-// By instructions for just that: nvcc takes an assignment apart and, where another branch writes the same
-// addresses one by one, doesn't always put it together again.
+// Uses explicit vector stores: nvcc splits an assignment, and if another branch writes the same
+// addresses one by one, it doesn't always merge it again.
 template <typename P>
 STRATA_DEVICE void write_packed(const P& bits, void* to) {
   constexpr int kWords = sizeof(P) / 4;
@@ -164,7 +165,7 @@ STRATA_DEVICE void write_packed(const P& bits, void* to) {
 
 #else
 
-// A GPU faults where it is told of a border that isn't there.
+// Checks alignment, because a GPU faults on a misaligned vector access.
 template <typename P>
 bool lies_on_border(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) % alignof(P) == 0;
@@ -186,20 +187,20 @@ void write_packed(const P& bits, void* to) {
 
 #endif
 
-/// What is left of an array where a vector begins: the number of its elements, or this, all of the vector's, on
-/// a border of 16 bytes.
+/// The rest of an array from a vector on: either the number of its elements, or `Whole`: all
+/// elements of an aligned vector.
 struct Whole {
   STRATA_DEVICE explicit constexpr Whole(std::int64_t /*left*/) {}
   STRATA_DEVICE constexpr operator std::int64_t() const { return INT64_MAX; }
 };
 
-/// Whether arrays begin on such borders; null ones do.
+/// Whether all arrays are aligned to 16 bytes; null ones are.
 template <typename... T>
 STRATA_HOST_DEVICE bool lie_whole(const T*... arrays) {
   return ((reinterpret_cast<std::uintptr_t>(arrays) | ...) % 16) == 0;
 }
 
-/// The bits of the first kCount of `left` elements; zeros where there are fewer.
+/// Reads the bits of the first kCount of `left` elements; zeros if there are fewer.
 template <int kCount, typename T>
 STRATA_DEVICE Packed<T, kCount> fetch(const T* from, Whole /*left*/) {
   return read_packed<Packed<T, kCount>>(from);
@@ -214,13 +215,13 @@ STRATA_DEVICE Floats<kCount> widened(const Packed<T, kCount>& bits) {
   return floats<kCount>([&](int i) { return widen(bits.get(i)); });
 }
 
-/// The same as fp32.
+/// Reads the elements as fp32.
 template <int kCount, typename T, typename Left>
 STRATA_DEVICE Floats<kCount> load(const T* from, Left left) {
   return widened(fetch<kCount>(from, left));
 }
 
-/// The first `left` of them, at most kCount.
+/// Writes the first `left` elements, at most kCount.
 template <int kCount, typename T>
 STRATA_DEVICE void put(const Packed<T, kCount>& bits, T* to, Whole /*left*/) {
   write_packed(bits, to);
@@ -232,7 +233,7 @@ STRATA_DEVICE void put(const Packed<T, kCount>& bits, T* to, std::int64_t left) 
     if (i < left) to[i] = bits.get(i);
 }
 
-/// The same of fp32.
+/// Writes fp32 values as elements.
 template <int kCount, typename T, typename Left>
 STRATA_DEVICE void store(const Floats<kCount>& values, T* to, Left left) {
   const auto bits = packed<T, kCount>([&](int i) {
@@ -243,7 +244,8 @@ STRATA_DEVICE void store(const Floats<kCount>& values, T* to, Left left) {
   put(bits, to, left);
 }
 
-/// Calls body(i, left) where a thread's own vector of an array of n begins at i. whole: the arrays lie so.
+/// Calls body(i, left) for every vector of the thread, which begins at i in an array of n. whole:
+/// the arrays are aligned.
 template <typename T, int kThreads, typename Body>
 STRATA_DEVICE void each_vector(Block<kThreads>& block, std::int64_t n, bool whole, Body body) {
   block.each([&](int thread) {
@@ -257,15 +259,15 @@ STRATA_DEVICE void each_vector(Block<kThreads>& block, std::int64_t n, bool whol
   });
 }
 
-/// The blocks that this takes.
+/// The number of blocks that each_vector() needs.
 template <typename T>
 std::int64_t vector_blocks(std::int64_t n, int threads) {
   return blocks_for(n, std::int64_t{threads} * kWide<T>);
 }
 
-/// The same for R rows of C columns, none of whose vectors crosses the end of a row.
+/// Does the same for R rows of C columns; no vector crosses the end of a row.
 struct RowVectors {
-  std::int64_t rows, columns, a_row;  // a_row: vectors
+  std::int64_t rows, columns, a_row;  // a_row: vectors per row
 
   template <typename T>
   static RowVectors of(std::int64_t rows, std::int64_t columns) {
@@ -273,7 +275,8 @@ struct RowVectors {
   }
   std::int64_t blocks(int threads) const { return blocks_for(rows * a_row, threads); }
 
-  /// Calls body(row, column, left), `left` to the end of the row. whole: so do arrays and strides of rows lie.
+  /// Calls body(row, column, left), `left` to the end of the row. whole: arrays and row strides are
+  /// aligned.
   template <typename T, int kThreads, typename Body>
   STRATA_DEVICE void each(Block<kThreads>& block, bool whole, Body body) const {
     block.each([&](int thread) {
