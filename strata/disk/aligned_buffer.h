@@ -1,7 +1,7 @@
-/// Holds memory that disks can read and write without a copy: whole pages, zeroed, of exactly the
-/// size that was asked for, rounded up to a page.
+/// Holds memory that disks can access directly: whole zeroed pages of the requested size, rounded
+/// up to a page.
 ///
-/// Cost    pages take no memory before they are touched; huge ones where the system gives them.
+/// Cost    pages take no memory before they are touched; the system may use huge pages.
 /// Errors  std::bad_alloc.
 #pragma once
 
@@ -23,7 +23,7 @@ class AlignedBuffer {
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) throw std::bad_alloc();
     begin_ = static_cast<std::byte*>(begin);
-    ::madvise(begin, bytes, MADV_HUGEPAGE);  // the kernel looks at each page of every request
+    ::madvise(begin, bytes, MADV_HUGEPAGE);  // the kernel visits each page of every request
   }
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : begin_(std::exchange(other.begin_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -1,6 +1,6 @@
-// A process that is killed leaves requests in the kernel, and they still write: they hold the open
-// file, and with it its lock (flock). So whoever opens the file next waits for the lock, and no late
-// write of the dead falls among those of the living.
+// When a process is killed, its requests in the kernel still write. They hold the open file and
+// thereby its lock (flock). The next process that opens the file waits for this lock, so no late
+// write of the dead process mixes with its own.
 #include "strata/disk/async_file.h"
 
 #include <fcntl.h>
@@ -21,7 +21,8 @@ namespace {
 
 constexpr auto kLongestDeath = std::chrono::seconds(30);
 
-// What O_DIRECT asks of memory; a whole page where the kernel (before 6.1) doesn't say.
+// The memory alignment that O_DIRECT requires; a whole page if the kernel (before 6.1) doesn't
+// report it.
 std::size_t direct_memory_alignment(int descriptor) {
   struct statx status{};
   if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
@@ -83,7 +84,7 @@ AsyncFile::AsyncFile(const std::string& path, const AsyncFileOptions& options,
 AsyncFile::~AsyncFile() {
   reads_.reset();
   writes_.reset();
-  ::flock(descriptor_, LOCK_UN);  // the ring lets go of the file only some time after its end
+  ::flock(descriptor_, LOCK_UN);  // the ring releases the file only some time after its end
   ::close(descriptor_);
 }
 
@@ -104,7 +105,8 @@ void AsyncFile::open(const AsyncFileOptions& options) {
     descriptor_ = ::open(path_.c_str(), kFlags);
   }
   if (descriptor_ < 0) refuse("the file cannot be opened", errno);
-  // Opening must not wait for the other end of a pipe; io_uring would hand EAGAIN out for it.
+  // Opening must not wait for the other end of a pipe; with O_NONBLOCK io_uring would return
+  // EAGAIN.
   ::fcntl(descriptor_, F_SETFL, ::fcntl(descriptor_, F_GETFL) & ~O_NONBLOCK);
   struct stat status{};
   if (::fstat(descriptor_, &status) != 0) refuse("the file cannot be opened", errno);
@@ -115,12 +117,12 @@ void AsyncFile::open(const AsyncFileOptions& options) {
     probe_.why_buffered.clear();
     memory_alignment_ = direct_memory_alignment(descriptor_);
   } else {
-    // Reads are ahead by themselves, in blocks.
+    // The callers read ahead themselves, in blocks.
     ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM);
   }
 }
 
-// Some file systems open with O_DIRECT and refuse it afterwards, or ask for more than 4 KiB.
+// Some file systems open with O_DIRECT and refuse it later, or require more than 4 KiB alignment.
 bool AsyncFile::try_direct() const {
   AlignedBuffer page(kDiskAlignment);
   return ::pread(descriptor_, page.bytes().data(), kDiskAlignment, 0) >= 0;
@@ -157,7 +159,7 @@ DiskTransfer AsyncFile::read(std::uint64_t offset, std::span<std::byte> into,
 
 DiskTransfer AsyncFile::write(std::uint64_t offset, std::span<const std::byte> from,
                               DigestReceiver digest) {
-  // A request has one kind of memory for both ways; a write only reads it.
+  // Requests have one type of memory for reads and writes; a write only reads it.
   const std::span<std::byte> bytes(const_cast<std::byte*>(from.data()), from.size());
   return DiskTransfer(writes_->add(BlockOp::kWrite, offset, bytes, std::move(digest)));
 }

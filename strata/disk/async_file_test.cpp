@@ -47,7 +47,7 @@ class AsyncFileTest : public DiskFormTest {
 };
 INSTANTIATE_TEST_SUITE_P(Disk, AsyncFileTest, ::testing::ValuesIn(kDiskForms), name_of_form);
 
-// Sizes around blocks and pages, memory aligned and not.
+// Sizes around blocks and pages, with aligned and unaligned memory.
 TEST_P(AsyncFileTest, ReadsWhatWasWritten) {
   const std::string path = make(8 * kMiB);
   AsyncFile file(path, options());
@@ -81,7 +81,8 @@ TEST_P(AsyncFileTest, ReadsWhatWasWritten) {
   }
 }
 
-// Many ranks have a file each: one that moves whole blocks in place takes no memory, and others a few blocks.
+// Every rank has a file: one that transfers whole aligned blocks needs no buffers, others a few
+// blocks.
 TEST_P(AsyncFileTest, HasBlocksOfItsOwnOnlyWhereSomethingIsCopied) {
   const std::string path = make(8 * kMiB);
   AsyncFileOptions short_ones = options();
@@ -133,7 +134,7 @@ TEST_P(AsyncFileTest, KeepsManyTransfersUnderWayAndCountsTheirBytes) {
   EXPECT_EQ(file.bytes_read(), 64 * kMiB);
 }
 
-// Whatever part of a request the system moves, and in whatever order results come.
+// The system may move any part of a request and return results in any order.
 TEST_P(AsyncFileTest, GoesOnWhereAShortResultEnded) {
   std::mutex mutex;
   std::mt19937_64 random(3);
@@ -278,7 +279,7 @@ TEST_P(AsyncFileTest, EndsWithTransfersUnderWay) {
   EXPECT_EQ(content(path), bytes);
 }
 
-// A whole seam that breaks: nobody waits for ever.
+// If BlockIo itself fails, every waiter gets an error.
 TEST_P(AsyncFileTest, FailsEverythingWhenTheSeamBreaks) {
   struct Broken {};
   AsyncFile file(make(4 * kMiB), options(), faulty([](const BlockRequest& request) {
@@ -292,7 +293,7 @@ TEST_P(AsyncFileTest, FailsEverythingWhenTheSeamBreaks) {
   EXPECT_THROW(file.write(0, bytes).wait(), Broken);
 }
 
-// Runs in a process of its own, whose rights are taken away; its exit code is 0 where `action` holds.
+// Runs `action` in a forked process with fewer rights; the exit code is 0 if it returns true.
 template <typename Action>
 int in_process(Action action) {
   const pid_t child = ::fork();
@@ -370,7 +371,7 @@ TEST_P(RefusingKernelTest, MayLeaveBuffersUnregistered) {
   const int code = in_process([&] {
     const rlimit limit{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
     ::setrlimit(RLIMIT_MEMLOCK, &limit);
-    // Root may lock as much as it likes.
+    // Root may lock any amount of memory.
     if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return false;
     AlignedBuffer memory(4 * kMiB);
     AsyncFile file(path, {.depth = 4, .buffers = {memory.bytes()}});
@@ -409,7 +410,7 @@ TEST_P(RefusingKernelTest, HasNoFileThatAnotherOneUses) {
   const pid_t other = ::fork();
   char byte = 0;
   if (other == 0) {
-    ::close(go[1]);  // with the test, the read ends
+    ::close(go[1]);  // closed when the test ends: then the read ends
     AsyncFile file(path, {.depth = 1});
     ::write(ready[1], "x", 1);
     ::read(go[0], &byte, 1);
@@ -421,7 +422,7 @@ TEST_P(RefusingKernelTest, HasNoFileThatAnotherOneUses) {
     ::usleep(100'000);
     ::write(go[1], "x", 1);
   });
-  const AsyncFile file(path, {.depth = 1});  // waits for the other to go
+  const AsyncFile file(path, {.depth = 1});  // waits for the other process to end
   EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
   ::waitpid(other, nullptr, 0);
 }

@@ -1,6 +1,6 @@
-// The order of a commit is what makes it safe: all writes have ended, the new manifest lies beside the
-// old one under another name, synced; then the data is synced, and only then the new manifest takes
-// the name. Before that the old one names only slots that nobody has written to since.
+// The order of a commit makes it safe. All writes end; the new manifest is written under another
+// name and synced; the data is synced; then the new manifest is renamed over the old one. Until
+// then the old one names only slots that were not written since.
 #include "strata/disk/chunk_file.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void require_commit(const std::string& folder) {
     kOpenUse.refuse(folder, "no committed step lies here", manifest_path(folder), "no such file");
 }
 
-// A run has written the folder itself: what is wrong with it now is no input of the user's.
+// The run itself wrote this folder, so errors in it are not the user's.
 template <typename Action>
 void in_own_folder(const Action& action) {
   try {
@@ -95,7 +95,7 @@ std::unique_ptr<ChunkFile> ChunkFile::create(const std::string& folder,
   STRATA_CHECK(!chunk_bytes.empty() && std::ranges::min(chunk_bytes) > 0, kCreate);
   const std::int64_t bytes = file_bytes(chunk_bytes);
   std::unique_ptr<ChunkFile> file;
-  // A folder that is there may be in use: that is what to say then, not that its disk is full.
+  // An existing folder may be in use: report that before a full disk.
   if (std::filesystem::is_directory(folder)) {
     require_disk_folder(folder, 0, options.setting);
     file.reset(new ChunkFile(folder, options));
@@ -153,7 +153,8 @@ ChunkFile::ChunkFile(std::string folder, const ChunkFileOptions& options)
       options_(options),
       lock_(folder_, lock_use(options.setting), *options.files) {}
 
-// Transfers that wait for others start on the threads of the file, which therefore ends after them.
+// Transfers that wait for others start on the threads of the file, so the file must be destroyed
+// after them.
 ChunkFile::~ChunkFile() {
   for (const Chunk& chunk : chunks_) {
     for (const Completion& read : chunk.reads) read.settle();
@@ -161,7 +162,7 @@ ChunkFile::~ChunkFile() {
   }
 }
 
-// The old manifest goes first: it must not outlive what it names.
+// Remove the old manifest first: it must not outlive the data that it names.
 void ChunkFile::allocate(std::int64_t bytes) {
   FileSystem& files = *options_.files;
   if (exists(folder_)) {
@@ -231,7 +232,7 @@ std::uint64_t ChunkFile::offset_of(const Chunk& chunk, int slot) const {
 DiskTransfer ChunkFile::read(int chunk, std::span<std::byte> into) {
   Chunk& entry = chunks_.at(static_cast<std::size_t>(chunk));
   STRATA_CHECK_EQ(static_cast<std::int64_t>(into.size()), entry.bytes, "disk.read");
-  STRATA_CHECK(has(chunk), "disk.read");  // never written
+  STRATA_CHECK(has(chunk), "disk.read");  // the chunk was written before
   Completion write;
   {
     const std::lock_guard lock(mutex_);
@@ -280,7 +281,7 @@ DiskTransfer ChunkFile::write(int chunk, std::span<const std::byte> from) {
     before = std::exchange(entry.reads, {});
     before.push_back(entry.write);
   }
-  // A transfer that failed has ended, too.
+  // A failed transfer has also ended.
   const Promise ended;
   all_of(before).then([ended](const std::exception_ptr&) { ended.complete(); });
   Completion write = ended.completion().and_then([=, this] { return start_write(chunk, from); });
@@ -342,7 +343,7 @@ void ChunkFile::require_committed() const {
   });
 }
 
-// After a failure nobody knows which manifest the disk holds.
+// After a failure it is unknown which manifest is on the disk.
 void ChunkFile::name_manifest(const std::function<void()>& before) {
   try {
     before();

@@ -1,4 +1,5 @@
-// Going back to the commit before the last: where several files commit together and a crash came between.
+// Goes back to the commit before the last, as needed if a crash interrupts the commit of several
+// files.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +19,7 @@ Bytes8 chunk_at(int chunk, int step) {
 
 class ChunkFileBack : public ::testing::Test {
  protected:
-  // The first chunk in every step, the second in the first alone.
+  // Writes the first chunk in every step, the second only in step 1.
   static void commit(ChunkFile& file, int step) {
     for (int chunk = 0; chunk < (step == 1 ? 2 : 1); ++chunk) {
       const Bytes8 bytes = chunk_at(chunk, step);
@@ -64,7 +65,7 @@ TEST_F(ChunkFileBack, TheCommitBeforeTheLastIsWholeUntilSomethingIsWritten) {
     expect_step(*file, 2);
     EXPECT_EQ(file->previous_step(), std::nullopt);
   }
-  // It is as if the last had never been.
+  // The last commit has left no trace.
   const auto file = ChunkFile::open(root());
   expect_step(*file, 2);
   EXPECT_EQ(ChunkFile::commits(root()).size(), 1u);

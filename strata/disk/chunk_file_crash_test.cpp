@@ -1,5 +1,5 @@
-// Ends a history of steps at every operation (a power cut, which also takes back what was not synced)
-// and at random moments (SIGKILL of the process), and looks whether the last committed step is there.
+// Ends a history of steps at every operation (a power cut, which also undoes unsynced writes) and
+// at random moments (SIGKILL of the process), and checks that the last committed step exists.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ Bytes8 chunk_at(int chunk, std::int64_t step) {
                       static_cast<std::uint64_t>(step * 10 + chunk));
 }
 
-// The history: in step n some chunks are written, all of the first; then it is committed.
+// In step n some chunks are written, always all of the first; then the step is committed.
 void perform_step(ChunkFile& file, std::int64_t step) {
   std::vector<Bytes8> bytes;
   std::vector<DiskTransfer> writes;
@@ -54,10 +54,10 @@ void expect_image_of(ChunkFile& file, std::int64_t step) {
   }
 }
 
-// What was written to the data file since its last sync, so that a power cut can take it back.
+// Records what was written to the data file since its last sync, so that a power cut can undo it.
 class UnsyncedBlocks {
  public:
-  // Each 4 KiB by itself: a disk orders nothing.
+  // Loses each 4 KiB independently: a disk guarantees no order.
   void lose(const std::string& path, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -93,7 +93,7 @@ class UnsyncedBlocks {
   std::vector<Block> blocks_;
 };
 
-// Counts its operations among those of the file system, and dies with it.
+// Counts its operations among those of the file system, and fails with it.
 class PowerCutBlockIo final : public BlockIo {
  public:
   PowerCutBlockIo(std::unique_ptr<BlockIo> inner, int descriptor, PowerCutFileSystem& files,
@@ -128,7 +128,7 @@ class ChunkFileCrashTest : public DiskFormTest {
  protected:
   ChunkFileOptions chunk_options() const { return {.setting = "test", .file = options()}; }
 
-  // Returns whether the power was cut before the history was over.
+  // Returns whether the power was cut before the end of the history.
   bool cut_after(int operations, Lost lost) {
     const DiskScratch folder;
     const std::string root = folder.path("a/b");
@@ -163,12 +163,12 @@ class ChunkFileCrashTest : public DiskFormTest {
     const std::int64_t found = *file->committed_step();
     EXPECT_TRUE(found == committed || found == step) << found;
     expect_image_of(*file, found);
-    perform_step(*file, found + 1);  // and it goes on
+    perform_step(*file, found + 1);  // the run resumes
     expect_image_of(*file, found + 1);
     return cut;
   }
 
-  // Tells the step that it begins with and every one that it has committed.
+  // Reports the step that it begins with and every step that it has committed.
   [[noreturn]] void work_until_killed(const std::string& root, int steps) const {
     try {
       const auto file = ChunkFile::exists(root) ? ChunkFile::open(root, chunk_options(), kSizes)
@@ -215,7 +215,7 @@ TEST_P(ChunkFileCrashTest, GoesOnAfterAKillAtAnyMoment) {
     ASSERT_GE(child, 0);
     if (child == 0) work_until_killed(root, steps[1]);
     ::close(steps[1]);
-    // Some while the file is opened, most within a step: after none to two whole ones.
+    // Some kills hit the opening of the file, most hit a step: after none to two whole ones.
     std::int64_t told = 0;
     const auto hear = [&] { return ::read(steps[0], &told, sizeof told) > 0; };
     if (kill % 5 != 0) {
@@ -231,7 +231,7 @@ TEST_P(ChunkFileCrashTest, GoesOnAfterAKillAtAnyMoment) {
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));  // it was at work, not at an error
+    ASSERT_TRUE(WIFSIGNALED(status));  // killed, not ended by an error
     while (hear()) {
     }
     committed = std::max(committed, told);

@@ -1,4 +1,5 @@
-// Disks that fail, are full or change bits: what is lost, what is said, what goes on.
+// Disks that fail, are full or flip bits: tests what is lost, the errors, and whether the run can
+// resume.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -44,7 +45,7 @@ TEST_P(ChunkFileFaults, NamesAChunkThatIsNotWhatWasWritten) {
   EXPECT_EQ(into, image[5]);
 }
 
-// One bit, anywhere on its way to the disk or back.
+// Flips one bit on its way to the disk or back.
 TEST_P(ChunkFileFaults, FindsAFlippedBit) {
   for (const BlockOp op : {BlockOp::kRead, BlockOp::kWrite}) {
     for (std::size_t bit = 0; bit < 40'000 * 8; bit += 31'111) {
@@ -91,7 +92,7 @@ TEST_P(ChunkFileFaults, KeepsTheCommittedStepThroughAWriteThatFails) {
   EXPECT_EQ(reopen(file)->committed_step(), 2);
 }
 
-// What is done to a file while a run has it open: its bytes are lost when the run ends.
+// Harms a file that a run has open: its bytes are lost when the run ends.
 void harm(const std::string& path, int way) {
   namespace fs = std::filesystem;
   if (way == 1) fs::copy_file(path, path + ".copy");
@@ -155,7 +156,7 @@ TEST_P(ChunkFileFaults, MissesAManifestThatWasTakenAway) {
   EXPECT_EQ(error_of([&] { file->commit(3, ""); }).kind(), ErrorKind::kSystem);
 }
 
-// Nobody knows what is durable after a failed sync, so nothing may be written over either step.
+// After a failed sync it is unknown what is durable, so neither step may be overwritten.
 TEST_P(ChunkFileFaults, WritesNoMoreAfterASyncThatFailed) {
   Image image;
   std::atomic<bool> fails = false;
@@ -177,7 +178,7 @@ TEST_P(ChunkFileFaults, WritesNoMoreAfterASyncThatFailed) {
   EXPECT_EQ(read_all(*reopen(file)), committed);
 }
 
-// Of a manifest that could not be written nothing is left but the step before it.
+// A manifest that could not be written leaves only the step before it.
 TEST_P(ChunkFileFaults, CommitsAgainWhereItsManifestFoundNoRoom) {
   struct FullDisk : FileSystem {
     ::ssize_t write(int descriptor, std::span<const std::byte> bytes) override {

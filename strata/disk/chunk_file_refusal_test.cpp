@@ -1,4 +1,4 @@
-// Folders of other runs, and files that are not what they should be.
+// Tests folders of other runs, and damaged files.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -72,7 +72,7 @@ TEST_P(ChunkFileRefusals, RefusesFilesThatDoNotBelongTogether) {
             "no committed step lies here");
 }
 
-// As a file that was cut anywhere, and what may stand in its place.
+// Files cut at any place, and other kinds of files in their place.
 TEST_P(ChunkFileRefusals, RefusesWhatIsNoFileOfWholeBlocks) {
   Image image;
   {

@@ -1,4 +1,4 @@
-// What a chunk file holds: writes, reads and commits, beside one another.
+// Tests writes, reads and commits of a chunk file, also in parallel.
 #include "strata/disk/chunk_file.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST_P(ChunkFileTest, FindsTheCommittedStepAgain) {
     EXPECT_EQ(read_all(*file), first);
     file->commit(7, "{\"a\": \"\\u00fc\"}\n");
     EXPECT_EQ(file->committed_step(), 7);
-    write(*file, later, 2, 2);  // and lost again
+    write(*file, later, 2, 2);  // lost, because not committed
     EXPECT_EQ(read_all(*file).at(2), later[2]);
   }
   ASSERT_TRUE(ChunkFile::exists(root()));
@@ -67,8 +67,8 @@ TEST_P(ChunkFileTest, LeavesWhatWasNotWrittenWhereItIs) {
   EXPECT_EQ(read_all(*reopen(file)), image);
 }
 
-// Random writes, commits and reopens against a copy in memory; the system does what it is asked in
-// parts and out of order.
+// Random writes, commits and reopens, compared with a copy in memory; the system performs requests
+// in parts and out of order.
 TEST_P(ChunkFileTest, IsWhatACopyInMemoryIs) {
   std::mutex mutex;
   std::mt19937_64 noise(5), random(6);
@@ -90,7 +90,7 @@ TEST_P(ChunkFileTest, IsWhatACopyInMemoryIs) {
     const int chunk = static_cast<int>(random() % kSizes.size());
     if (action < 50) {
       write(*file, image, chunk, i);
-    } else if (action < 60) {  // many at once
+    } else if (action < 60) {  // many in parallel
       std::vector<DiskTransfer> writes;
       for (int each = 0; each < file->num_chunks(); ++each) {
         image[each] = random_chunk(each, i);
@@ -144,7 +144,7 @@ TEST_P(ChunkFileTest, WritesWhileACommitWaitsAndReadsBesideIt) {
   slow = true;
   std::thread commit([&] { file->commit(2, ""); });
   in_sync.wait(false);
-  EXPECT_EQ(read_all(*file), image);  // beside the commit
+  EXPECT_EQ(read_all(*file), image);  // during the commit
   std::atomic<bool> begun = false;
   std::thread writer([&] {
     image[4] = random_chunk(4, 3);
@@ -162,7 +162,7 @@ TEST_P(ChunkFileTest, WritesWhileACommitWaitsAndReadsBesideIt) {
   EXPECT_EQ(read_all(*reopen(file)), committed);
 }
 
-// A read that has yet to reach the disk when its slot becomes the one to write to.
+// A read has not reached the disk yet when its slot is selected for the next write.
 TEST_P(ChunkFileTest, WritesToASlotWhenItsLastReadHasEnded) {
   std::atomic<bool> hold = false, written = false;
   ChunkFileOptions options = chunk_options();

@@ -1,4 +1,4 @@
-// A chunk file in each form that a disk can have, and what it should hold: for the tests of chunk files.
+// Test fixture: a chunk file on each kind of disk access, and its expected contents.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace strata {
 inline constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 inline const std::vector<std::int64_t> kSizes = {1, 4095, 4096, 4097, 40'000, kMiB, 2 * kMiB + 17};
 
-using Image = std::map<int, Bytes8>;  // chunk -> bytes; what was never written isn't there
+using Image = std::map<int, Bytes8>;  // chunk -> bytes; without chunks that were never written
 
 class ChunkFileTest : public DiskFormTest {
  protected:
@@ -26,7 +26,7 @@ class ChunkFileTest : public DiskFormTest {
     return {.setting = "memory.disk.path", .file = options()};
   }
   std::unique_ptr<ChunkFile> create() { return ChunkFile::create(root(), kSizes, chunk_options()); }
-  // As another process would, after this one's end.
+  // Opens the file like another process, after closing it here.
   std::unique_ptr<ChunkFile> reopen(std::unique_ptr<ChunkFile>& file) {
     file.reset();
     return open();

@@ -1,7 +1,7 @@
-/// Says which slot of every chunk belongs to a committed step, and what it must hold; and the same of the
-/// commit before, which is whole as long as nothing was written since.
+/// Describes which slot of every chunk belongs to a committed step, and its checksum; also for the
+/// commit before, which is intact until the next write.
 ///
-/// Errors  UserError: no JSON, a field missing or of the wrong type, damaged, of a later format.
+/// Errors  UserError: not JSON, a field missing or of the wrong type, damaged, of a later format.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ inline constexpr const char* kChunkDataName = "chunks.data";
 struct ChunkEntry {
   std::int64_t bytes = 0;
   std::uint64_t offset = 0;      ///< of slot 0 in the data file; slot 1 follows, aligned
-  std::optional<int> slot = {};  ///< none: never written
+  std::optional<int> slot = {};  ///< empty: never written
   std::uint64_t checksum = 0;    ///< block_digest() of the bytes
-  // The same of the commit before.
+  // The same for the previous commit.
   std::optional<int> previous_slot = {};
   std::uint64_t previous_checksum = 0;
 };
@@ -33,16 +33,16 @@ struct ChunkManifest {
   std::vector<ChunkEntry> chunks;
 };
 
-/// Entries for chunks that lie one after another, two aligned slots each.
+/// Lays out chunks one after another, with two aligned slots each.
 std::vector<ChunkEntry> lay_out_chunks(const std::vector<std::int64_t>& chunk_bytes);
 
 /// Bytes of the data file.
 std::int64_t data_bytes(const std::vector<ChunkEntry>& chunks);
 
-/// From the beginning of a chunk's slot 0 to that of its slot 1.
+/// Bytes from the beginning of slot 0 to that of slot 1.
 std::uint64_t slot_bytes(std::int64_t chunk_bytes);
 
-/// JSON that ends with a checksum over the rest.
+/// Returns JSON that ends with a checksum of the rest.
 std::string write_chunk_manifest(const ChunkManifest& manifest);
 
 /// `path` names the manifest in errors.

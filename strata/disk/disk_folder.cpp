@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kOperation = "disk.check";
 
-// The folder itself, or the nearest one above it that is there.
+// Returns the folder, or its nearest existing parent.
 std::string nearest_there(const std::string& folder) {
   std::error_code none;
   std::filesystem::path path = std::filesystem::absolute(folder, none);

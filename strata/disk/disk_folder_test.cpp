@@ -43,7 +43,7 @@ TEST(DiskFolder, RefusesWhatCannotHoldTheFile) {
   EXPECT_EQ(text.fix, "raise the limit (ulimit -f)");
 }
 
-// Its own view of the file system has the folder read-only.
+// A private mount namespace makes the folder read-only.
 TEST(DiskFolder, RefusesAReadOnlyFileSystem) {
   const DiskScratch scratch;
   const std::string folder = scratch.path();

@@ -1,5 +1,4 @@
-// What the tests of this folder share: the ways to a disk, a folder on one, bytes that are worth
-// comparing.
+// Shared test code of this folder: the kinds of disk access, a folder on a disk, and random bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +37,7 @@ inline const DiskForm kDiskForms[] = {{DiskBackend::kIoUring, true},
                                       {DiskBackend::kThreads, true},
                                       {DiskBackend::kThreads, false}};
 
-// A folder on a disk: where the place for temporary files lies in memory, the one that doesn't.
+// A folder on a disk, even if the folder for temporary files is in memory.
 class DiskScratch {
  public:
   DiskScratch() : folder_((choose(), ScratchFolder())) {}
@@ -54,7 +53,7 @@ class DiskScratch {
   ScratchFolder folder_;
 };
 
-// The same for the same seed, and never the same twice.
+// Equal seeds give equal bytes, and different seeds different ones.
 inline Bytes8 random_bytes(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed * 0x9E3779B97F4A7C15u + 1);
   Bytes8 bytes(count);
@@ -65,7 +64,7 @@ inline Bytes8 random_bytes(std::size_t count, std::uint64_t seed) {
   return bytes;
 }
 
-// What `action` throws, as an Error of ours.
+// Returns the error that `action` throws.
 template <typename Action>
 Error error_of(Action action) {
   try {
@@ -77,7 +76,7 @@ Error error_of(Action action) {
   return InternalError({});
 }
 
-// Every way to a disk, in turn; io_uring only where the kernel has it.
+// Runs with every kind of disk access; io_uring only if the kernel has it.
 class DiskFormTest : public ::testing::TestWithParam<DiskForm> {
  protected:
   void SetUp() override {

@@ -1,5 +1,5 @@
-// A short result is made of a request that is performed up to the next 4 KiB, as O_DIRECT wants it;
-// of a read the bytes behind what was promised are spoilt, so that nobody gets away with them.
+// To return a short result, the request is performed up to the next 4 KiB, as O_DIRECT requires;
+// for a read the bytes after the reported end are overwritten, so that code that uses them fails.
 #include "strata/disk/faulty_block_io.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class FaultyBlockIo final : public BlockIo {
         hand_out(result, results);
       }
     }
-    // Nobody is left to overtake them.
+    // No other result is left to overtake them.
     if (nothing_else && results.empty())
       for (Held& held : held_) held.behind = 0;
     release(results);
@@ -68,7 +68,7 @@ class FaultyBlockIo final : public BlockIo {
   struct Pending {
     BlockRequest request;
     BlockFault fault;
-    AlignedBuffer copy;  // of what a write is changed into
+    AlignedBuffer copy;  // the changed bytes of a write
   };
   struct Held {
     BlockResult result;
@@ -115,7 +115,7 @@ class FaultyBlockIo final : public BlockIo {
   std::unordered_map<int, Pending> pending_;  // by slot
   std::deque<BlockResult> made_up_;
   std::vector<Held> held_;
-  int under_way_ = 0;  // in the inner one
+  int under_way_ = 0;  // in the inner BlockIo
 };
 
 }  // namespace

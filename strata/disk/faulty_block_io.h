@@ -1,12 +1,12 @@
-/// Breaks reads, writes and syncs as it is told, over any other form of BlockIo: tests of a disk's
-/// faults take milliseconds with it.
+/// Makes reads, writes and syncs of any other BlockIo fail on demand, so that tests of disk faults
+/// take milliseconds.
 ///
 ///     ChunkFileOptions options;
 ///     options.block_io = faulty_block_io(make_block_io, [](const BlockRequest& request) {
 ///       return BlockFault{.error = request.op == BlockOp::kWrite ? ENOSPC : 0};
 ///     });
 ///
-/// Threads  the source is asked on the threads that use the seam: two for a file, reads and writes.
+/// Threads  the source runs on the threads that use BlockIo: two per file, for reads and writes.
 #pragma once
 
 #include <chrono>
@@ -19,13 +19,13 @@
 
 namespace strata {
 
-/// What becomes of one request; by default what was asked for.
+/// The fault of one request; none by default.
 struct BlockFault {
   int error = 0;                       ///< the result is -error and nothing moves
-  std::size_t at_most = SIZE_MAX;      ///< no more bytes move, or so it says
-  std::optional<std::size_t> flip;     ///< this bit of the bytes arrives as another
-  std::chrono::microseconds delay{0};  ///< before the result is handed out
-  int overtaken_by = 0;                ///< results that are handed out first, if there are any
+  std::size_t at_most = SIZE_MAX;      ///< the result reports at most so many bytes
+  std::optional<std::size_t> flip;     ///< flips this bit
+  std::chrono::microseconds delay{0};  ///< delays the result
+  int overtaken_by = 0;                ///< number of results returned before this one, if any
 };
 
 using BlockFaultSource = std::function<BlockFault(const BlockRequest& request)>;

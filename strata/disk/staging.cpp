@@ -1,5 +1,5 @@
-// Chunks and slabs are whole disk blocks: then the disk moves them in place, tails included. Weights
-// that live on the host pass no slab: their chunk is as long as they are.
+// Chunks and staging buffers are whole disk blocks, so that the disk moves them in place, including
+// the last block. Weights on the host use no staging buffer: their chunk has their exact size.
 #include "strata/disk/staging.h"
 
 #include <algorithm>

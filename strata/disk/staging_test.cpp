@@ -57,7 +57,7 @@ TEST(Staging, WeightsOnTheHostPassNoSlab) {
   EXPECT_EQ(chunk_table(odd).bytes, (std::vector<std::int64_t>{10, kBlock}));
 }
 
-// Reads and writes have two blocks each, as long as the longest chunk, 1 MiB at most.
+// Reads and writes have two blocks each, as long as the longest chunk, at most 1 MiB.
 TEST(Staging, CopiesOfWeightsOnTheHostAreShortWhereChunksAre) {
   const auto copies = [](std::int64_t weights, bool on_host) {
     const LayerOnDisk layer{.weights = weights, .states = 8, .weights_on_host = on_host};

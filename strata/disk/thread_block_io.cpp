@@ -1,5 +1,5 @@
-// As many threads as requests may be under way, up to eight: a disk serves no more of them at once
-// than it has queues worth filling, and each thread is a stack.
+// One thread per request in flight, up to eight: a disk gains little from more parallel requests,
+// and each thread needs a stack.
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -76,7 +76,7 @@ class ThreadBlockIo final : public BlockIo {
     std::unique_lock lock(mutex_);
     for (;;) {
       has_requests_.wait(lock, [this] { return stopped_ || !requests_.empty(); });
-      if (requests_.empty()) return;  // stopped, and everything done
+      if (requests_.empty()) return;  // stopped, and all requests have ended
       const BlockRequest request = requests_.front();
       requests_.pop_front();
       lock.unlock();

@@ -1,7 +1,8 @@
-// Blocks are summed when the next ones are under way, so that the disk never waits for a checksum.
+// Checksums of blocks are computed while the next blocks are in flight, so that the disk never
+// waits for a checksum.
 //
-// O_DIRECT takes no odd offsets, so a block that was moved in part goes on from the last aligned
-// byte: at worst a few bytes move twice.
+// O_DIRECT requires aligned offsets, so a partly moved block resumes from the last aligned byte: at
+// worst a few bytes move twice.
 #include "strata/disk/transfer_queue.h"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 namespace strata {
 namespace {
 
-// Results in a row without progress: a third of a second, then the disk is called stuck.
+// Results in a row without progress: after a third of a second the disk is reported as stuck.
 constexpr int kMostFruitless = 300;
 constexpr int kFruitlessAtOnce = 8;
 
@@ -118,7 +119,7 @@ void TransferQueue::run(std::promise<void>& started, const BlockIoFactory& make_
   } catch (...) {
     return started.set_exception(std::current_exception());
   }
-  started.set_value();  // `started` is gone now
+  started.set_value();  // `started` no longer exists
   try {
     std::vector<BlockResult> results;
     while (fill_slots()) {
@@ -133,7 +134,7 @@ void TransferQueue::run(std::promise<void>& started, const BlockIoFactory& make_
   io_.reset();
 }
 
-// False when there is nothing left to do, ever.
+// Returns false when the queue has stopped and no work is left.
 bool TransferQueue::fill_slots() {
   while (!free_slots_.empty()) {
     Job* const job = next_job();
@@ -147,7 +148,7 @@ bool TransferQueue::fill_slots() {
   return !stopped_ || !jobs_.empty();
 }
 
-// The first job with something to begin.
+// Returns the first job with a block to begin.
 TransferQueue::Job* TransferQueue::next_job() {
   const std::lock_guard lock(mutex_);
   const bool idle = free_slots_.size() == slots_.size();
@@ -158,7 +159,7 @@ TransferQueue::Job* TransferQueue::next_job() {
   return nullptr;
 }
 
-// Of the block that a job begins next.
+// Checks the next block of `job`.
 bool TransferQueue::needs_own_block(const Job& job) const {
   if (job.op == BlockOp::kSync) return false;
   const std::size_t count = std::min(job.bytes.size() - job.next, kDiskBlockBytes);
@@ -250,7 +251,7 @@ void TransferQueue::end_block(int number) {
   Job& job = *slot.job;
   free_slots_.push_back(number);
   if (job.error) {
-    job.next = job.bytes.size();  // the rest needs no beginning
+    job.next = job.bytes.size();  // the rest is not started
   } else if (job.op == BlockOp::kRead) {
     const std::span<std::byte> bytes = job.bytes.subspan(slot.begin, slot.count);
     if (slot.own >= 0) std::memcpy(bytes.data(), slot.memory.data(), bytes.size());
@@ -270,7 +271,7 @@ void TransferQueue::sum_later(const Slot& slot) {
   unsummed_.push_back({.job = slot.job, .begin = slot.begin, .count = slot.count});
 }
 
-// The disk has its next requests by now. Whether there was anything to do.
+// Runs while the disk performs its next requests. Returns whether there was work.
 bool TransferQueue::sum_blocks() {
   const std::vector<Slot> blocks = std::exchange(unsummed_, {});
   for (const Slot& block : blocks) {
@@ -299,15 +300,15 @@ void TransferQueue::end_job(Job& job) {
   owned->ended.end(std::move(owned->error));
 }
 
-// Nothing is read twice before it is written again, so pages in the cache only take memory from
-// others. Those that aren't on the medium yet can't go.
+// No byte is read twice before it is written again, so cached pages only waste memory. Dirty pages
+// can't be dropped.
 void TransferQueue::forget_pages(const Job& job) const {
   if (file_.direct || job.op == BlockOp::kWrite) return;
   ::posix_fadvise(file_.descriptor, static_cast<::off_t>(job.offset),
                   static_cast<::off_t>(aligned_up(job.bytes.size())), POSIX_FADV_DONTNEED);
 }
 
-// The seam itself failed: what it was given may still be under way until it is gone.
+// BlockIo itself failed: its requests may still be in flight until it is destroyed.
 void TransferQueue::fail_all(std::exception_ptr error) {
   std::deque<std::unique_ptr<Job>> jobs;
   {

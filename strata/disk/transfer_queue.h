@@ -1,13 +1,15 @@
-/// Cuts transfers into blocks, keeps a bounded number of them under way, and judges every result.
+/// Divides transfers into blocks, keeps a bounded number of them in flight, and checks every
+/// result.
 ///
-/// What the system moves only in part is asked for again from where it ended; what it interrupts
-/// (EINTR, EAGAIN) is repeated; anything else fails the transfer that it belongs to and no other.
-/// Memory that the disk cannot use directly, and a transfer's last piece, go through a block of the
-/// queue's own. The queue has few of these: a block that needs one waits until one is free.
+/// A partly moved block is requested again from where it ended, and an interrupted one (EINTR,
+/// EAGAIN) is repeated; any other error fails only its own transfer. Memory that the disk cannot
+/// use directly, and a transfer's last piece, go through one of the queue's own blocks. The queue
+/// has few of these: a transfer that needs one waits until one is free.
 ///
-/// Threads  add() from any; blocks are prepared and judged on a thread of the queue's, which sleeps
-///          while there is nothing to do.
+/// Threads  add() from any; the queue's thread prepares and checks blocks, and sleeps without work.
 /// Cost     kOwnBlocks blocks of memory, from the first transfer on that needs one.
+/// Errors   a completion carries SystemError that names file and byte. InternalError: an offset
+///          that is not aligned.
 #pragma once
 
 #include <atomic>
@@ -32,22 +34,22 @@
 
 namespace strata {
 
-inline constexpr std::size_t kDiskAlignment = 4096;  ///< of every transfer's place in its file
+inline constexpr std::size_t kDiskAlignment = 4096;  ///< alignment of offsets in the file
 inline constexpr std::size_t kDiskBlockBytes = std::size_t{1} << 20;
-inline constexpr std::size_t kOwnBlocks = 2;  ///< of a queue, for what the disk cannot use in place
+inline constexpr std::size_t kOwnBlocks = 2;  ///< per queue, for memory that the disk cannot use
 
-/// What a queue takes for these, if no transfer is longer; 0: they may be of any length.
+/// The memory of a queue's own blocks if no transfer is longer; 0: any length.
 std::size_t own_blocks_bytes(std::size_t longest_transfer);
 
-/// The checksum of bytes as they lie on disk: that of the checksums of their blocks, so that blocks
-/// are summed as they come and go.
+/// Returns the checksum of bytes on disk: the checksum of their blocks' checksums, so that blocks
+/// can be summed separately.
 std::uint64_t block_digest(std::span<const std::byte> bytes);
 
-/// Keeps memory that a transfer uses from being freed too early: every handle waits, at its end, until
-/// the transfer has ended. Copies are handles of the same transfer.
+/// Keeps memory alive during a transfer: the destructor of every handle waits until the transfer
+/// has ended. Copies are handles of the same transfer.
 class [[nodiscard]] DiskTransfer {
  public:
-  DiskTransfer() = default;  ///< one that has ended
+  DiskTransfer() = default;  ///< a transfer that has ended
   explicit DiskTransfer(Completion ended) : ended_(std::move(ended)) {}
   DiskTransfer(const DiskTransfer&) = default;
   DiskTransfer(DiskTransfer&&) = default;
@@ -60,15 +62,16 @@ class [[nodiscard]] DiskTransfer {
   bool done() const { return ended_.ready(); }
   void wait() const { ended_.wait(); }
 
-  /// The transfer's end, to continue it; from now on the caller keeps the memory until then.
+  /// Returns the transfer's end for continuations; the caller now keeps the memory alive until
+  /// then.
   Completion release() && { return std::exchange(ended_, {}); }
 
  private:
   Completion ended_;
 };
 
-/// Gets the block_digest() of a transfer's bytes on the queue's thread, before wait() returns; what
-/// it throws, wait() throws.
+/// Gets the block_digest() of a transfer's bytes on the queue's thread, before wait() returns;
+/// wait() throws its exceptions.
 using DigestReceiver = std::function<void(std::uint64_t)>;
 
 class TransferQueue {
@@ -77,7 +80,7 @@ class TransferQueue {
     int descriptor = -1;
     std::string path;
     bool direct = false;               ///< opened with O_DIRECT
-    std::size_t memory_alignment = 1;  ///< of memory that the disk can use
+    std::size_t memory_alignment = 1;  ///< of memory that the disk can use directly
   };
   struct Options {
     DiskBackend backend = DiskBackend::kAuto;
@@ -87,13 +90,14 @@ class TransferQueue {
   };
 
   TransferQueue(File file, const Options& options, const BlockIoFactory& make_io);
-  ~TransferQueue();  ///< when all transfers have ended
+  ~TransferQueue();  ///< waits until all transfers have ended
   TransferQueue(const TransferQueue&) = delete;
   TransferQueue& operator=(const TransferQueue&) = delete;
 
-  /// The offset is aligned, the number of bytes any; a write fills up to the alignment with zeros.
-  /// A kSync begins when all earlier transfers have ended, and later ones begin after it.
-  /// Ends on the queue's thread; the memory stays as it is, and alive, until then.
+  /// `offset` must be aligned; any number of bytes. A write fills the rest of the last 4 KiB with
+  /// zeros. A kSync begins when all earlier transfers have ended, and later ones begin after it.
+  /// The completion ends on the queue's thread; until then the caller keeps the memory alive and
+  /// unchanged.
   Completion add(BlockOp op, std::uint64_t offset, std::span<std::byte> bytes,
                  DigestReceiver digest = {});
 
@@ -107,8 +111,8 @@ class TransferQueue {
     std::uint64_t offset;
     std::span<std::byte> bytes;
     DigestReceiver digest;
-    std::size_t next = 0;  // first byte that no slot has had
-    int under_way = 0;     // blocks that the disk has, and those to be summed
+    std::size_t next = 0;  // first byte that has no slot yet
+    int under_way = 0;     // blocks on the disk or waiting for their checksum
     std::vector<std::uint64_t> sums;
     std::exception_ptr error;
     Promise ended;
@@ -116,8 +120,8 @@ class TransferQueue {
   struct Slot {
     Job* job = nullptr;
     std::size_t begin = 0, count = 0;  // of the job's bytes
-    std::span<std::byte> memory;       // what the system is given: the job's, or the slot's own
-    int own = -1;                      // the queue's block that `memory` is; -1: the job's memory
+    std::span<std::byte> memory;       // memory of the request: the job's, or the queue's own block
+    int own = -1;                      // index of the queue's block; -1: the job's memory
     std::size_t moved = 0;
     int fruitless = 0;  // results in a row that moved nothing
   };
@@ -147,16 +151,16 @@ class TransferQueue {
   std::atomic<std::size_t> memory_bytes_{0};
 
   std::mutex mutex_;
-  std::deque<std::unique_ptr<Job>> jobs_;  // that have not ended, in order of add()
-  std::exception_ptr broken_;              // nothing moves any more
+  std::deque<std::unique_ptr<Job>> jobs_;  // not ended yet, in order of add()
+  std::exception_ptr broken_;              // set when all transfers fail
   bool stopped_ = false;
 
-  // The queue's thread alone.
+  // Used only by the queue's thread.
   std::vector<Slot> slots_;
   std::vector<int> free_slots_;
-  AlignedBuffer own_;           // kOwnBlocks blocks; empty before the first is needed
-  std::vector<int> free_own_;   // of these blocks
-  std::vector<Slot> unsummed_;  // job, begin and count alone
+  AlignedBuffer own_;           // kOwnBlocks blocks; empty until the first is needed
+  std::vector<int> free_own_;   // indices of free blocks
+  std::vector<Slot> unsummed_;  // uses only job, begin and count
   std::thread thread_;
 };
 

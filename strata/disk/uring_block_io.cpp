@@ -1,6 +1,6 @@
-// The ring is used by one thread only, and told so: completions are then worked on when that thread
-// waits, and no other is interrupted for them. wake() is a read of an eventfd that is always under
-// way in the same ring, so that one system call waits for both.
+// Only one thread uses the ring, and the kernel knows this: it then processes completions when that
+// thread waits and interrupts no other thread. wake() completes a read of an eventfd that is always
+// in flight in the same ring, so that one system call waits for both.
 #include <liburing.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -32,7 +32,7 @@ bool has_operations(io_uring& ring) {
   return all;
 }
 
-// 0 or -errno. Kernels before 6.1 don't know all flags; they lose only speed.
+// Returns 0 or -errno. Kernels before 6.1 don't know all flags; without them only speed is lost.
 int set_up(unsigned entries, io_uring& ring) {
   int result = -EINVAL;
   for (const unsigned flags : {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, 0u}) {
@@ -60,12 +60,12 @@ class UringBlockIo final : public BlockIo {
     read_event();
   }
 
-  // What is under way ends before the memory that it uses may go.
+  // Requests in flight end before their memory is freed.
   ~UringBlockIo() override {
     std::vector<BlockResult> ended;
     try {
       while (under_way_ > 0) wait(ended);
-    } catch (const Error&) {  // the ring is broken: nothing more can be learnt from it
+    } catch (const Error&) {  // the ring is broken: no more results can be read
     }
     ::io_uring_queue_exit(&ring_);
     ::close(event_);
@@ -91,7 +91,7 @@ class UringBlockIo final : public BlockIo {
     if (probe_.registered_file) entry->flags |= IOSQE_FIXED_FILE;
     ::io_uring_sqe_set_data64(entry, static_cast<std::uint64_t>(request.slot));
     ++under_way_;
-    ::io_uring_submit(&ring_);  // what the kernel doesn't take now, wait() hands it again
+    ::io_uring_submit(&ring_);  // wait() submits again what the kernel doesn't accept now
   }
 
   void wait(std::vector<BlockResult>& results) override {
@@ -125,7 +125,7 @@ class UringBlockIo final : public BlockIo {
     ::io_uring_sqe_set_data64(entry, kWakeTag);
   }
 
-  // Whether anything has come, be it the event.
+  // Returns whether there was a result or the event.
   bool collect(std::vector<BlockResult>& results) {
     bool any = false;
     io_uring_cqe* done = nullptr;
@@ -165,7 +165,7 @@ class UringBlockIo final : public BlockIo {
       registered_.emplace_back(static_cast<std::byte*>(part.iov_base), part.iov_len);
   }
 
-  // The registered buffer that these bytes lie in; -1: none.
+  // Returns the registered buffer that contains these bytes; -1: none.
   int buffer_of(std::span<const std::byte> bytes) const {
     for (std::size_t i = 0; i < registered_.size(); ++i) {
       const std::span<const std::byte> buffer = registered_[i];
