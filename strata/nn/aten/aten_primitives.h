@@ -1,9 +1,8 @@
 /// Implements the primitives on any device by libtorch (ATen) alone.
 ///
-/// They are the reference for the own kernels of a kind of device: tested on a CPU against the
-/// Highway kernels (aten_primitives_test.cpp), and the default on CUDA, where an own kernel replaces
-/// one of them only after a measurement on a GPU. A set of primitives may take single subjects from
-/// here.
+/// They are the reference for Strata's kernels: tested on a CPU against the Highway kernels
+/// (aten_primitives_test.cpp), and the default on CUDA, where a kernel replaces one of them only
+/// after a measurement on a GPU. Other sets of primitives may use single interfaces from here.
 ///
 /// Bits     Dropout masks, copied rows and sums of two numbers are those of the Highway kernels.
 ///          Elsewhere sums have another order: results agree within rounding.

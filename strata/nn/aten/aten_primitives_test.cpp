@@ -1,7 +1,8 @@
-// ATen's primitives against the host's own, on odd shapes and in every precision.
+// Compares ATen's primitives with the host's, on odd shapes and in every precision.
 //
-// Bits where no sum is reordered and no function approximated: masks, copies, sums of two numbers. Else the
-// tolerance is relative to the largest result: 2e-6 in fp32 (5e-6 for sums of gradients), one rounding in 16 bit.
+// Bits must be equal if no sum is reordered and no function approximated: masks, copies, sums of
+// two numbers. Otherwise the tolerance is relative to the largest result: 2e-6 in fp32 (5e-6 for
+// sums of gradients), one rounding in 16 bit.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +44,7 @@ class AtenPrimitives : public testing::TestWithParam<at::ScalarType> {
     EXPECT_EQ(ours.scalar_type(), right.scalar_type()) << what;
     expect_within(ours, right, what, tolerance());
   }
-  // Sums are fp32 whatever the operands are; those of products differ by what libraries round inside.
+  // Sums are fp32 for all operands; those of products differ by the rounding inside libraries.
   void expect_sum(const at::Tensor& ours, const at::Tensor& right, const char* what) const {
     EXPECT_EQ(ours.scalar_type(), at::kFloat) << what;
     expect_within(ours, right, what, 5e-6);
@@ -110,7 +111,7 @@ TEST_P(AtenPrimitives, NormaliseRowsAsTheHost) {
 }
 
 TEST_P(AtenPrimitives, NormaliseBatchesAsTheHost) {
-  if (dtype() != at::kFloat) return;  // fp32 alone
+  if (dtype() != at::kFloat) return;  // only fp32
   for (const auto& [rows, width] : {std::pair{9, 20}, {300, 7}}) {
     const at::Tensor x = floats({rows, width}) + 2, dy = floats({rows, width});
     const Norm norm{floats({width}), floats({width}), 1e-3};
@@ -175,7 +176,7 @@ TEST_P(AtenPrimitives, DropWithTheHostsBits) {
         for (const at::Tensor& beside : {residual, at::Tensor()}) {
           const at::Tensor own = own_.elements.dropout_add(beside, x, mask);
           EXPECT_TRUE(aten_.elements.dropout_add(beside, x, mask).equal(own));
-          // The same key mixed on the device.
+          // The same key, mixed on the device.
           MaskOfSamples of_run = mask;
           StepScalars scalars;
           scalars.step = 5;
@@ -205,7 +206,7 @@ TEST_P(AtenPrimitives, AttendAsTheHost) {
     }
     aten_.attention.attend_gradient(q, k, v, ours, dy, d[0], d[1], d[2]);
     own_.attention.attend_gradient(q, k, v, own, dy, own_d[0], own_d[1], own_d[2]);
-    for (const int i : {0, 1, 2})  // 16 bit: of roundings inside, too
+    for (const int i : {0, 1, 2})  // 16 bit: also rounding inside
       expect_within(d[i], own_d[i], "attention gradient",
                     (dtype() == at::kFloat ? 2 : 3) * tolerance());
   }
@@ -251,7 +252,7 @@ TEST_P(AtenPrimitives, GatherAndAddRowsWithTheHostsBits) {
   EXPECT_TRUE(sum.equal(own_sum));
 }
 
-// The group of a test's two threads.
+// Connects the two threads of a test as ranks.
 class TwoRanks final : public TensorParallel {
  public:
   struct Meeting {
@@ -284,7 +285,7 @@ class TwoRanks final : public TensorParallel {
   int rank_;
 };
 
-// Logits of 19 classes in 24 columns, as ProductPrimitives::logits() of this type gives them.
+// Logits of 19 classes in 24 columns, as ProductPrimitives::logits() of this type returns them.
 struct LossCase {
   static constexpr std::int64_t kRows = 9, kColumns = 24, kClasses = 19;
   at::Tensor logits, targets;
@@ -317,7 +318,7 @@ TEST_P(AtenPrimitives, LoseAsTheHost) {
     expect_within(ours, own, "gradient", tolerance());
     EXPECT_EQ(ours.narrow(1, c.kClasses, c.kColumns - c.kClasses).abs().sum().item<float>(), 0);
     EXPECT_EQ(ours[3].abs().sum().item<float>(), 0);
-    // The step's numbers instead of the scale.
+    // Reads the scale from the step's scalars.
     StepScalars scalars;
     scalars.loss_scale = 8;
     scalars.inverse_valid_tokens = 1.0 / 32;
@@ -331,7 +332,8 @@ TEST_P(AtenPrimitives, LoseAsTheHost) {
 
 TEST_P(AtenPrimitives, LoseAmongRanksAsAlone) {
   for (const double smoothing : {0.0, 0.1}) {
-    // Two ranks of 16 columns: the second has three classes; then of 24, where it has none.
+    // Two ranks of 16 columns, of which the second has three classes; then of 24, where it has
+    // none.
     for (const std::int64_t columns : {16, 24}) {
       const LossCase c(smoothing, at::kFloat);
       const at::Tensor alone = at::zeros({1}, host_options(at::kDouble));

@@ -1,5 +1,5 @@
-/// Sets up what computation by ATen has in common: operators that bypass autograd as kernels do,
-/// temporaries that no account is charged for, and the numbers of a step as tensors.
+/// Sets up computation by ATen: operators bypass autograd, temporaries are not charged, and a
+/// step's scalars are available as tensors.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -13,17 +13,17 @@
 
 namespace strata {
 
-/// A primitive allocates its results, then opens this.
+/// Open it after a primitive has allocated its results.
 struct AtenScope {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const UnchargedScope temporaries;
 };
 
-/// x in fp32; itself if it is.
+/// Returns x in fp32; x itself if it is fp32.
 inline at::Tensor as_float(const at::Tensor& x) { return x.to(at::kFloat); }
 
-/// Fields of a step's numbers as tensors without dimensions, on their memory: the host reads nothing.
-/// The numbers outlive them.
+/// Returns fields of a step's scalars as tensors without dimensions on the same memory, which the
+/// host does not read. The scalars outlive the tensors.
 class StepTensors {
  public:
   StepTensors(const StepScalars& scalars, c10::Device device)

@@ -1,6 +1,6 @@
-// Attention is ATen's scaled_dot_product_attention, which picks a fused kernel of the device. Its
-// gradient is autograd's: the forward runs once more, so nothing but its inputs is kept. Heads that
-// share keys get copies of them, which every fused kernel accepts; autograd adds up their gradients.
+// Attention is ATen's scaled_dot_product_attention, which chooses a fused kernel of the device.
+// Autograd computes its gradient: the forward runs again, so only its inputs are kept. Heads that
+// share keys get copies, which every fused kernel accepts; autograd sums their gradients.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

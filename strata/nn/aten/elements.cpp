@@ -1,5 +1,5 @@
 // Masks are drawn by Philox in int64 tensors that hold 32-bit words, with the counters of
-// kernels/dropout.cpp. A product of two words is made in halves, because int64 has a sign.
+// kernels/dropout.cpp. A product of two words is computed in halves, because int64 has a sign.
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -25,7 +25,7 @@ constexpr std::int64_t kWordMask = 0xFFFFFFFF, kHalfMask = 0xFFFF;
 
 std::int64_t wrapped(std::uint64_t x) { return static_cast<std::int64_t>(x); }
 
-at::Tensor shifted_right(const at::Tensor& x, int bits) {  // zeros come in, whatever the sign
+at::Tensor shifted_right(const at::Tensor& x, int bits) {  // zeros come in, for any sign
   return x.bitwise_right_shift(bits).bitwise_and(wrapped(~std::uint64_t{0} >> bits));
 }
 
@@ -70,7 +70,7 @@ at::Tensor philox_words(const at::Tensor& first, const at::Tensor& sample, std::
   return at::stack({c0, c1, c2, c3}, -1);
 }
 
-// Whether each element is kept: [samples, elements of one].
+// Whether each element is kept: [samples, elements per sample].
 at::Tensor kept_elements(const at::Tensor& x, const MaskOfSamples& of) {
   const std::int64_t samples = x.size(0), per_sample = x.numel() / samples;
   const std::int64_t blocks = (per_sample + 3) / 4, first_block = of.part * per_sample / 4;

@@ -1,4 +1,4 @@
-// A sample's vectors are a matrix X; what is wanted is the part of X Xᵀ below its diagonal.
+// A sample's vectors are a matrix X; the result is the part of X Xᵀ below its diagonal.
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -19,7 +19,8 @@ at::Tensor vectors_of(const at::Tensor& first, const at::Tensor& rest, std::int6
   return all.view({all.size(0), all.size(1) / width, width});
 }
 
-// Where each pair (i, j < i) is in a flat matrix [count, count], in ascending i, then j.
+// Returns the index of each pair (i, j < i) in a flat matrix [count, count], in ascending i, then
+// j.
 at::Tensor pairs_below_diagonal(std::int64_t count, const at::Tensor& like) {
   const at::Tensor pairs =
       at::tril_indices(count, count, /*offset=*/-1, like.options().dtype(at::kLong));

@@ -1,4 +1,4 @@
-// The target's column is found by comparison: on a GPU a scatter has no fixed order.
+// The target's column is selected by comparison: on a GPU a scatter has no fixed order.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
@@ -16,14 +16,15 @@
 namespace strata {
 namespace {
 
-// What a gradient is multiplied by: fp64, without dimensions.
+// The factor on gradients: fp64, without dimensions.
 at::Tensor gradient_scale(double scale, const StepScalars* scalars, const at::Tensor& like) {
   if (!scalars) return at::full({}, scale, like.options().dtype(at::kDouble));
   const StepTensors step(*scalars, like.device());
   return step(&StepScalars::loss_scale) * step(&StepScalars::inverse_valid_tokens);
 }
 
-// The rank's columns that are classes, in fp32. Without a gradient the logits stay as they are.
+// Returns the rank's columns that are classes, in fp32. Without a gradient the logits stay
+// unchanged.
 at::Tensor class_logits(const at::Tensor& logits, std::int64_t valid, bool may_overwrite) {
   return logits.narrow(1, 0, valid)
       .to(at::kFloat, /*non_blocking=*/false,
@@ -47,7 +48,7 @@ class AtenLossPrimitives final : public LossPrimitives {
     const at::Tensor is_target = at::arange(what.at.first, what.at.first + valid, targets.options())
                                      .eq(targets.unsqueeze(1))
                                      .bitwise_and(ignored.bitwise_not().unsqueeze(1));
-    // Of the shifted logits: at the target they are added up, too, and only one rank has it.
+    // Sums the shifted logits: those at the target are also summed, because only one rank has it.
     const at::Tensor shifted = z.sum(1);
     const at::Tensor at_target = at::where(is_target, z, 0).sum(1);
     at::Tensor sums = at::stack({z.exp_().sum(1), at_target, shifted});

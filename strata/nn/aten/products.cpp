@@ -1,4 +1,4 @@
-// Products of 16-bit operands are rounded to 16 bit, as ATen's are; sums of gradients are not.
+// Products of 16-bit operands are rounded to 16 bit, like ATen's; sums of gradients are not.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>

@@ -1,4 +1,4 @@
-// Rows of other ranks are read as row 0 and masked: a recorded step cannot ask how many there are.
+// Rows of other ranks are read as row 0 and masked: a recorded step cannot read how many there are.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
@@ -29,7 +29,7 @@ class AtenRowPrimitives final : public RowPrimitives {
     return y;
   }
 
-  // On a GPU in a fixed order only with deterministic algorithms.
+  // On a GPU the order is fixed only with deterministic algorithms.
   void add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& sum,
                 std::int64_t first) const override {
     const AtenScope scope;

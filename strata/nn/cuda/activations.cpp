@@ -1,4 +1,4 @@
-// Gradients are written over dy where they have its shape, as on a host.
+// Gradients overwrite dy if they have its shape, as on a host.
 #include <ATen/ops/empty_like.h>
 
 #include <vector>
@@ -41,7 +41,7 @@ at::Tensor CudaElementPrimitives::activation_gradient(Activation kind, const at:
       return dy;
     }
     case Activation::kSwiglu: {
-      // dy becomes the output again, which the gate's gradient needs anyway.
+      // dy becomes the output again, which the gate's gradient computes anyway.
       at::Tensor dx = at::empty_like(x);
       const RowShape rows(dy);
       cuda::swiglu_backward(element, kernel_input(x), kernel_input(dy), kernel_output(dx),

@@ -1,6 +1,7 @@
-/// Hands tensors to launches: pointers that are null for what isn't there, sizes as rows, workspaces.
+/// Converts tensors to arguments of launches: pointers (null for undefined tensors), sizes as rows,
+/// workspaces.
 ///
-/// Errors  InternalError: a tensor that is not contiguous where a kernel takes rows side by side.
+/// Errors  InternalError: a tensor that is not contiguous.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +27,7 @@ inline void* kernel_output(const at::Tensor& x) {
   return x.data_ptr();
 }
 
-/// The same of tensors that are of this type always.
+/// The same for tensors of a fixed type.
 template <typename T>
 const T* kernel_input(const at::Tensor& x) {
   const void* pointer = kernel_input(x);
@@ -48,7 +49,7 @@ inline at::Tensor empty_beside(const at::Tensor& x, at::IntArrayRef shape, at::S
   return at::empty(shape, x.options().dtype(dtype));
 }
 
-/// A workspace for sums of columns.
+/// Allocates a workspace for sums of columns.
 inline at::Tensor column_sums_beside(const at::Tensor& x, const RowShape& rows) {
   return empty_beside(x, {cuda::column_workspace(rows.count, rows.columns)}, at::kFloat);
 }

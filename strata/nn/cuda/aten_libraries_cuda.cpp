@@ -1,8 +1,10 @@
-// The first form of what libraries do: ATen's operators, which call cuBLAS, flash attention and cuDNN with the
-// process's handles and workspaces. Products may be cuBLASLt's own (lt_products.h) instead.
+// Implements the library operations by ATen's operators, which call cuBLAS, flash attention and
+// cuDNN with the process's handles and workspaces. cuBLASLt may compute the products instead
+// (lt_products.h).
 //
-// Attention in 16 bit is flash attention where torch's deterministic algorithms are on (its backward then adds
-// in a fixed order), else cuDNN's; flash takes 16 bit alone, so fp32 is ATen's memory-efficient kernel.
+// Attention in 16 bit is flash attention if torch's deterministic algorithms are on (its backward
+// then adds in a fixed order), otherwise cuDNN's. Flash attention supports only 16 bit, so fp32
+// uses ATen's memory-efficient kernel.
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
@@ -40,8 +42,8 @@ AttentionKernel kernel_for(const at::Tensor& q) {
                                                        : AttentionKernel::kCudnn;
 }
 
-// What dropout would have left behind: flash and cuDNN want it on the device, the other kernel on the host.
-// Nobody reads it.
+// The random state of dropout, which is off: flash attention and cuDNN require it on the device,
+// the other kernel on the host.
 at::Tensor no_seed(const at::Tensor& like) {
   return at::empty({2}, like.options().dtype(at::kUInt64));
 }
@@ -76,8 +78,8 @@ class AtenProducts final : public CudaProducts {
   }
 
  private:
-  // Whether ATen adds 16-bit products to an fp32 sum inside the product: releases before the summand's type
-  // was set free refuse it. Found out once, by asking.
+  // Whether ATen adds 16-bit products to an fp32 sum inside the product; earlier releases refuse
+  // summands of another type. Tested once.
   static bool accumulates_wider(const at::Tensor& like) {
     static const bool known = [&] {
       constexpr std::int64_t kSize = 16;
@@ -124,7 +126,7 @@ class AtenLibraries final : public CudaLibraries {
         const auto made = at::_scaled_dot_product_cudnn_attention(
             q, k, v, /*attn_bias=*/std::nullopt, /*compute_log_sumexp=*/true, kNoDropout,
             /*is_causal=*/true, /*return_debug_mask=*/false, scale);
-        // It lays its output out as the queries lie.
+        // cuDNN lays out its output like the queries.
         return {std::get<0>(made).transpose(1, 2).contiguous().transpose(1, 2), std::get<1>(made)};
       }
       case AttentionKernel::kEfficient: {

@@ -1,4 +1,4 @@
-// Stands for the CUDA primitives in a build that has none.
+// Replaces the CUDA primitives in a build without CUDA.
 #include "strata/device/no_cuda.h"
 #include "strata/nn/cuda/libraries.h"
 #include "strata/nn/primitives/primitives.h"

@@ -1,6 +1,6 @@
-// Libraries attend [B, heads, T, width] views with as many heads of keys as of queries, of a width that is a
-// multiple of 8: heads that share keys get copies, whose gradients are summed in ascending order, and narrower
-// ones zeros at their end, which change no score.
+// Libraries attend [B, heads, T, width] views with equally many heads of keys and queries, and a
+// width that is a multiple of 8. Heads that share keys get copies, whose gradients are summed in
+// ascending order; narrower heads get zeros at their end, which change no score.
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -37,7 +37,7 @@ at::Tensor for_library(const at::Tensor& x, std::int64_t shared) {
   return padding > 0 ? at::constant_pad_nd(heads, {0, padding}) : heads;
 }
 
-// The way back: to [B, T, heads, width], and what heads share is summed.
+// Converts back to [B, T, heads, width] and sums the gradients of shared heads.
 at::Tensor from_library(const at::Tensor& x, std::int64_t shared, std::int64_t width) {
   at::Tensor heads = x.narrow(3, 0, width);
   if (shared > 1) heads = heads.unflatten(1, {x.size(1) / shared, shared}).sum({2});
@@ -54,7 +54,7 @@ Attended CudaAttentionPrimitives::attend(const at::Tensor& q, const at::Tensor& 
   const AttentionOutput made = libraries().attend(for_library(q, 1), for_library(k, shared),
                                                   for_library(v, shared), scale_of(width));
   const at::Tensor y = from_library(made.y, 1, width);
-  // Libraries lay their output out as [B, T, heads, width]: joining the heads is a view.
+  // Libraries lay out their output as [B, T, heads, width], so joining the heads is a view.
   STRATA_CHECK(padding_of(width) > 0 || y.is_contiguous(), "nn.cuda_attend");
   return {y.reshape({q.size(0), q.size(1), q.size(2) * width}), made.log_sum};
 }
@@ -73,8 +73,8 @@ void CudaAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Ten
   dv.copy_(from_library(made.v, shared, width));
 }
 
-// Decoding is no training step: ATen chooses the kernel. New tokens behind old ones need a mask, for
-// causality is counted from the first key.
+// Decoding is not training: ATen chooses the kernel. New tokens after old ones need a mask, because
+// the kernels count causality from the first key.
 at::Tensor CudaAttentionPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
                                                 const at::Tensor& values) const {
   const std::int64_t samples = q.size(0), tokens = q.size(1), position = keys.size(2) - tokens;

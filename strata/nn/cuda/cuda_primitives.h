@@ -1,10 +1,10 @@
-/// Implements the primitives on a GPU: kernels of our own for what passes over memory (kernels/cuda_kernels.h),
-/// libraries for products and attention. No call waits for the device.
+/// Implements the primitives on a GPU: Strata's kernels for memory-bound operations
+/// (kernels/cuda_kernels.h), libraries for products and attention. No call waits for the device.
 ///
-/// A library's product of a row may differ with the other rows: other cuts than the host's, so bits are those
-/// of a shape. Logits stay in the type of the operands.
+/// A library's product of a row may differ with the other rows, because it divides the work
+/// differently: bits depend on the shape. Logits keep the type of the operands.
 ///
-/// Errors  InternalError: tensors that don't lie as the interface says.
+/// Errors  InternalError: tensors in another layout than the interface states.
 #pragma once
 
 #include "strata/nn/cuda/libraries.h"
@@ -12,11 +12,11 @@
 
 namespace strata {
 
-/// One subject's primitives, which take the stream and what they leave to libraries from there.
+/// Primitives of one interface that use the stream and the operations of `libraries`.
 template <typename Interface>
 class OnLibraries : public Interface {
  public:
-  /// `libraries` outlive it.
+  /// `libraries` must outlive the object.
   explicit OnLibraries(const CudaLibraries& libraries) : libraries_(libraries) {}
 
  protected:
@@ -120,10 +120,10 @@ class CudaLossPrimitives final : public OnLibraries<LossPrimitives> {
                          const StepScalars* scalars) const override;
 };
 
-/// All of them, as one value.
+/// All of them as one object.
 class CudaPrimitives {
  public:
-  /// `libraries` outlive it.
+  /// `libraries` must outlive the object.
   explicit CudaPrimitives(const CudaLibraries& libraries)
       : products_(libraries),
         norms_(libraries),

@@ -1,4 +1,4 @@
-/// Stands for a GPU's libraries in tests that run on a host: formulas in fp64, rounded once.
+/// Replaces a GPU's libraries in tests that run on a host: formulas in fp64, rounded once.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ inline at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, double
       .masked_fill(later, -std::numeric_limits<double>::infinity());
 }
 
-/// `epilogues`: makes them, too, and counts them.
+/// `epilogues`: whether to compute epilogues; they are counted.
 class FormulaProducts final : public CudaProducts {
  public:
   explicit FormulaProducts(bool epilogues) : epilogues_(epilogues) {}
@@ -73,11 +73,11 @@ class FormulaProducts final : public CudaProducts {
   mutable std::atomic<int> made_ = 0;
 };
 
-/// Formulas in fp64, laid out as ATen's CUDA operators lay them out; refuses what those would.
+/// Formulas in fp64 with the layouts of ATen's CUDA operators; refuses what those would refuse.
 class FormulaLibraries final : public CudaLibraries {
  public:
   explicit FormulaLibraries(bool epilogues = false) : products_(epilogues) {}
-  /// With epilogues: how many were made.
+  /// The number of epilogues that were computed.
   int epilogues() const { return products_.epilogues(); }
 
   void* stream(const at::Tensor&) const override { return nullptr; }

@@ -1,4 +1,4 @@
-// Vectors of samples go to kernels as the batch holds them.
+// Kernels read the vectors of samples from the batch in place.
 #include <ATen/ops/empty.h>
 
 #include "strata/nn/cuda/arguments.h"

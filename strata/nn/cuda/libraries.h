@@ -1,9 +1,9 @@
-/// Says what the CUDA primitives ask of libraries: the stream, products and attention. Everything else is
-/// kernels of our own, so that tests can put a host's libraries here and run the rest on a host.
+/// Defines what the CUDA primitives need from libraries: the stream, products and attention. All
+/// else is Strata's kernels, so that tests can use a host's libraries and run the rest on a host.
 ///
-/// Shapes   as in primitives.h; attention's q, k, v, dy, y are [B, heads, T, width] views of [B, T, heads,
-///          width], with as many heads of keys as of queries, width a multiple of 8.
-/// Threads  const, callable from any thread; the tensors' device is the calling thread's.
+/// Shapes   as in primitives.h; attention's q, k, v, dy, y are [B, heads, T, width] views of [B, T,
+///          heads, width], with equally many heads of keys and queries, width a multiple of 8.
+/// Threads  const, callable from any thread; the tensors are on the calling thread's device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +15,8 @@ namespace strata {
 
 /// Products: operands of one type, sums fp32 inside.
 ///
-/// What stands beside a product may be made by it (an epilogue); functions that answer `false` have done
-/// nothing, and the caller takes the product and a kernel.
+/// A product may also compute an operation that follows it (an epilogue). Functions that return
+/// `false` have done nothing; the caller then uses the product and a kernel.
 class CudaProducts {
  public:
   virtual ~CudaProducts() = default;
@@ -32,7 +32,7 @@ class CudaProducts {
                                    const at::Tensor& x) const = 0;
 
   // ---- With epilogues
-  /// Whether it has any: else nobody makes room for their results.
+  /// Whether there are any: otherwise callers do not allocate their results.
   virtual bool has_epilogues() const { return false; }
   /// y = product(x, weight, bias), activated = gelu(y) of y before it is rounded.
   virtual bool product_and_gelu(at::Tensor& /*y*/, at::Tensor& /*activated*/,
@@ -45,7 +45,7 @@ class CudaProducts {
                                       const at::Tensor& /*weight*/, const at::Tensor& /*x*/) const {
     return false;
   }
-  /// As add_weight_gradient(); columns [out] fp32 = column sums of dy.
+  /// Like add_weight_gradient(); columns [out] fp32 = column sums of dy.
   virtual bool add_weight_gradient_and_sum(at::Tensor& /*sum*/, at::Tensor& /*columns*/,
                                            const at::Tensor& /*dy*/,
                                            const at::Tensor& /*x*/) const {
@@ -53,7 +53,7 @@ class CudaProducts {
   }
 };
 
-/// What attention's backward takes beside its inputs, as the library that made it wants it.
+/// The outputs that attention's backward needs in addition to its inputs, in the library's layout.
 struct AttentionOutput {
   at::Tensor y, log_sum;
 };
@@ -66,7 +66,7 @@ class CudaLibraries {
  public:
   virtual ~CudaLibraries() = default;
 
-  /// The cudaStream_t on which the caller's work goes to the tensor's device.
+  /// The cudaStream_t for the caller's work on the tensor's device.
   virtual void* stream(const at::Tensor& x) const = 0;
 
   virtual const CudaProducts& products() const = 0;
@@ -79,16 +79,16 @@ class CudaLibraries {
                                              const AttentionOutput& made, double scale) const = 0;
 };
 
-/// Which library multiplies on a GPU from now on. cuBLASLt's own interface has epilogues and keeps an algorithm a
-/// shape; it is not the default before it has run and was measured there (bench/gpu).
+/// Selects the library for products on a GPU. cuBLASLt's own interface has epilogues and keeps one
+/// algorithm per shape; it becomes the default only after a measurement on a GPU (bench/gpu).
 enum class ProductLibrary : std::uint8_t { kAten, kCublasLt };
 
 /// For tests and benches. Errors  UserError: built without that library's headers.
 void multiply_by(ProductLibrary library);
 
-/// Chooses the one that STRATA_CUDA_PRODUCTS names (aten, cublaslt), so that a run may be measured
-/// with either; without it nothing happens. Returns whether it names one.
-/// Errors  UserError: it names none that there is, or see above.
+/// Selects the library that STRATA_CUDA_PRODUCTS names (aten, cublaslt), so that a run can be
+/// measured with either; does nothing if it is not set. Returns whether it is set.
+/// Errors  UserError: an unknown name, or see above.
 bool multiply_as_environment_says();
 
 /// Errors  UserError: the environment names a library that ATen's primitives do not use.

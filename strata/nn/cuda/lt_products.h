@@ -1,13 +1,15 @@
-/// Multiplies by cuBLASLt directly: an algorithm is chosen once a shape and kept, so that a product's bits depend
-/// neither on where its operands lie nor on what ran before; gradients of 16-bit operands are added to fp32
-/// inside the product; bias, GELU, its gradient and sums of columns are epilogues.
+/// Multiplies by cuBLASLt directly. An algorithm is chosen once per shape and kept, so that a
+/// product's bits depend neither on the addresses of its operands nor on earlier work. Gradients of
+/// 16-bit operands are added to fp32 inside the product; bias, GELU, its gradient and sums of
+/// columns are epilogues.
 ///
-/// Operators multiply by ATen until this has run on a GPU (libraries.h, multiply_by).
+/// Operators multiply by ATen until this is verified on a GPU (libraries.h, multiply_by).
 ///
-/// Shapes   as in primitives.h; rows may have gaps, elements of a row may not. GELU is made in 16 bit alone, of
-///          rows that are a multiple of 16 bytes.
-/// Threads  callable from any thread; the tensors' device is the calling thread's, and so is the stream.
-/// Cost     a workspace of 32 MiB while the product is enqueued; the first product of a shape asks cuBLASLt.
+/// Shapes   as in primitives.h; rows may have gaps between them, but not elements of a row. GELU is
+///          computed only in 16 bit, for rows that are a multiple of 16 bytes.
+/// Threads  callable from any thread; uses the calling thread's device and stream.
+/// Cost     a workspace of 32 MiB while the product is enqueued; the first product of a shape
+///          queries cuBLASLt.
 /// Errors   InternalError: cuBLASLt refused, or has no algorithm for the shape.
 #pragma once
 
@@ -15,7 +17,7 @@
 
 namespace strata {
 
-/// Null: built without cuBLASLt's headers.
+/// Returns null if built without cuBLASLt's headers.
 const CudaProducts* lt_products();
 
 }  // namespace strata

@@ -1,9 +1,10 @@
-// cuBLASLt reads matrices by columns, so every product is written transposed: yᵀ = w xᵀ, dxᵀ = wᵀ dyᵀ,
-// dwᵀ += xᵀ dy. What its epilogues call a row of the result is our column.
+// cuBLASLt reads matrices by columns, so every product is written transposed: yᵀ = w xᵀ, dxᵀ = wᵀ
+// dyᵀ, dwᵀ += xᵀ dy. A row of the result in its epilogues is a column in Strata.
 //
-// Its heuristic sees alignment; it is told 16 bytes wherever operands have them, not more, so that layers in other
-// places get the same algorithm. Partial sums of a split product are added in fp32, in a fixed order: the schemes
-// that add in place or in the type of the output are not allowed.
+// Its heuristic depends on alignment. It gets 16 bytes if operands have that or more, so that
+// layers at other addresses get the same algorithm. Partial sums of a split product are added in
+// fp32 in a fixed order: the schemes that add in place or in the type of the output are not
+// allowed.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAStream.h>
@@ -23,7 +24,7 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = kFixedWorkspaceBytes;  // as a plan counts a handle's
+constexpr std::size_t kWorkspaceBytes = kFixedWorkspaceBytes;  // as plans count it
 constexpr std::uint32_t kAlignment = 16;                       // bytes
 
 void check_status(cublasStatus_t status, const char* what) {
@@ -59,7 +60,7 @@ cudaDataType type_of(at::ScalarType dtype) {
   }
 }
 
-// A matrix as cuBLASLt sees the tensor: its columns are our rows.
+// A matrix as cuBLASLt sees the tensor: its columns are the tensor's rows.
 struct Operand {
   const at::Tensor& tensor;
   bool transposed = false;
@@ -94,8 +95,8 @@ void set_attribute(const Preference& to, cublasLtMatmulPreferenceAttributes_t wh
                "cublasLtMatmulPreferenceSetAttribute");
 }
 
-// What is made beside a product; `beside` is the bias, or becomes the sums; `input` is the GELU's, written in
-// forward and read in backward.
+// The epilogue of a product. `beside` is the bias or receives the sums; `input` is the GELU's
+// input, which forward writes and backward reads.
 struct Epilogue {
   cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
   at::Tensor beside = {};
@@ -116,7 +117,7 @@ struct Epilogue {
   }
 };
 
-// Where cuBLASLt may be asked for GELU.
+// Whether cuBLASLt can compute GELU.
 bool takes_gelu(const at::Tensor& x) {
   return x.scalar_type() != at::kFloat && Operand{x}.alignment() == kAlignment;
 }
@@ -166,18 +167,18 @@ class CublasLtProducts final : public CudaProducts {
   }
 
  private:
-  // All that an algorithm may depend on.
+  // Everything that an algorithm may depend on.
   struct Key {
     int device;
     std::array<std::int64_t, 10> sizes;
-    std::array<int, 6> types;  // and what is done with them
+    std::array<int, 6> types;  // and flags of the product
     std::array<std::uint32_t, 4> alignments;
     auto operator<=>(const Key&) const = default;
   };
 
   static void must(bool multiplied) { STRATA_CHECK(multiplied, "nn.lt_product"); }
 
-  // to (+)= a b and its epilogue; false: cuBLASLt has no algorithm for that.
+  // to (+)= a b and its epilogue. Returns false if cuBLASLt has no algorithm for it.
   bool multiply(const Operand& a, const Operand& b, const at::Tensor& to, const Epilogue& epilogue,
                 bool add) const {
     const Operand result{to};
@@ -218,7 +219,7 @@ class CublasLtProducts final : public CudaProducts {
     return true;
   }
 
-  // That there is none is remembered, too.
+  // Also remembers that there is none.
   std::optional<cublasLtMatmulAlgo_t> algorithm_for(const Key& key,
                                                     const Multiplication& multiplication,
                                                     const Layout& a, const Layout& b,
@@ -251,7 +252,7 @@ class CublasLtProducts final : public CudaProducts {
     return algorithms_.emplace(key, algorithm).first->second;
   }
 
-  // Never destroyed: the device may be gone at the end.
+  // Never destroyed: the device may be gone at exit.
   cublasLtHandle_t handle(int device) const {
     const std::scoped_lock lock(mutex_);
     cublasLtHandle_t& known = handles_[device];

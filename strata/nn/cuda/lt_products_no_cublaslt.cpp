@@ -1,4 +1,4 @@
-// Stands for products by cuBLASLt in a build that lacks its headers.
+// Replaces products by cuBLASLt in a build without its headers.
 #include "strata/nn/cuda/lt_products.h"
 
 namespace strata {

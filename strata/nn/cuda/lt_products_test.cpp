@@ -1,4 +1,4 @@
-// On a GPU: products by cuBLASLt against formulas in fp64, and the same bits wherever operands lie.
+// On a GPU: compares products by cuBLASLt with formulas in fp64, and their bits at other addresses.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ class CublasLtProducts : public testing::TestWithParam<at::ScalarType> {
     at::manual_seed(1);
     if (!lt_products()) GTEST_SKIP() << "this build lacks cuBLASLt's headers";
   }
-  // Of a larger buffer, `shift` elements from its beginning.
+  // A part of a larger buffer, `shift` elements from its beginning.
   at::Tensor random(std::int64_t rows, std::int64_t columns, std::int64_t shift) const {
     const at::Tensor buffer = at::randn({rows * columns + shift}).to(GetParam()).to(at::kCUDA);
     return buffer.narrow(0, shift, rows * columns).view({rows, columns});
@@ -93,7 +93,7 @@ TEST_P(CublasLtProducts, MakeWhatStandsBesideThem) {
       ++made;
     }
   }
-  // Of the even shape at least, in 16 bit.
+  // At least for the even shape, in 16 bit.
   if (GetParam() != at::kFloat) EXPECT_GE(made, 3);
   RecordProperty("epilogues", made);
 }

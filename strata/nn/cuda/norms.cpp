@@ -1,4 +1,4 @@
-// Gradients of weights are summed before dy becomes dx.
+// Gradients of weights are summed before dx overwrites dy.
 #include <ATen/ops/empty_like.h>
 
 #include "strata/nn/cuda/arguments.h"
@@ -13,7 +13,7 @@ cuda::NormWeights weights_of(const at::Tensor& x, const Norm& norm) {
   return {kernel_input(norm.gain), kernel_input(norm.bias)};
 }
 
-// Statistics say which kind of norm it was; its weights must agree.
+// The statistics show which kind of norm it was; its weights must agree.
 cuda::NormWeights weights_of(const at::Tensor& x, const Norm& norm,
                              const NormStatistics& statistics) {
   cuda::NormWeights weights = weights_of(x, norm);

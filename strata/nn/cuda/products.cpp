@@ -1,5 +1,5 @@
-// All products are the libraries'; what stands beside one is a kernel where the library has no epilogue for it. A
-// gradient of logits has the type of the other operands already.
+// Libraries compute all products; if the library has no epilogue for the following operation, a
+// kernel computes it. A gradient of logits already has the type of the other operands.
 #include <ATen/ops/empty_like.h>
 
 #include <cstdlib>

@@ -1,5 +1,6 @@
-// A row of the gradient is the sum of the positions of one token: tokens are sorted, stably, and a block adds a
-// row's positions in ascending order. The losses of a chunk meet in one sum in fp64, whose order is fixed.
+// A row of the gradient is the sum over the positions of one token: tokens are sorted, stably, and
+// a block adds a row's positions in ascending order. The losses of a chunk are added in fp64 in a
+// fixed order.
 #include <ATen/ops/empty.h>
 
 #include "strata/comm/tensor_parallel.h"

@@ -1,5 +1,5 @@
-// An element's counter is its place in the whole weight, so any slice draws the same numbers. They
-// are made in double: a float rarely shows the last bits, in which math libraries differ.
+// An element's counter is its index in the whole weight, so any slice draws the same numbers. They
+// are computed in double: math libraries differ in the last bits, which rarely affect a float.
 #include "strata/nn/graph/initialise.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::uint64_t hash_name(const std::string& name) {
 
 double uniform(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
-constexpr std::int64_t kDrawn = 4;  // numbers of one Philox block
+constexpr std::int64_t kDrawn = 4;  // numbers per Philox block
 
 double normal_number(const PhiloxBlock& drawn, std::size_t place, double stddev) {
   const std::size_t pair = place / 2 * 2;
@@ -35,7 +35,8 @@ double uniform_number(const PhiloxBlock& drawn, std::size_t place, double scale)
   return scale * (2 * uniform(drawn[place]) - 1);
 }
 
-// Elements [begin, begin + numel) of the whole weight; `number` makes one of a block and a place in it.
+// Fills elements [begin, begin + numel) of the whole weight; `number` takes a block and an index in
+// it.
 template <typename Number>
 void fill(float* data, std::int64_t begin, std::int64_t numel, std::uint64_t key, Number number) {
   const std::array<std::uint32_t, 2> words = {static_cast<std::uint32_t>(key),

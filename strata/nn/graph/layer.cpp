@@ -1,5 +1,4 @@
-// Defaults of what a layer may leave unsaid, so that a layer of one's own is weights, shapes and
-// forward.
+// Default implementations, so that a custom layer needs only weights, shapes and forward.
 #include "strata/nn/graph/layer.h"
 
 #include <ATen/ops/zeros.h>
@@ -34,7 +33,7 @@ at::Tensor first_gradient(const WeightSpec& spec, const at::TensorOptions& optio
   return {};
 }
 
-// A number of the step, which no rank's budget pays for.
+// Belongs to the step: not charged to any rank's budget.
 at::Tensor zero_loss(const at::TensorOptions& options) {
   const UnchargedScope nobody;
   return at::zeros({1}, options.dtype(at::kDouble).requires_grad(std::nullopt));

@@ -1,6 +1,6 @@
-/// Describes a layer: what weights it has and a function of (weights, inputs). It owns no memory.
+/// Describes a layer: its weights and a function of (weights, inputs). It owns no memory.
 ///
-/// The bytes of its weights live in a store (tier/), one flat buffer a layer, and are leased while
+/// A store (tier/) holds the bytes of its weights, one flat buffer per layer, and pins them while
 /// an action needs them. A layer is immutable and shared by all ranks and micro-batches.
 ///
 /// Shapes   inputs and outputs carry the samples of one micro-batch in dimension 0.
@@ -27,21 +27,22 @@ namespace strata {
 struct StepScalars;
 class TensorParallel;
 
-/// How a weight gets its first values: drawn by counter, keyed by (seed, layer, weight, element).
+/// The initial values of a weight: drawn by counter, keyed by (seed, layer, weight, element).
 struct Init {
   enum class Kind : std::uint8_t { kZeros, kOnes, kNormal, kUniform } kind = Kind::kZeros;
   double scale = 0;  ///< kNormal: standard deviation; kUniform: of (-scale, scale)
 };
 
-/// How tensor-parallel ranks divide a weight (layout.h); they all hold the whole otherwise.
+/// How tensor-parallel ranks divide a weight (layout.h); an undivided weight is whole on every
+/// rank.
 struct WeightSplit {
   int axis = -1;  ///< -1: not divided
-  /// Packed parts along the axis, each divided; empty: one.
+  /// Packed parts along the axis, each divided separately; empty: one part.
   std::vector<std::int64_t> sections = {};
   std::int64_t unit = 1;  ///< smallest piece along the axis: a head's width
 };
 
-/// Which number of its columns' samples a weight follows.
+/// The statistic of its columns that a weight follows.
 enum class Statistic : std::uint8_t { kNone, kMean, kVariance };
 
 struct WeightSpec {
@@ -51,21 +52,22 @@ struct WeightSpec {
   bool decay = false;    ///< weight decay applies (matrices; not biases and norms)
   std::string tie = "";  ///< same non-empty tie = same weight; the first layer owns it
   WeightSplit split = {};
-  /// With sequence parallelism a rank's gradient of this undivided weight comes from its part of
-  /// the sequence alone: the ranks' are added before the update.
+  /// With sequence parallelism a rank's gradient of this undivided weight covers only its part of
+  /// the sequence: the ranks' gradients are added before the update.
   bool partial_gradient = false;
-  /// Of a running statistic, which neither the optimizer nor the norm sees: a step moves it by the share
-  /// `momentum` towards that of the whole mini-batch. A variance stands behind the mean of its columns.
+  /// For a running statistic, which the optimizer and the norm ignore: each step moves it towards
+  /// that of the whole mini-batch by the factor `momentum`. A variance follows the mean of its
+  /// columns.
   Statistic statistic = Statistic::kNone;
   double momentum = 0;
 };
 
-/// What the leaf of a weight has in place of a gradient when a step begins: zeros in the weight's shape; with a
-/// running mean the moments (moments.h) of no sample, to which a layer adds those of its micro-batches; with a
-/// running variance nothing.
+/// Returns the initial gradient of a weight's leaf in a step: zeros in the weight's shape; for a
+/// running mean the moments (moments.h) of no samples, to which the layer adds those of its
+/// micro-batches; for a running variance nothing.
 at::Tensor first_gradient(const WeightSpec& spec, const at::TensorOptions& options);
 
-/// A tensor that isn't there yet.
+/// Shape and type of a tensor that is not allocated yet.
 struct TensorSpec {
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
@@ -81,21 +83,21 @@ struct LayerBytes {
   std::int64_t backward_transient = 0;
   std::optional<std::int64_t> no_grad_transient = std::nullopt;
 
-  /// Of a forward that keeps no graph: no more than one that does, unless the layer says how much.
+  /// In a forward without a graph: as much as with one, unless the layer states less.
   std::int64_t without_graph() const {
     return no_grad_transient.value_or(saved + forward_transient);
   }
 };
 
-/// A loss of nothing yet, fp64 [1]; `like` says where.
+/// Returns a zero loss, fp64 [1], on the device of `options`.
 at::Tensor zero_loss(const at::TensorOptions& options = {});
 
-/// Where a loss layer reports: sums over the tokens of a micro-batch, added in micro-batch order. They
-/// stay on the device until somebody reads them, so that a step need not wait for it.
+/// Receives the loss of a loss layer: sums over the tokens of a micro-batch, added in micro-batch
+/// order. They stay on the device until value() reads them, so that a step need not wait for it.
 struct LossSink {
   at::Tensor sum = zero_loss();  ///< of token losses, fp64 [1], on the device of the layer's inputs
-  /// Outside of training, to which layers that score samples append their scores, [B] fp32 each; null:
-  /// nobody asks.
+  /// Outside of training, layers that score samples append their scores here, [B] fp32 each; null:
+  /// scores are not needed.
   std::vector<at::Tensor>* scores = nullptr;
 
   double value() const;  ///< of the sum; waits for the device
@@ -117,10 +119,10 @@ struct LayerCache {
   std::vector<SequenceTokens> pass;  ///< the sample's tokens, in order
 };
 
-/// What forward may know beside its inputs.
+/// Inputs of forward in addition to weights and tensors.
 struct ForwardContext {
   bool training = false;  ///< dropout on; loss layers defer to backward
-  /// recompute: none. Otherwise GELU and norms run again in backward.
+  /// true: recompute is `none`. Otherwise GELU and norms run again in backward.
   bool keep_intermediates = false;
   std::uint64_t seed = 0;  ///< of the run
   std::int64_t step = 0;
@@ -131,13 +133,13 @@ struct ForwardContext {
   double label_smoothing = 0;              ///< share of the loss spread over the whole vocabulary
   const TensorParallel* tensor = nullptr;  ///< null: this rank does the layer's work alone
   const LayerCache* cache = nullptr;       ///< decoding; null: the inputs are whole samples
-  /// Of the rank's device, in its memory: a recorded step's kernels read the step and, for
-  /// `loss_scale`, loss_scale * inverse_valid_tokens there, for they run again in later steps. Null on a CPU,
-  /// where this context is made anew.
+  /// In the memory of the rank's device. The kernels of a recorded step run again in later steps,
+  /// so they read the step from here and multiply `loss_scale` by inverse_valid_tokens. Null on a
+  /// CPU, where each step makes a new context.
   const StepScalars* scalars = nullptr;
 };
 
-/// The first N weights of a layer, to be named where they are used:
+/// Names the first N weights of a layer:
 ///     const auto [gain, bias] = named<2>(weights);
 template <std::size_t N>
 auto named(std::span<const at::Tensor> weights) {
@@ -153,34 +155,35 @@ class Layer {
   virtual std::vector<WeightSpec> weights() const = 0;
   virtual std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const = 0;
 
-  /// `weights` are autograd leaves in the order of weights(), each with its gradient preset, as
-  /// first_gradient(), to a view of the flat gradient where it is one. In grad mode the outputs carry a graph of this layer alone.
+  /// `weights` are autograd leaves in the order of weights(). Each gradient is preset as by
+  /// first_gradient(): a view of the flat gradient if the weight has a part in it. In grad mode the
+  /// outputs carry a graph of only this layer.
   virtual std::vector<at::Tensor> forward(const ForwardContext& context,
                                           std::span<const at::Tensor> weights,
                                           std::span<const at::Tensor> inputs) const = 0;
 
-  /// False: running forward again would save nothing (embeddings, losses).
+  /// False if running forward again would save no memory (embeddings, losses).
   virtual bool recomputable() const { return !is_loss(); }
-  /// True: the last layer of a trained model; its output is the loss of the micro-batch.
+  /// True for the last layer of a trained model, whose output is the loss of the micro-batch.
   virtual bool is_loss() const { return false; }
 
   /// Kind and sizes; layers with equal signatures cost the same and are probed once. By default the
-  /// type and the shapes of the weights: a layer whose cost depends on more says it here.
+  /// type and the shapes of the weights: a layer whose cost depends on more adds it.
   virtual std::string signature() const;
 
-  /// Bytes of one forward and backward of these inputs. By default they are measured, which runs
-  /// the layer once (measured_bytes.h): a model whose plan must not allocate states them.
+  /// Bytes of one forward and backward with these inputs. By default they are measured, which runs
+  /// the layer once (measured_bytes.h): a model whose plan must not allocate overrides this.
   virtual LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep_intermediates) const;
 
   /// Floating-point operations of one forward, matrix products only. By default one product of
   /// every row of the first input with every matrix among the weights.
   virtual double forward_flops(std::span<const TensorSpec> inputs) const;
 
-  /// What the planner counts beside bytes and products, of these inputs on one rank.
+  /// What the planner counts in addition to bytes and products, for these inputs on one rank.
   virtual LayerWork work(std::span<const TensorSpec> inputs) const;
 
-  /// What it keeps on one rank while `sequences` texts of at most `positions` tokens are decoded.
-  /// By default nothing: every output depends on the input at its own position alone.
+  /// The cache of one rank that decodes `sequences` texts of at most `positions` tokens. By default
+  /// nothing: every output depends only on the input at its own position.
   /// Shapes  [sequences, ...] each
   virtual std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t positions) const;
 };

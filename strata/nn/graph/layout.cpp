@@ -1,5 +1,5 @@
-// Four passes over the specs give four ranges: the optimizer takes the first two as one piece each, and
-// what is borrowed stands behind all that is updated.
+// Four passes over the specs make four ranges: the optimizer processes the first two as one piece
+// each, and borrowed weights follow all updated ones.
 #include "strata/nn/graph/layout.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::int64_t product(const std::vector<std::int64_t>& sizes, std::size_t begin, 
                          std::multiplies<>());
 }
 
-// Length of a rank's part of one section, the last ones' padding included.
+// Length of a rank's part of one section, including the padding of the last ones.
 std::int64_t slice_length(std::int64_t section, std::int64_t unit, int ranks) {
   const std::int64_t units = (section + unit - 1) / unit;
   return (units + ranks - 1) / ranks * unit;

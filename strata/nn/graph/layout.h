@@ -1,13 +1,14 @@
 /// Places the weights of one layer, or a tensor-parallel rank's slices of them, in its flat buffer,
-/// and finds such a slice in the whole weight.
+/// and locates such a slice in the whole weight.
 ///
-/// Every rank's slice has the same shape: sizes that don't divide are rounded up, and the last slices
-/// end in padding, which belongs to no run and stays zero.
+/// Every rank's slice has the same shape: sizes that don't divide are rounded up, and the last
+/// slices end in padding, which no run covers and which stays zero.
 ///
-/// Order: weights with decay, weights without, running statistics, then (in the gradient buffer only,
-/// or in a replica) uses of weights that another layer owns. Each starts at a multiple of 64 bytes (256 for a GPU,
-/// whose libraries choose algorithms by it), in the buffer of the weights' own type and in those of fp32;
-/// padding is zero, so one optimizer pass covers a range and its bits don't depend on how it is cut.
+/// Order: weights with decay, weights without, running statistics, then (in the gradient buffer
+/// only, or in a replica) uses of weights that another layer owns. Each starts at a multiple of 64
+/// bytes (256 on a GPU, whose libraries choose algorithms by alignment), in the buffer of the
+/// weights' own type and in those of fp32. Padding is zero, so one optimizer pass covers a range
+/// and its bits don't depend on how it is cut.
 ///
 /// Units  offsets and lengths in elements, row-major.
 #pragma once
@@ -38,8 +39,8 @@ struct LayerLayout {
   std::int64_t total_numel = 0;    ///< with the borrowed uses; size of the gradient buffer
 };
 
-/// `borrowed[i]`: specs[i] is tied and owned by another layer. `ranks`: among which split weights
-/// are divided; the layout is the same on all of them. `dtype`: of the weights.
+/// `borrowed[i]`: specs[i] is tied and owned by another layer. `ranks`: the number of ranks that
+/// divide split weights; all have the same layout. `dtype`: of the weights.
 LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
                         int ranks = 1, at::ScalarType dtype = at::kFloat,
                         std::int64_t alignment_bytes = kWeightAlignmentBytes);
@@ -54,7 +55,7 @@ struct Run {
 
 std::vector<std::int64_t> slice_shape(const WeightSpec& spec, int ranks);
 
-/// Ascending in `local`; adjacent runs are joined. One run for a weight that isn't split.
+/// Runs in ascending `local`; adjacent runs are joined. One run for a weight that isn't split.
 std::vector<Run> slice_runs(const WeightSpec& spec, int rank, int ranks);
 
 /// The parts of `runs` inside [begin, end) of the slice's elements.

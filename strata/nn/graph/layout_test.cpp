@@ -50,7 +50,7 @@ WeightSpec weight(std::vector<std::int64_t> shape, WeightSplit split) {
   return {.name = "w", .shape = std::move(shape), .split = std::move(split)};
 }
 
-// Copies every rank's runs into a whole; counts how often each element was met.
+// Copies every rank's runs into a whole and counts how often each element occurs.
 void expect_covers(const WeightSpec& spec, int ranks) {
   std::int64_t numel = 1;
   for (const std::int64_t size : spec.shape) numel *= size;

@@ -1,5 +1,5 @@
-// The order of what is read and freed decides what is counted: the terms are those of LayerCost
-// (layout/costs.h), where inputs, outputs and their gradients are counted by their readers.
+// The order of reads and frees decides what is counted: the terms are those of LayerCost
+// (layout/costs.h), where the layers that read inputs, outputs and their gradients count them.
 #include "strata/nn/graph/measured_bytes.h"
 
 #include <ATen/core/grad_mode.h>
@@ -74,7 +74,7 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
   install_accounting_allocator();
   MemoryAccount account("measured layer");
   const AccountScope scope(account);
-  // One thread: with more, which pieces are made at the same time would be luck.
+  // One thread: with more, the number of pieces in flight would vary.
   ThreadPool one(1);
   const ThreadPoolScope alone(one, ThreadPoolScope::AtenThreads::kKeep);
   const at::AutoGradMode grad(true);
@@ -100,7 +100,7 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
   forward.saved = std::max<std::int64_t>(0, held - made);
   forward.forward_transient = peak - held;
 
-  // The graph alone stays, as between the forward and the backward of a stage.
+  // Only the graph stays, as between the forward and the backward of a stage.
   torch::autograd::edge_list roots;
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& output : outputs) {

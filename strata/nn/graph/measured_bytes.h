@@ -1,11 +1,12 @@
-/// Measures what a layer holds in one forward and backward by running it once under an account of
-/// its own.
+/// Measures the memory of one forward and backward of a layer by running it once with its own
+/// account.
 ///
 /// Shapes  `inputs`: those of a real micro-batch. Nothing is extrapolated: allocations of small
 ///         tensors don't scale.
 /// Cost    one forward and backward on the calling thread, and the layer's weights and gradients.
-///         The work of one device: a layer that tensor-parallel ranks divide states its bytes.
-/// Errors  what the layer throws.
+///         Covers the work of one device: a layer that tensor-parallel ranks divide states its
+///         bytes.
+/// Errors  exceptions of the layer.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Layers that say nothing of their costs: what is measured of them is known by hand.
+// Layers without stated costs: the expected measurements are computed by hand.
 #include "strata/nn/graph/measured_bytes.h"
 
 #include <ATen/ops/mm.h>
@@ -35,14 +35,14 @@ std::vector<TensorSpec> rows(std::int64_t count) { return {{.shape = {count, kWi
 TEST(MeasuredBytes, AreWhatTheGraphKeepsAndWhatPassesBy) {
   const std::int64_t inside = kRows * kInside * kFloat;
   const LayerBytes bytes = Square().bytes(rows(kRows), /*keep_intermediates=*/false);
-  EXPECT_EQ(bytes.saved, 2 * inside);               // inputs and outputs are others'
-  EXPECT_EQ(bytes.forward_transient, inside);       // the product, to the end of its statement
+  EXPECT_EQ(bytes.saved, 2 * inside);               // inputs and outputs are counted elsewhere
+  EXPECT_EQ(bytes.forward_transient, inside);       // the product, until the end of its statement
   EXPECT_GE(bytes.backward_transient, inside);      // at least one gradient inside
-  EXPECT_LE(bytes.backward_transient, 4 * inside);  // with those of the weights on their way
+  EXPECT_LE(bytes.backward_transient, 4 * inside);  // plus gradients of the weights
   EXPECT_EQ(Square().bytes(rows(3 * kRows), false).saved, 3 * bytes.saved);
 }
 
-// Gives back its input: nothing is made and nothing is kept.
+// Returns its input: allocates and keeps nothing.
 class Same final : public Layer {
  public:
   std::vector<WeightSpec> weights() const override { return {}; }

@@ -1,4 +1,4 @@
-// Plans compose models of 100,000 layers, so nothing here searches the layers that were added before.
+// Plans build models of 100,000 layers, so nothing here searches the earlier layers.
 #include "strata/nn/graph/sequential.h"
 
 #include <algorithm>

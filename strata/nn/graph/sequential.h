@@ -1,4 +1,4 @@
-/// Composes layers into a model: a description, no weight exists yet.
+/// Composes layers into a model: a description without weights.
 ///
 ///     Sequential model({"tokens", "targets"});
 ///     model.add("embed", embedding, {"tokens"}, {"x"});
@@ -6,10 +6,12 @@
 ///     model.add("merge", concat, {"x", "early"}, {"x"});  // a skip from any earlier layer
 ///     model.add("head", head, {"x", "targets"}, {"loss"});
 ///
-/// A name means the latest value written under it. Weights that name the same tie are one weight.
+/// A name refers to the latest value written under it. Weights that name the same tie are one
+/// weight.
 ///
-/// Inputs of the mini-batch have no gradient, but for those that want_gradient() names: their one
-/// reader's backward gives it, and a layer that others need them from passes them on as a value.
+/// Inputs of the mini-batch have no gradient, except those that want_gradient() names: the backward
+/// of their only reader returns it, and this layer passes the input on as a value if other layers
+/// need it.
 ///
 /// Errors  UserError: unknown input name, a name read twice by one layer, duplicate layer names,
 ///         tied weights of different shapes, a second reader of an input whose gradient is wanted.
@@ -28,7 +30,7 @@
 
 namespace strata {
 
-/// Where an input of a layer comes from: a value of the dataflow, or a tensor of the mini-batch.
+/// The source of a layer's input: a value of the dataflow, or a tensor of the mini-batch.
 struct InputRef {
   int value = -1;
   int batch_input = -1;
@@ -36,7 +38,7 @@ struct InputRef {
 
 class Sequential {
  public:
-  /// `split`: the tensor-parallel ranks that its layers were made for; `precision`: of the weights.
+  /// `split`: the tensor-parallel ranks that the layers were made for; `precision`: of the weights.
   explicit Sequential(std::vector<std::string> batch_inputs, TensorSplit split = {},
                       at::ScalarType precision = at::kFloat);
 
@@ -44,14 +46,15 @@ class Sequential {
           const std::vector<std::string>& inputs = {"x"},
           const std::vector<std::string>& outputs = {"x"});
 
-  /// Where weights begin in the flat buffers of layers (nn/graph/layout.h); when all layers are added.
+  /// Sets the alignment of weights in flat buffers (nn/graph/layout.h); call it after adding all
+  /// layers.
   void align_weights(std::int64_t bytes);
 
-  /// The gradient of this input of the mini-batch, rows of embeddings, is handed out; before layers are
-  /// added, and of one input.
+  /// Makes the model return the gradient of this input of the mini-batch, such as rows of
+  /// embeddings. Call it before adding layers, for at most one input.
   void want_gradient(const std::string& batch_input);
   bool wants_gradient(int batch_input) const { return wanted_[batch_input]; }
-  int rows_input() const;                          ///< the one whose gradient is wanted; -1: none
+  int rows_input() const;                          ///< the input whose gradient is wanted; -1: none
   int batch_input(const std::string& name) const;  ///< its index
 
   int num_layers() const { return static_cast<int>(layers_.size()); }
@@ -59,33 +62,33 @@ class Sequential {
   const std::string& name(int index) const { return names_[index]; }
   const std::vector<std::string>& batch_inputs() const { return batch_inputs_; }
   const std::vector<InputRef>& inputs(int layer) const { return inputs_[layer]; }
-  std::vector<bool> differentiable_inputs(int layer) const;  ///< as inputs(): has it a gradient?
+  std::vector<bool> differentiable_inputs(int layer) const;  ///< per input: has it a gradient?
   const std::vector<int>& outputs(int layer) const { return outputs_[layer]; }  ///< value indices
   const Dataflow& dataflow() const { return dataflow_; }
 
   const TensorSplit& split() const { return split_; }
 
-  /// The flat buffer of a layer on one tensor-parallel rank; tied uses of others' weights are
-  /// marked borrowed.
+  /// The flat buffer of a layer on one tensor-parallel rank; uses of weights that other layers own
+  /// are marked borrowed.
   const LayerLayout& layout(int layer) const { return layouts_[layer]; }
 
-  /// Shapes of every value, given those of the mini-batch inputs, by shape inference alone.
+  /// Shapes of every value, inferred from those of the mini-batch inputs.
   std::vector<TensorSpec> value_specs(const std::vector<TensorSpec>& batch_inputs) const;
   std::vector<TensorSpec> input_specs(int layer, const std::vector<TensorSpec>& batch_inputs,
                                       const std::vector<TensorSpec>& values) const;
 
-  /// Elements of the whole model, each tied weight once, without running statistics.
+  /// Elements of the whole model; counts each tied weight once and no running statistics.
   std::int64_t num_weights() const;
 
  private:
   void resolve_ties(int layer, std::vector<WeightSpec> specs);
 
   std::vector<std::string> batch_inputs_;
-  std::vector<bool> wanted_, read_;  // per batch input: its gradient is wanted, a layer reads it
+  std::vector<bool> wanted_, read_;  // per batch input: gradient wanted, read by a layer
   TensorSplit split_;
   at::ScalarType precision_;
   std::vector<std::string> names_;
-  std::unordered_set<std::string> known_names_;  // the same
+  std::unordered_set<std::string> known_names_;  // the same, for look-up
   std::vector<std::shared_ptr<const Layer>> layers_;
   std::vector<std::vector<InputRef>> inputs_;
   std::vector<std::vector<int>> outputs_;

@@ -34,7 +34,7 @@ std::shared_ptr<Identity> layer(std::vector<WeightSpec> weights = {}) {
   return std::make_shared<Identity>(std::move(weights));
 }
 
-// A GPU's libraries choose an algorithm by the alignment of what they are given, up to 256 bytes.
+// A GPU's libraries choose an algorithm by the alignment of their operands, up to 256 bytes.
 TEST(Sequential, AlignsWeightsOfAGpuTo256BytesInEveryPrecision) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     Sequential model({"tokens"}, {}, dtype);
@@ -137,7 +137,7 @@ TEST(Initialise, DrawsUniformNumbersOfBothSignsUpToTheScale) {
   initialise(a, spec, "hidden", 1);
   initialise(b, spec, "hidden", 2);
   EXPECT_FALSE(at::equal(a, b));
-  // Sorted, they lie as evenly as 8,192 draws do: the largest gap of Kolmogorov and Smirnov.
+  // Sorted, they are as even as 8,192 draws are: bounds the largest gap (Kolmogorov-Smirnov).
   const at::Tensor sorted = std::get<0>(a.flatten().sort());
   const at::Tensor even = at::linspace(-0.125, 0.125, a.numel());
   EXPECT_LT((sorted - even).abs().max().item<double>(), 0.25 * 1.63 / std::sqrt(8192.0));

@@ -1,4 +1,4 @@
-// Gradients are written over dy where they have its shape: inside an MLP it is the largest tensor.
+// Gradients overwrite dy if they have its shape: inside an MLP it is the largest tensor.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -63,7 +63,7 @@ at::Tensor swiglu_of(const at::Tensor& gate_up) {
   return y;
 }
 
-// dy becomes the output again: the kernel has made it for the gate's gradient anyway.
+// dy becomes the output again: the kernel computes it for the gate's gradient anyway.
 at::Tensor swiglu_gradient(const at::Tensor& gate_up, const at::Tensor& dy, at::Tensor* again) {
   at::Tensor dgate_up = at::empty_like(gate_up);
   const std::int64_t width = dy.size(-1), rows = dy.numel() / width;
@@ -141,8 +141,8 @@ at::Tensor HostElementPrimitives::dropout_add(const at::Tensor& residual, const 
   STRATA_CHECK(!mask.scalars, "nn.dropout_add");
   at::Tensor y = at::empty_like(x);
   const std::int64_t samples = x.size(0), per_sample = x.numel() / samples;
-  const std::int64_t before = mask.part * per_sample;  // elements of the sample on other ranks
-  // Pieces never straddle samples; a multiple of the widest vector's four blocks.
+  const std::int64_t before = mask.part * per_sample;  // elements of the sample on the ranks before
+  // Pieces never cross samples; the size is a multiple of the widest vector's four blocks.
   constexpr std::int64_t kPiece = 8192;
   const std::int64_t pieces = (per_sample + kPiece - 1) / kPiece;
   const auto apply = [&](std::int64_t piece) {

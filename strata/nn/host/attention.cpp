@@ -1,8 +1,9 @@
-// ATen's fused attention computes each sample and head by itself, so any cut between them gives the
-// same bits; heads that share keys stay together, because the gradients of their keys are summed.
+// ATen's fused attention computes each sample and head separately, so any cut between them gives
+// the same bits; heads that share keys stay together, because the gradients of their keys are
+// summed.
 //
-// In 16 bit a piece is widened and attended in fp32 where products are: ATen's kernel in bf16 makes
-// its products by a routine that reached half of fp32's rate on the processors tried.
+// In 16 bit, if products are widened, a piece is also widened and attended in fp32: ATen's bf16
+// kernel uses a product routine that reached half of fp32's rate on the tested processors.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
@@ -19,7 +20,7 @@
 namespace strata {
 namespace {
 
-// Heads of keys [first, first + count) of one sample, or all.
+// Heads of keys [first, first + count) of one sample; also the whole range.
 struct Piece {
   std::int64_t sample, first, count;
 };
@@ -35,7 +36,8 @@ void for_heads(std::int64_t samples, std::int64_t heads, F f) {
   });
 }
 
-// [B, T, heads, width] -> [1, heads of the piece, T, width]; `shared` heads for one of the keys'.
+// [B, T, heads, width] -> [1, heads of the piece, T, width]; `shared` heads of queries per head of
+// keys.
 at::Tensor cut(const at::Tensor& x, const Piece& piece, std::int64_t shared, bool widen) {
   const at::Tensor part = x.narrow(0, piece.sample, 1)
                               .narrow(2, piece.first * shared, piece.count * shared)
@@ -52,7 +54,7 @@ void write(const at::Tensor& to, const Piece& piece, std::int64_t shared, const 
   part.copy_(from);
 }
 
-// 0 where token i, at `position` + i, sees position j; else -infinity.
+// 0 if token i, at `position` + i, may attend to position j; otherwise -infinity.
 at::Tensor causal_mask(std::int64_t tokens, std::int64_t position, const at::Tensor& like) {
   const at::Tensor mask = at::full({tokens, position + tokens},
                                    -std::numeric_limits<double>::infinity(), like.options());
@@ -70,7 +72,7 @@ Attended HostAttentionPrimitives::attend(const at::Tensor& q, const at::Tensor& 
     const auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), /*dropout_p=*/0.0,
         /*is_causal=*/true);
-    // The kernel lays its output out as [B, T, heads, width]: joining the heads is a view.
+    // The kernel lays out its output as [B, T, heads, width], so joining the heads is a view.
     return {out.transpose(1, 2).reshape({samples, length, heads * width}), log_sum};
   }
   const at::Tensor y = at::empty({samples, length, heads, width}, q.options());
@@ -105,9 +107,9 @@ void HostAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Ten
   });
 }
 
-// One new token sees every position, so ATen's kernel runs without a mask; the first tokens of a text
-// are causal from the start; new tokens behind old ones need a mask, for the kernel counts causality
-// from the first key.
+// One new token attends to every position, so ATen's kernel runs without a mask. The first tokens
+// of a text are causal from the start. New tokens after old ones need a mask, because the kernel
+// counts causality from the first key.
 at::Tensor HostAttentionPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
                                                 const at::Tensor& values) const {
   const std::int64_t samples = q.size(0), tokens = q.size(1), position = keys.size(2) - tokens;

@@ -1,4 +1,4 @@
-/// Hands pieces of tensors to kernels: pointers into them, and fp32 copies.
+/// Converts pieces of tensors to arguments of kernels: pointers into them, and fp32 copies.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ inline void* mutable_at_element(const at::Tensor& x, std::int64_t index) {
          index * static_cast<std::int64_t>(x.element_size());
 }
 
-/// x in fp32; itself if it is.
+/// Returns x in fp32; x itself if it is fp32.
 inline at::Tensor widened(const at::Tensor& x) {
   if (x.scalar_type() == at::kFloat) return x.detach();
   at::Tensor wide = at::empty(x.sizes(), x.options().dtype(at::kFloat));

@@ -1,8 +1,9 @@
-/// Implements the primitives on a host: MKL's and oneDNN's products, ATen's attention, Highway
-/// kernels for the rest, cut into pieces for the rank's thread pool where cuts don't change bits.
+/// Implements the primitives on a host: products of MKL and oneDNN, attention of ATen, Highway
+/// kernels for the rest, cut into pieces for the rank's thread pool where this doesn't change bits.
 ///
-/// 16-bit products are made of operands widened to fp32 unless the processor is faster in 16 bit; those
-/// of fp32 are MKL's where it uses all of the processor, else oneDNN's (device/fast_products.h).
+/// Operands of 16-bit products are widened to fp32 unless the processor is faster in 16 bit. MKL
+/// computes fp32 products if it uses all of the processor, otherwise oneDNN
+/// (device/fast_products.h).
 #pragma once
 
 #include "strata/nn/primitives/primitives.h"
@@ -89,24 +90,25 @@ class HostLossPrimitives final : public LossPrimitives {
                          const StepScalars* scalars) const override;
 };
 
-// ---- What products in 16 bit take beside operands and result, so that plans can count it. Widened: the
-// weight in fp32 and a piece of the rows before and after. In the processor's own 16 bit: a weight
-// gradient until it is added to the fp32 one. fp32: nothing.
+// ---- Memory of 16-bit products in addition to operands and result, so that plans can count it.
+// Widened: the weight in fp32 and a piece of the rows, input and output. In the processor's own 16
+// bit: a weight gradient until it is added to the fp32 one. fp32: nothing.
 
-/// Whether products of this type are made of operands widened to fp32 on this processor.
+/// Whether this processor widens operands of this type to fp32.
 bool widens_products(c10::ScalarType dtype);
 
-/// Of a product of so many rows, in either direction.
+/// For a product of `rows` rows, in either direction.
 std::int64_t host_product_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,
                                 std::int64_t out);
 std::int64_t host_weight_gradient_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,
                                         std::int64_t out);
 
-/// Whether oneDNN multiplies fp32 of more than one row here: this processor has AVX-512 that MKL does not use, the system has oneDNN,
-/// and nobody limits libtorch to less (ATEN_CPU_CAPABILITY). Bits depend on it.
+/// Whether oneDNN multiplies fp32 matrices of more than one row: the processor has AVX-512 that MKL
+/// does not use, the system has oneDNN, and ATEN_CPU_CAPABILITY does not limit libtorch. Bits
+/// depend on it.
 bool multiplies_by_onednn();
 
-/// For tests of both ways: decides it on every processor while it lives, as far as oneDNN is there.
+/// For tests: sets multiplies_by_onednn() while the object lives, if oneDNN is installed.
 class MultiplyByOneDnn {
  public:
   explicit MultiplyByOneDnn(bool onednn);
@@ -115,7 +117,7 @@ class MultiplyByOneDnn {
   MultiplyByOneDnn& operator=(const MultiplyByOneDnn&) = delete;
 };
 
-/// The same of 16-bit operands.
+/// For tests: sets widens_products() while the object lives.
 class WidenProducts {
  public:
   explicit WidenProducts(bool widen);

@@ -1,4 +1,4 @@
-// Samples are independent; a loss is summed by one thread, in their order.
+// Samples are independent; one thread sums a loss, in their order.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// How a batch holds the vectors of its samples.
+// The vectors of a batch's samples.
 struct SampleVectors {
   const float *first, *rest;
   std::int64_t rest_width, width, count;

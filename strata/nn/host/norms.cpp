@@ -1,5 +1,5 @@
-// Statistics and the gradient at the input go by rows, gradients of weights by columns: each number is
-// then made by one thread, in row order, whatever the threads.
+// Statistics and the gradient at the input are computed by rows, gradients of weights by columns:
+// one thread computes each number, in row order, for any number of threads.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -19,7 +19,7 @@ at::Tensor number_a_row(const at::Tensor& x, std::int64_t rows) {
   return at::empty({rows}, x.options().dtype(at::kFloat));
 }
 
-// Null for what an RMSNorm doesn't have.
+// Null for weights and statistics that an RMSNorm doesn't have.
 const float* floats(const at::Tensor& x) {
   return x.defined() ? x.const_data_ptr<float>() : nullptr;
 }
@@ -93,7 +93,7 @@ void HostNormPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy
                                         rstd, gain_sums, rows.count, rows.columns, begin, end);
     }
   });
-  // In place: each row is read in full before it is written.
+  // In place: each row is read completely before it is written.
   parallel_rows(rows.count, rows.columns, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t at = begin * rows.columns;
     if (mean) {

@@ -1,24 +1,25 @@
 // Products are cut by rows of the output, and each piece runs single-threaded on a thread of the
-// pool. Tried with MKL's kernels for AVX2 and AVX-512: rows of a product computed apart have the
-// same bits if there are at least 64, widths and rows are multiples of 16 and sums at least 64
-// long; rows of a weight gradient from 192 on (its sums are longer, and MKL blocks them by the
-// shape), its columns not. Others are not cut. In 16 bit, and by oneDNN, the cuts are constants, so
-// that bits don't depend on the threads whatever the library does. Every piece packs the other
-// operand again (with two pieces a thread a training step took 1.1 times as long), so a thread has
-// one piece while the machine lets all of them work, and two where one is held up.
+// pool. Tested with MKL's kernels for AVX2 and AVX-512: rows of a product computed separately have
+// the same bits if there are at least 64, widths and rows are multiples of 16 and sums are at least
+// 64 long. Rows of a weight gradient have the same bits from 192 on (its sums are longer, and MKL
+// blocks them by the shape), its columns do not. Other products are not cut. In 16 bit, and with
+// oneDNN, the cuts are constants, so that bits don't depend on the threads. Every piece packs the
+// other operand again (with two pieces per thread a training step took 1.1 times as long), so a
+// thread has one piece if all threads run freely, and two if one is delayed.
 //
-// A single row, a token of a text that is being written, is cut by columns of the output: it takes
-// as long as its weight is read, whoever multiplies, so that is always libtorch. Tried as above, on
-// the same instruction sets: columns computed apart have the same bits if they begin at multiples of
-// 16. Two threads read 1.3 times as fast as one, so pieces are a millisecond long: with shorter ones
-// waking a thread cost more (a token of a model of width 768 then took 1.15 times as long).
+// A single row, a token of a text that is being generated, is cut by columns of the output: it
+// takes as long as reading its weight with any library, so libtorch always computes it. Tested as
+// above, on the same instruction sets: columns computed separately have the same bits if they begin
+// at multiples of 16. Two threads read 1.3 times as fast as one, so pieces are a millisecond long:
+// with shorter ones waking a thread cost more (a token of a model of width 768 then took 1.15 times
+// as long).
 //
-// Widened operands live a piece long, so that they stay in the cache.
+// Widened operands exist for one piece, so that they stay in the cache.
 //
-// Products put their results where they are told, and what a library takes beside them is its own:
-// MKL and the system's oneDNN take it from elsewhere, libtorch's oneDNN, which multiplies 16 bit, as
-// a tensor, and how much depends on the processor's caches (up to 1.4 MB a thread on an EPYC). No
-// plan could know it.
+// Products write their results in place. Scratch memory of libraries is not charged: MKL and the
+// system's oneDNN allocate it outside libtorch. libtorch's oneDNN, which multiplies 16 bit,
+// allocates a tensor whose size depends on the processor's caches (up to 1.4 MB per thread on an
+// EPYC), so no plan could know it.
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
@@ -40,7 +41,7 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kLeastRows = 64, kLeastSum = 64, kLeastBlock = 192, kUnit = 16;
-constexpr std::int64_t kConstantRows = 256;  // of a piece where cuts are constants
+constexpr std::int64_t kConstantRows = 256;  // rows per piece with constant cuts
 constexpr std::int64_t kLeastRead = 1
                                     << 22;  // elements of the weight that a piece of one row reads
 
@@ -77,7 +78,7 @@ bool cuts_are_constants(const at::Tensor& x) { return !is_fp32(x) || multiplies_
 std::int64_t row_pieces(std::int64_t rows, std::int64_t in, std::int64_t out, bool constant) {
   if (constant) return std::max<std::int64_t>(1, rows / kConstantRows);
   if (!may_cut(in, out) || rows % kUnit != 0 || in < kLeastSum) return 1;
-  // A piece may be a unit shorter than the mean.
+  // A piece may be one unit shorter than the mean.
   return pieces_of(rows, kLeastRows + kUnit, products_per_thread());
 }
 
@@ -93,7 +94,7 @@ void round_rows(const at::Tensor& wide, const at::Tensor& to) {
   kernels::narrow(element_of(to), wide.const_data_ptr<float>(), to.data_ptr(), wide.numel());
 }
 
-// y[rows] = make(x[rows]), in fp32 for operands that are widened.
+// y[rows] = make(x[rows]), in fp32 for widened operands.
 template <typename Make>
 void multiply_rows(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
   const bool constant = cuts_are_constants(x) || !is_fp32(y);
@@ -161,7 +162,7 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   return y;
 }
 
-// Blocks of rows of sum [out, in].
+// Calls f(begin, count) for blocks of rows of sum [out, in].
 template <typename F>
 void for_blocks(const at::Tensor& sum, bool constant, F f) {
   const std::int64_t out = sum.size(0), most = std::max<std::int64_t>(1, out / kLeastBlock);

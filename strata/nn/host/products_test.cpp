@@ -1,5 +1,5 @@
-// Of fp32 products by either library: numbers against sums in double precision, bits against other
-// numbers of threads.
+// Tests fp32 products of both libraries: numbers against sums in double precision, bits against
+// other numbers of threads.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
@@ -25,7 +25,7 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return a.numel() == 0 ? 0 : (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-// In memory as asked: rows or columns of neighbours, or neither, maybe a part of something larger.
+// Layout in memory: rows or columns are contiguous, or neither, possibly a part of a larger matrix.
 at::Tensor random_matrix(std::int64_t rows, std::int64_t columns, int layout) {
   switch (layout) {
     case 0:

@@ -1,6 +1,6 @@
-// libtorch has a oneDNN of its own inside, but nothing public that multiplies fp32 by it and puts the result
-// where it is told. The system's is loaded with its own symbols first: linked, it would find some of the
-// same names in libtorch, which are another version's, and refuse every product.
+// libtorch contains a oneDNN, but exposes no function that multiplies fp32 with it and writes to a
+// given buffer. The system's oneDNN is loaded with its own symbols first: if linked, it would
+// resolve some names to libtorch's other version and refuse every product.
 #include "strata/nn/host/sgemm.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 namespace strata {
 namespace {
 
-// Its functions and, because OpenMP may be there twice, those of the OpenMP that it uses.
+// oneDNN's functions and those of its OpenMP, because the process may contain two OpenMPs.
 struct OneDnn {
   using Dim = std::int64_t;
   int (*sgemm)(char transa, char transb, Dim m, Dim n, Dim k, float alpha, const float* a, Dim lda,
@@ -24,7 +24,7 @@ struct OneDnn {
   void (*set_num_threads)(int) = nullptr;
 
   OneDnn() {
-#if !defined(STRATA_SANITIZED)  // their allocators want to be the only ones
+#if !defined(STRATA_SANITIZED)  // a sanitizer must be the only allocator
     for (const char* name : {"libdnnl.so.2", "libdnnl.so.3"})
       if (void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND))
         if (find(library)) return;
@@ -48,7 +48,7 @@ const OneDnn& onednn() {
   return loaded;
 }
 
-// A matrix as BLAS knows them: its rows, or its columns, have neighbours in memory.
+// A matrix in BLAS form: its rows or its columns are contiguous.
 struct Operand {
   at::Tensor matrix;
   std::int64_t stride;
@@ -68,7 +68,7 @@ struct Operand {
   const float* data() const { return matrix.const_data_ptr<float>(); }
 };
 
-// Pieces of products are a thread's each.
+// Limits oneDNN to one thread: each piece of a product runs on one thread.
 class OneThread {
  public:
   OneThread() : before_(onednn().get_max_threads()) {

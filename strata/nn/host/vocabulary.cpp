@@ -1,8 +1,9 @@
-// Both ends of a vocabulary: rows of tokens, and the loss of their logits.
+// Both ends of a vocabulary: rows of tokens, and the loss of logits.
 //
-// In backward threads share the columns, so every sum of rows is made by one thread, in ascending order.
-// One thread adds the rows' losses, too, in fp64. Alone, a rank takes a row through all three steps of
-// the loss while it is in the cache; ranks that divide the classes meet between the steps.
+// In backward threads divide the columns, so one thread computes every sum of rows, in ascending
+// order. One thread also adds the rows' losses, in fp64. A single rank computes all three steps of
+// the loss for a row while it is in the cache; ranks that divide the classes exchange results
+// between the steps.
 #include <ATen/ops/empty.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// A thread computes 16 bytes of the result. Formulas and their order are those of gelu.cpp, swiglu.cpp and
-// elements.cpp beside this file.
+// A thread computes 16 bytes of the result. Formulas and their order are those of gelu.cpp,
+// swiglu.cpp and elements.cpp.
 #include "strata/device/simt/simt_math.h"
 #include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
@@ -15,7 +15,7 @@ using simt::RowVectors;
 
 constexpr int kBlockThreads = 256;
 
-// What lets x through: sigmoid(minus), `minus` the negated argument. Clamped: beyond, the gate is 0 in fp32.
+// sigmoid(-minus). Clamped: beyond, the gate is 0 in fp32.
 STRATA_DEVICE float sigmoid_of_minus(float minus) {
   return 1.0f / (1.0f + simt::exp(fminf(minus, 87.0f)));
 }
@@ -72,7 +72,7 @@ struct GeluBackward {
   }
 };
 
-// A row of `width` outputs, whose gates and ups stand in one row of the input.
+// A row of `width` outputs, whose gates and ups are one row of the input.
 template <typename T>
 struct Swiglu {
   static constexpr int kThreads = kBlockThreads;
@@ -130,7 +130,7 @@ template <typename T>
 struct Relu {
   static constexpr int kThreads = kBlockThreads;
   const T* x;
-  const T* dy;  // null: forward
+  const T* dy;  // null in forward
   T* to;
   std::int64_t n;
 

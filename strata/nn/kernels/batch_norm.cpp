@@ -1,5 +1,5 @@
-// A vector of columns at a time goes down all rows, so that a number is made by one thread, in row order.
-// The variance takes a second pass, as in layer_norm.cpp.
+// Each vector of columns is processed over all rows, so that one thread computes each number, in
+// row order. The variance needs a second pass, as in layer_norm.cpp.
 #include <cstdint>
 
 #include "strata/nn/kernels/kernels.h"

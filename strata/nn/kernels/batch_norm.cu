@@ -1,5 +1,5 @@
-// The statistics take two passes, as batch_norm.cpp does: the formula of one pass cancels where the mean is
-// large beside the deviation.
+// The statistics need two passes, as in batch_norm.cpp: a one-pass formula cancels if the mean is
+// large compared with the deviation.
 #include "strata/nn/kernels/column_tiles.h"
 
 namespace strata::cuda {
@@ -42,7 +42,7 @@ struct SquareTerms {
   }
 };
 
-// What a thread needs of its columns.
+// The values of a thread's columns.
 struct Columns {
   Vector gain, bias, center, scale;
   template <typename Left>
@@ -158,7 +158,7 @@ void batch_norm(const float* x, const BatchNormColumns& norm, float* y, std::int
 void batch_norm_backward(const float* x, float* dy, const BatchNormColumns& norm, float* dgain,
                          float* dbias, std::int64_t rows, std::int64_t columns, float* workspace,
                          void* stream) {
-  // The last two rows of the workspace.
+  // Uses the last two rows of the workspace.
   float* gains = workspace + column_workspace(rows, columns) - 2 * columns;
   float* biases = gains + columns;
   sum_columns(GradientTerms{x, dy, norm, columns}, rows, columns, {gains, biases}, 1, workspace,

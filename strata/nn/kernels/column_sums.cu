@@ -5,7 +5,7 @@ namespace {
 
 using simt::kWide;
 
-// dgain += dy xhat and, of a LayerNorm, dbias += dy.
+// dgain += dy xhat and, for a LayerNorm, dbias += dy.
 template <typename T, bool kHasMean>
 struct NormTerms {
   using Element = T;

@@ -1,10 +1,11 @@
-/// Sums the columns of a matrix in an order that depends on its shape alone; for .cu files.
+/// Sums the columns of a matrix in an order that depends only on its shape; for .cu files.
 ///
-/// Rows are cut into tiles of kColumnTile. A block takes a tile and as many columns as a warp reads at once;
-/// warp w adds rows w, w + 8, ... of it; the eight sums meet as (w, w + 4), then 2, then 1. The tiles' sums
-/// are a matrix, of which the same is done once, as one tile.
+/// Rows are cut into tiles of kColumnTile. A block processes a tile and as many columns as a warp
+/// reads at once: warp w adds rows w, w + 8, ... of the tile; the eight sums are added as (w, w +
+/// 4), then 2, then 1. The tiles' sums are a matrix, which is summed once more in the same way, as
+/// one tile.
 ///
-/// Cost  each element once, and 8 bytes a tile and column.
+/// Cost  reads each element once, and 8 bytes per tile and column.
 #pragma once
 
 #include <algorithm>
@@ -14,22 +15,22 @@
 
 namespace strata::cuda {
 
-/// Terms: what is summed. `Element`, `kSums`, lies_whole(), whether its arrays do, and add(row, column, left,
-/// sums), which adds the terms of the vector at `column` to kSums Floats.
+/// Terms: the values to sum. `Element`, `kSums`, lies_whole(): whether its arrays are aligned, and
+/// add(row, column, left, sums), which adds the terms of the vector at `column` to kSums Floats.
 template <typename Terms>
 struct ColumnTiles {
   static constexpr int kWarps = 8, kThreads = kWarps * simt::kWarp, kSums = Terms::kSums;
   static constexpr int kVector = simt::kWide<typename Terms::Element>;
-  static constexpr int kColumns = simt::kWarp * kVector;  // of a block
+  static constexpr int kColumns = simt::kWarp * kVector;  // per block
   struct Shared {
     float sums[kSums][kWarps][kColumns];
   };
 
   Terms terms;
-  std::int64_t rows, columns, height;  // height: rows of a tile
-  std::int64_t strips;                 // blocks of a tile
+  std::int64_t rows, columns, height;  // height: rows per tile
+  std::int64_t strips;                 // blocks per tile
   float* to[kSums];                    // [tiles, columns] each
-  float divisor;                       // of the sums; 0: they are added to what is there
+  float divisor;                       // divides the sums; 0: they are added to `to`
 
   STRATA_DEVICE void operator()(simt::Block<kThreads>& block, Shared& shared) const {
     const std::int64_t tile = block.index() / strips;
@@ -42,7 +43,7 @@ struct ColumnTiles {
       for (int s = 0; s < kSums; ++s) sums[s] = simt::zeros<kVector>();
       const std::int64_t begin = tile * height, end = simt::least(begin + height, rows);
       const auto add_rows = [&](auto left) {
-        STRATA_UNROLL_4  // reads of four rows under way
+        STRATA_UNROLL_4  // reads of four rows in flight
             for (std::int64_t row = begin + warp; row < end; row += kWarps)
                 terms.add(row, column, left, sums);
       };

@@ -1,5 +1,5 @@
-// A row is summed lane by lane, then across lanes, then what fills no vector: bits depend on the width
-// of vectors, never on the threads.
+// A row is summed per vector lane, then across lanes, then the rest: bits depend on the vector
+// width, never on the threads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,7 +31,7 @@ HWY_INLINE float largest(const float* z, std::int64_t columns) {
   return result;
 }
 
-// Sum of exp(z - shift); kStore: the exponentials replace the logits.
+// Sum of exp(z - shift); with kStore the exponentials replace the logits.
 template <bool kStore, typename Float>
 HWY_INLINE float exponential_sum(Float* z, float shift, std::int64_t columns) {
   const D d;
@@ -81,7 +81,7 @@ void LargestLogits(const float* logits, float* top, LogitColumns at, std::int64_
     top[row] = largest(logits + row * at.columns, at.valid);
 }
 
-// Column of a target's class, or -1: another rank has it.
+// Column of a target's class, or -1 if another rank has it.
 HWY_INLINE std::int64_t column_of(std::int64_t target, const LogitColumns& at) {
   const std::int64_t column = target - at.first;
   return column >= 0 && column < at.valid ? column : -1;

@@ -1,8 +1,9 @@
-// A block a row. Maximum and sum are found in one pass: each thread keeps the sum of exponentials below its
-// own maximum, and where two meet the smaller maximum's sum is scaled down. Exponentials are not kept, for 16
-// bits would round them: the gradient makes them again, from logits that the cache still has.
+// Each block computes a row. One pass computes maximum and sum: each thread keeps its own maximum
+// and the sum of exponentials relative to it; when two are combined, the sum with the smaller
+// maximum is scaled down. Exponentials are not stored, because 16 bits would round them: the
+// gradient computes them again from logits that are still in the cache.
 //
-// Losses are fp64, so that their order is the only thing their sum depends on.
+// Losses are fp64, so that their sum depends only on their order.
 #include "strata/device/simt/simt_math.h"
 #include "strata/device/simt/simt_vector.h"
 #include "strata/device/step_scalars.h"
@@ -34,7 +35,7 @@ struct Exponentials {
     sum = scaled(sum, top, higher) + scaled(more, its_top, higher);
     top = higher;
   }
-  // 0 below a top of -infinity, which is a sum of nothing.
+  // 0 for a top of -infinity, which is an empty sum.
   STRATA_DEVICE static float scaled(float sum, float top, float higher) {
     return top == higher ? sum : sum * simt::exp(top - higher);
   }
@@ -47,19 +48,20 @@ struct Together {
   }
 };
 
-/// What a row's loss needs: top, and the sums that belong to it.
+/// The values for a row's loss: top, and the sums relative to it.
 struct RowSums {
   float top, exponentials, at_target, shifted;
 };
 
-// Column of a target's class, or -1: another rank has it.
+// Column of a target's class, or -1 if another rank has it.
 STRATA_DEVICE std::int64_t column_of(std::int64_t target, const LogitColumns& at) {
   const std::int64_t column = target - at.first;
   return column >= 0 && column < at.valid ? column : -1;
 }
 
-/// Calls body(vector, column, left) for the vectors of logits[0, columns) that are the thread's own. Several are
-/// read before the first is used: where a body writes or branches, the compiler may not read ahead.
+/// Calls body(vector, column, left) for the thread's vectors of logits[0, columns). Several are
+/// read before the first is used, because the compiler may not read ahead if a body writes or
+/// branches.
 template <typename T, typename Body>
 STRATA_DEVICE void each_vector_of_row(int thread, const T* logits, std::int64_t columns,
                                       Body body) {
@@ -122,7 +124,7 @@ STRATA_DEVICE double loss_of(const RowSums& sums, const CrossEntropy& what) {
   return (1 - double{what.smoothing}) * loss + double{what.smoothing} * mean;
 }
 
-// Logits become their gradient.
+// Replaces logits by their gradient.
 template <typename T>
 STRATA_DEVICE void gradient_of_row(Block<kRowThreads>& block, T* logits, std::int64_t target,
                                    float top, float exponentials, const CrossEntropy& what,
@@ -139,7 +141,7 @@ STRATA_DEVICE void gradient_of_row(Block<kRowThreads>& block, T* logits, std::in
   block.each([&](int thread) {
     each_vector_of_row(
         thread, logits, what.at.columns, [&](auto z, std::int64_t column, auto left) {
-          // In 32 bits, for the loop asks for every logit.
+          // In 32 bits, because the loop computes it for every logit.
           const auto count = static_cast<int>(simt::least(valid - column, kWide<T>));
           const int own_here =
               own >= column && own - column < kWide<T> ? static_cast<int>(own - column) : -1;
@@ -256,7 +258,7 @@ struct Alone {
     block.each([&](int thread) {
       if (thread == 0) losses[row] = loss;
     });
-    // The phase above also keeps the target's logit until every thread has read it.
+    // The phase above also keeps the target's logit unchanged until every thread has read it.
     if (gradient)
       gradient_of_row(block, of_row, target, sums.top, sums.exponentials, what, scalars);
   }

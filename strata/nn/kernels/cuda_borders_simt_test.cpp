@@ -1,5 +1,5 @@
-// Kernels move 16 bytes at once where all their arrays lie on borders of 16 bytes. Each array in turn lies off
-// one: the results are the same bits, and nobody touches 16 bytes there (read_packed looks).
+// Kernels move 16 bytes at once if all their arrays are aligned to 16 bytes. Each array in turn is
+// misaligned: the bits must be the same, and no vector access may touch it (read_packed checks).
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -45,7 +45,7 @@ class CudaBorders : public testing::Test {
   }
 
  private:
-  // All arrays as the kernel leaves them; `off` begins an element behind a border.
+  // All arrays after the kernel; array `off` begins one element after an aligned address.
   static std::vector<SimtArray> results(const std::vector<Array>& arrays, const Kernel& kernel,
                                         int off) {
     std::mt19937 generator(5);
@@ -99,7 +99,7 @@ TEST_F(CudaBorders, Elementwise) {
   }
 }
 
-// Strides that lead off the border, from arrays that lie on it.
+// Misaligned strides of aligned arrays.
 TEST_F(CudaBorders, HeadsBesideOthers) {
   for (const Element e : {Element::kFp32, Element::kBf16})
     for (const std::int64_t stride : {kColumns, kColumns + 1, kColumns + 8}) {
@@ -205,7 +205,7 @@ TEST_F(CudaBorders, RowsOfTables) {
       });
 }
 
-// Rows long enough for several reads at once; the last vector is not whole.
+// Rows long enough for several reads in flight; the last vector is partial.
 TEST_F(CudaBorders, Logits) {
   constexpr std::int64_t kClasses = 15000, kPadded = 15040;
   SimtVector<std::int64_t> targets(std::vector<std::int64_t>{kClasses - 4, 5});

@@ -1,4 +1,4 @@
-// The GPU's elementwise kernels against the host's: bits, or ulps where an exponential is among them.
+// Compares the GPU's elementwise kernels with the host's: bits, or ulps if they use exponentials.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,10 +17,10 @@ using simt::SimtArray;
 using simt::SimtVector;
 
 constexpr Element kElements[] = {Element::kFp32, Element::kBf16, Element::kFp16};
-// Whole vectors and ends, fewer and more than a block.
+// Whole vectors and partial ones, fewer and more than a block.
 constexpr std::int64_t kSizes[] = {0, 1, 3, 8, 15, 256, 2049, 5000};
 
-// Calls body(element, n, offset): every size, on and off a border of 16 bytes.
+// Calls body(element, n, offset): every size, aligned to 16 bytes and not.
 void for_each_case(const std::function<void(Element, std::int64_t, std::int64_t)>& body) {
   simt::in_every_order([&] {
     for (const Element element : kElements)
@@ -65,7 +65,7 @@ TEST_F(CudaElements, GeluBackwardIsTheHostsWithinUlps) {
     dx.fetch();
     y.fetch();
     kernels::gelu_backward(element, x.host(), dy.host(), right_dx.host(), right_y.host(), n);
-    // The slope crosses zero: there the terms' ulps count.
+    // The slope crosses zero, where the ulps of its terms count.
     const double near_zero = element == Element::kFp32 ? 1e-6 : 1e-30;
     ASSERT_TRUE(close(dx, right_dx, element == Element::kFp32 ? 8 : 1, near_zero));
     ASSERT_TRUE(close(y, right_y, element == Element::kFp32 ? 8 : 1, 1e-30));
@@ -110,7 +110,7 @@ TEST_F(CudaElements, SwigluIsTheHostsWithinUlps) {
           kernels::swiglu(element, x.host(), right_y.host(), rows, width);
           const double ulps = element == Element::kFp32 ? 8 : 1;
           ASSERT_TRUE(close(y, right_y, ulps, 1e-30)) << rows << " x " << width;
-          SimtArray again = SimtArray::of(element, dy.floats());  // y over dy
+          SimtArray again = SimtArray::of(element, dy.floats());  // y overwrites dy
           cuda::swiglu_backward(element, x.device(), again.device(), dx.device(), again.device(),
                                 rows, width, nullptr);
           dx.fetch();
@@ -156,7 +156,7 @@ TEST_F(CudaElements, SumsAndProductsHaveTheHostsBits) {
 
 TEST_F(CudaElements, ResultsAreRoundedAsOnTheHost) {
   for_each_case([&](Element element, std::int64_t n, std::int64_t offset) {
-    // Denormals of fp16, its overflow, ties.
+    // Denormals of fp16, overflow, ties.
     std::vector<float> values = random(Element::kFp32, n).floats(), factors(values.size(), 1.0f);
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (i % 4 == 1) factors[i] = 0x1p-15f;

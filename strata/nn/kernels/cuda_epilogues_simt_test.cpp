@@ -1,5 +1,5 @@
-// Products that make what stands beside them, against the same products and kernels behind them; then whole
-// operators and their gradients. Runs where cuda_primitives_simt_test.cpp does.
+// Compares products with epilogues with the same products followed by kernels; then whole operators
+// and their gradients. Runs in the same programs as cuda_primitives_simt_test.cpp.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ at::Device tried_device() {
   return simt::on_gpu() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
 }
 
-// What operators compute with while it lives.
+// Sets the primitives of operators while the object lives.
 class With {
  public:
   explicit With(bool epilogues) {
@@ -36,7 +36,7 @@ class With {
   ~With() {
     if (simt::on_gpu()) multiply_by(ProductLibrary::kAten);
   }
-  /// A library decides for itself what it makes.
+  /// A real library decides for itself which epilogues it computes.
   void expect_made(int epilogues) const {
     if (libraries_) EXPECT_EQ(libraries_->epilogues(), epilogues);
   }
@@ -102,7 +102,7 @@ TEST_P(Epilogues, MakeWhatKernelsMakeBehindProducts) {
   expect(fused.bias_sum, plain.bias_sum, "bias gradient");
 }
 
-// A library without epilogues costs no memory that a product alone would not.
+// A library without epilogues needs no memory beyond that of a product.
 TEST_P(Epilogues, TakeNoRoomWhereThereAreNone) {
   if (simt::on_gpu()) GTEST_SKIP() << "of the host's account";
   install_accounting_allocator();
@@ -122,7 +122,7 @@ TEST_P(Epilogues, TakeNoRoomWhereThereAreNone) {
       peak_of([&] { compute.product(x, weight, bias); }));
 }
 
-// Without a bias, and of other activations, nothing is made in passing.
+// Without a bias, or for other activations, there is no epilogue.
 TEST_P(Epilogues, AreForGeluAndABias) {
   const With with(true);
   const at::Tensor x = random({8, 16}), weight = random({24, 16}), bias = random({24}),
@@ -136,7 +136,7 @@ TEST_P(Epilogues, AreForGeluAndABias) {
   with.expect_made(0);
 }
 
-// A norm, two products and what is between them, with the gradients of all.
+// A norm, two products and an activation between them, with all gradients.
 struct FeedForward {
   std::vector<at::Tensor>
       leaves;  // x, gain and bias of the norm, then weight and bias of each product
@@ -167,14 +167,14 @@ TEST_P(Epilogues, ChangeNoOperatorNorItsGradients) {
   const auto run = [&](bool epilogues, bool keep) {
     const With with(epilogues);
     auto made = layer.run(keep, dy);
-    // GELU, its gradient, and two weights' with their biases'.
+    // GELU, its gradient, and the gradients of two weights with their biases.
     with.expect_made(epilogues ? 4 : 0);
     return made;
   };
   const auto plain = run(false, false), fused = run(true, false), kept = run(true, true);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     expect(fused[i], plain[i], names[i], 6);
-    // What backward uses does not depend on what is kept.
+    // Backward computes the same whatever is kept.
     EXPECT_TRUE(at::equal(fused[i], kept[i])) << names[i];
   }
 }

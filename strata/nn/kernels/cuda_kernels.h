@@ -1,15 +1,16 @@
 /// Launches the small operators of a GPU: kernels.h for device memory, enqueued on a stream.
 ///
-/// Sources are NAME.cu beside this file, written for two machines (strata/device/simt/simt.h). Elementwise ones
-/// have the bits of the host's kernels; where an order of sums or an exponential differs it is said here, and
-/// the tests beside it (cuda_*_simt_test.cpp) hold them to it. No atomics: the
-/// same bits on every run, whatever the number of multiprocessors.
+/// The sources NAME.cu run on two machines (strata/device/simt/simt.h). Elementwise kernels have
+/// the bits of the host's kernels; differing orders of sums and exponentials are stated here, and
+/// cuda_*_simt_test.cpp check them. No atomics: the same bits in every run, for any number of
+/// multiprocessors.
 ///
-/// Shapes   R rows of C contiguous elements, row-major. Pointers at 16 bytes and C a multiple of 8 are fast
-///          (16-byte accesses); anything else is right.
-/// Cost     bytes moved an element are named where they aren't "each argument once".
-/// Threads  `stream` is the device's (a cudaStream_t); nothing waits for it. Numbers of a step that a recorded
-///          graph would freeze are read from `scalars`, on the device; null: the arguments alone.
+/// Shapes   R rows of C contiguous elements, row-major. Pointers aligned to 16 bytes and C a
+///          multiple of 8 are fast (16-byte accesses); all others are correct.
+/// Cost     stated as bytes moved per element unless each argument moves once.
+/// Threads  `stream` is the device's (a cudaStream_t); no call waits for it. `scalars`, in device
+///          memory, holds the step's numbers that a recorded graph would freeze; null: only the
+///          arguments count.
 /// Errors   InternalError: the device refused a launch.
 #pragma once
 
@@ -28,12 +29,12 @@ using kernels::Element;
 // ---- Activations. e^x is strata::simt::exp: within 4 ulp (fp32) of the host's results.
 
 void gelu(Element element, const void* x, void* y, std::int64_t n, void* stream);
-/// Gradient at x (may be the same memory as dy) and, unless it is null, y again.
+/// Writes the gradient at x (may be the same memory as dy) and, unless it is null, y again.
 void gelu_backward(Element element, const void* x, const void* dy, void* dx, void* y,
                    std::int64_t n, void* stream);
 void swiglu(Element element, const void* gate_up, void* y, std::int64_t rows, std::int64_t width,
             void* stream);
-/// Gradient at the inputs, and y again (may be the same memory as dy).
+/// Writes the gradient at the inputs, and y again (may be the same memory as dy).
 void swiglu_backward(Element element, const void* gate_up, const void* dy, void* dgate_up, void* y,
                      std::int64_t rows, std::int64_t width, void* stream);
 void relu(Element element, const void* x, void* y, std::int64_t n, void* stream);
@@ -54,12 +55,13 @@ void multiply_add(Element element, const void* a, const void* b, const void* c, 
 
 // ---- Dropout: the host's bits
 
-/// The mask of a micro-batch. With scalars the key is mixed with their step, else it is complete; the first
-/// sample is the mini-batch's either way: a recorded step's micro-batches stay where they are.
+/// The mask of a micro-batch. With scalars the key is mixed with their step, otherwise it is
+/// complete. The first sample counts in the mini-batch in both cases: a recorded step's
+/// micro-batches keep their positions.
 struct SampleMask {
   kernels::DropoutMask mask;
   std::int64_t first_sample;
-  std::int64_t first_element;  ///< of each sample, on other ranks before; a multiple of 4
+  std::int64_t first_element;  ///< of each sample: elements on the ranks before; a multiple of 4
 };
 /// y = residual + mask * x; residual null: mask * x. x [samples, per_sample].
 void dropout_add(Element element, const void* residual, const void* x, void* y,
@@ -73,11 +75,11 @@ struct NormWeights {
   const void* gain;
   const void* bias;  ///< null: RMSNorm, which has no mean either
 };
-/// y = norm(x); writes mean and rstd, [R] each. Sums in the order of a block's tree: statistics within 4 ulp
-/// of fp64.
+/// y = norm(x); writes mean and rstd, [R] each. Sums in the order of a block's tree: statistics are
+/// within 4 ulp of fp64.
 void norm(Element element, const void* x, NormWeights weights, void* y, float* mean, float* rstd,
           std::int64_t rows, std::int64_t columns, float epsilon, void* stream);
-/// y from the statistics: the bits of the forward, and the host's where it has the same statistics.
+/// y from the statistics: the bits of the forward, and the host's if its statistics are the same.
 void norm_again(Element element, const void* x, NormWeights weights, const float* mean,
                 const float* rstd, void* y, std::int64_t rows, std::int64_t columns, void* stream);
 /// Gradient at x (may be the same memory as dy).
@@ -85,8 +87,9 @@ void norm_backward(Element element, const void* x, const void* dy, NormWeights w
                    const float* mean, const float* rstd, void* dx, std::int64_t rows,
                    std::int64_t columns, void* stream);
 
-// ---- Sums of columns: tiles of kColumnTile rows are summed apart, then added in ascending order. In a
-// tile warp w adds rows w, w + 8, ...; the warps' sums meet in a tree. Never of the grid's size.
+// ---- Sums of columns: each tile of kColumnTile rows is summed separately, then the tiles are
+// added in ascending order. In a tile warp w adds rows w, w + 8, ...; a tree adds the warps' sums.
+// The order never depends on the size of the grid.
 
 inline constexpr std::int64_t kColumnTile = 128;  // rows
 /// Floats that the functions below need as `workspace`.
@@ -104,7 +107,7 @@ void norm_weight_gradient(Element element, const void* x, const void* dy, const 
 
 void batch_statistics(const float* x, float* mean, float* variance, std::int64_t rows,
                       std::int64_t columns, float* workspace, void* stream);
-/// The host's bits where it has the same statistics.
+/// Has the host's bits if its statistics are the same.
 void batch_norm(const float* x, const kernels::BatchNormColumns& norm, float* y, std::int64_t rows,
                 std::int64_t columns, void* stream);
 void batch_norm_backward(const float* x, float* dy, const kernels::BatchNormColumns& norm,
@@ -113,12 +116,12 @@ void batch_norm_backward(const float* x, float* dy, const kernels::BatchNormColu
 
 // ---- Rotary positions: the host's bits
 
-/// How q or k lies: [samples, length, heads, width], heads of a token side by side.
+/// Layout of q or k: [samples, length, heads, width], the heads of a token are contiguous.
 struct HeadRows {
   std::int64_t samples, length, heads, width;
   std::int64_t sample_stride, token_stride;  ///< elements
 };
-/// In place; table [length, width]: cosines, then sines. `direction` -1: back.
+/// In place; table [length, width]: cosines, then sines. `direction` -1: the inverse.
 void rotate(Element element, void* x, const HeadRows& at, const float* table, float direction,
             void* stream);
 
@@ -128,27 +131,30 @@ struct FeatureBatch {
   const float* first;
   const float* rest;
   std::int64_t samples;
-  std::int64_t count;  ///< vectors of a sample, the first included
+  std::int64_t count;  ///< vectors per sample, including the first
   std::int64_t width;
 };
-/// y = [first | x_i . x_j for j < i]; a product is a warp's tree.
+/// y = [first | x_i . x_j for j < i]; a warp's tree sums each product.
 void pairwise_dots(const FeatureBatch& x, float* y, void* stream);
-/// Writes dfirst (null without) and drest: the host's bits.
+/// Writes dfirst (null if there is none) and drest: the host's bits.
 void pairwise_dots_backward(const FeatureBatch& x, const float* dy, float* dfirst, float* drest,
                             void* stream);
 
-// ---- Embeddings: the host's bits. The rank has the rows [first, first + count); others count as zero.
+// ---- Embeddings: the host's bits. The rank has the rows [first, first + count); other rows count
+// as zero.
 
 void gather_rows(Element element, const std::int64_t* tokens, const void* weight, void* y,
                  std::int64_t positions, std::int64_t width, std::int64_t first, std::int64_t count,
                  void* stream);
-/// Sorts positions by their token's row, equal ones ascending: rows[i] is that of position order[i], `count`
-/// for tokens that the rank has no row for. Once a micro-batch. By CUB's radix sort.
+/// Sorts positions by their token's row, equal rows by position: rows[i] is the row of position
+/// order[i], `count` for tokens without a row on this rank. Once per micro-batch, by CUB's radix
+/// sort.
 std::int64_t sort_workspace(std::int64_t positions);  ///< bytes
 void sort_tokens(const std::int64_t* tokens, std::int64_t positions, std::int64_t first,
                  std::int64_t count, std::int32_t* rows, std::int32_t* order, void* workspace,
                  void* stream);
-/// sum of each token's row += dy, positions ascending. A warp takes a row's positions one after another.
+/// sum of each token's row += dy, in ascending position. A warp adds the positions of a row in
+/// order.
 void add_rows(Element element, const std::int32_t* rows, const std::int32_t* order, const void* dy,
               float* sum, std::int64_t positions, std::int64_t width, std::int64_t count,
               void* stream);
@@ -156,34 +162,35 @@ void add_rows(Element element, const std::int32_t* rows, const std::int32_t* ord
 void add_position_gradients(Element element, const void* dy, float* sum, std::int64_t samples,
                             std::int64_t length, std::int64_t columns, void* stream);
 
-// ---- Cross-entropy over rows of logits. Alone, a rank calls cross_entropy_alone; ranks that divide the
-// classes call the four before it, with their maxima and sums exchanged in between. The two ways have the
-// same bits for a group of one. With scalars the gradient's scale is theirs: loss_scale / valid tokens.
+// ---- Cross-entropy over rows of logits. A single rank calls cross_entropy_alone; ranks that
+// divide the classes call the four functions before it and exchange their maxima and sums in
+// between. Both ways have the same bits for a group of one. With scalars the gradient's scale is
+// loss_scale / valid tokens.
 
-/// top[r] = largest logit of this rank (-infinity without a class) and the sums that belong to it; 0 where
-/// the target is ignored. One pass: a sum is rescaled when its maximum grows.
+/// top[r] = largest logit of this rank (-infinity without a class), and the sums relative to it; 0
+/// if the target is ignored. One pass: a sum is rescaled when its maximum grows.
 void softmax_sums(Element element, const void* logits, const std::int64_t* targets,
                   const kernels::CrossEntropy& what, float* top, kernels::SoftmaxSums sums,
                   std::int64_t rows, void* stream);
-/// Sums that belong to `own_top` become those of `top`, the largest of all ranks.
+/// Rescales sums from `own_top` to `top`, the largest logit of all ranks.
 void rescale_sums(const float* own_top, const float* top, const kernels::CrossEntropy& what,
                   kernels::SoftmaxSums sums, std::int64_t rows, void* stream);
-/// losses[r], fp64: 0 where the target is ignored.
+/// losses[r], fp64: 0 if the target is ignored.
 void cross_entropy(const float* top, const std::int64_t* targets, const kernels::CrossEntropy& what,
                    kernels::SoftmaxSums sums, double* losses, std::int64_t rows, void* stream);
-/// Logits become their gradient; padding's and ignored rows' is 0.
+/// Replaces logits by their gradient; 0 for padding and ignored rows.
 void cross_entropy_gradient(Element element, void* logits, const float* top,
                             const std::int64_t* targets, const kernels::CrossEntropy& what,
                             kernels::SoftmaxSums sums, std::int64_t rows,
                             const StepScalars* scalars, void* stream);
-/// All of it, a block a row; `gradient` false: the losses alone. Reads the logits twice, the second time
-/// from the cache.
+/// Computes all steps, one block per row; without `gradient` only the losses. Reads the logits
+/// twice, the second time from the cache.
 void cross_entropy_alone(Element element, void* logits, const std::int64_t* targets,
                          const kernels::CrossEntropy& what, double* losses, std::int64_t rows,
                          bool gradient, const StepScalars* scalars, void* stream);
 
-/// losses[i] = binary cross-entropy in fp64, 0 where the label is below 0; `scale` times its gradient at the
-/// logits unless that is null. With scalars `scale` is theirs.
+/// losses[i] = binary cross-entropy in fp64, 0 if the label is below 0; `gradient`, unless null,
+/// gets `scale` times the gradient at the logits. With scalars `scale` is theirs.
 void logistic_loss(const float* logits, const float* labels, double* losses, double scale,
                    float* gradient, std::int64_t n, const StepScalars* scalars, void* stream);
 /// *sum += values, in a fixed order: thread t of 1,024 adds values t, t + 1,024, ...; then the tree.

@@ -1,4 +1,4 @@
-// The GPU's kernels at a model's ends and between them: rows of embeddings, positions, interactions, losses.
+// Tests the GPU's kernels of embeddings, positions, interactions and losses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST_F(CudaModel, RowGradientsHaveTheHostsBits) {
     for (const Element element : kElements)
       for (const std::int64_t width : {1, 8, 21, 520})
         for (const std::int64_t positions : {0, 1, 4, 5, 300}) {
-          const std::int64_t first = 3, count = 7;  // rows that meet often
+          const std::int64_t first = 3, count = 7;  // rows that occur often
           SimtVector<std::int64_t> tokens(some_tokens(positions, 12));
           SimtArray dy = random(element, positions * width);
           SimtArray sum = random(Element::kFp32, count * width);
@@ -125,7 +125,7 @@ TEST_F(CudaModel, RotaryPositionsHaveTheHostsBits) {
     for (const Element element : kElements)
       for (const std::int64_t width : {2, 16, 22, 128})
         for (const float direction : {1.0f, -1.0f}) {
-          // q of a packed [q | k | v].
+          // q in a packed [q | k | v].
           const cuda::HeadRows rows{2, 5, 3, width, 5 * 9 * width, 9 * width};
           SimtArray x = random(element, 2 * 5 * 9 * width);
           SimtArray table = random(Element::kFp32, 5 * width);
@@ -204,7 +204,7 @@ struct LossCase {
   float smoothing;
 };
 
-// Of all classes, in fp64.
+// Over all classes, in fp64.
 struct RightLosses {
   std::vector<double> losses, gradient;
 
@@ -265,7 +265,7 @@ class CudaLosses : public CudaModel {
   }
   static testing::AssertionResult is_gradient(const SimtArray& gradient, const RightLosses& right,
                                               double scale) {
-    // fp32 beside the target's one; 16 bit rounded once.
+    // fp32 compared with the target's 1; 16 bit rounded once.
     const bool wide = gradient.element() == Element::kFp32;
     return close(gradient, right.gradient, wide ? 16 : 0.52, scale * 2e-7);
   }
@@ -301,7 +301,7 @@ TEST_F(CudaLosses, CrossEntropyAloneIsRight) {
   });
 }
 
-// A rank's share of the classes, as many columns as every other's.
+// A rank's share of the classes; all ranks have equally many columns.
 struct Rank {
   kernels::CrossEntropy what;
   SimtArray logits, top, exponentials, at_target, shifted;
@@ -331,7 +331,7 @@ struct Rank {
   }
 };
 
-// What all_reduce_max and all_reduce_sum leave on every rank.
+// The result of all_reduce_max and all_reduce_sum on every rank.
 SimtArray largest_of(std::vector<Rank>& group, SimtArray Rank::* numbers) {
   std::vector<float> most(static_cast<std::size_t>((group[0].*numbers).size()), -INFINITY);
   for (Rank& rank : group) {
@@ -426,7 +426,7 @@ TEST_F(CudaLosses, StepsOfAGroupOfOneHaveTheBitsOfOneKernel) {
 TEST_F(CudaLosses, ANaNIsNotLost) {
   for (const Element element : kElements) {
     SimtArray z = SimtArray::of(element, std::vector<float>{1, 2, NAN, 4});
-    SimtArray nan = SimtArray::poisoned(element, 4);  // NaNs all
+    SimtArray nan = SimtArray::poisoned(element, 4);  // all NaNs
     const kernels::CrossEntropy what{{4, 4, 0, 4}, kIgnored, 0, 1};
     SimtVector<std::int64_t> targets(1, 0);
     SimtVector<double> losses(1, 0.0);

@@ -1,9 +1,9 @@
-// The CUDA primitives against the host's and against formulas in fp64, on odd shapes, in every precision; tensors
-// that they allocate begin as NaNs.
+// Compares the CUDA primitives with the host's and with formulas in fp64, on odd shapes, in every
+// precision; new tensors begin as NaNs.
 //
-// nn_simt_test runs them on a host: their launches are the host's form of the kernels, their libraries formulas
-// in fp64, and what is tried is what lies between: shapes, strides, workspaces, order, what is added and what is
-// overwritten. nn_cuda_test runs the same on a GPU, with the libraries that operators use there.
+// nn_simt_test runs them on a host, with the host form of the kernels and with formulas in fp64 as
+// libraries. It tests the code around these: shapes, strides, workspaces, order, what is added and
+// what is overwritten. nn_cuda_test runs the same on a GPU with its libraries.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@
 namespace strata {
 namespace {
 
-// What the program can reach: where the kernels are the host's form, it is the host's memory.
+// With the host form of the kernels, the device's memory is the host's.
 bool on_gpu() { return simt::on_gpu(); }
 
 const Primitives& tried_primitives() {
@@ -53,7 +53,7 @@ class DeviceScalars {
   at::Tensor bytes_;
 };
 
-// New tensors are filled with NaNs, or with large integers.
+// Fills new tensors with NaNs or large integers.
 class PoisonedTensors {
  public:
   PoisonedTensors() { set(true); }
@@ -73,7 +73,7 @@ class CudaPrimitivesTest : public testing::TestWithParam<at::ScalarType> {
   static at::Tensor on_device(const at::Tensor& x) {
     return x.defined() ? x.to(tried_device()) : x;
   }
-  /// A copy for the host's primitives.
+  /// Returns a copy for the host's primitives.
   static at::Tensor for_host(const at::Tensor& x) {
     return x.defined() ? x.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true) : x;
   }
@@ -88,7 +88,7 @@ class CudaPrimitivesTest : public testing::TestWithParam<at::ScalarType> {
   void expect(const at::Tensor& ours, const at::Tensor& right, const char* what) const {
     expect_within(ours, right, what, tolerance());
   }
-  // Sums are fp32 whatever the operands are.
+  // Sums are fp32 for all operands.
   void expect_sum(const at::Tensor& ours, const at::Tensor& right, const char* what) const {
     EXPECT_EQ(ours.scalar_type(), at::kFloat) << what;
     expect_within(ours, right, what, 5e-6);
@@ -166,7 +166,7 @@ TEST_P(CudaPrimitivesTest, RefuseWeightsOfANormInAnotherType) {
 }
 
 TEST_P(CudaPrimitivesTest, NormaliseBatches) {
-  if (dtype() != at::kFloat) return;  // fp32 alone
+  if (dtype() != at::kFloat) return;  // only fp32
   for (const auto& [rows, width] : {std::pair{9, 20}, {300, 7}}) {
     const at::Tensor x = floats({rows, width}) + 2, dy = floats({rows, width});
     const Norm norm{floats({width}), floats({width}), 1e-3};
@@ -217,12 +217,12 @@ TEST_P(CudaPrimitivesTest, Activate) {
   expect(sum, fp64(x) + fp64(bias), "bias");
 }
 
-// The bits are the host's: an element is kept or it isn't.
+// The bits are the host's: an element is either kept or not.
 TEST_P(CudaPrimitivesTest, DropWhatTheHostDropsWithAndWithoutScalars) {
   const std::uint64_t run = 77;
   StepScalars step;
   step.step = 5;
-  step.first_sample = 1000;  // a mask's first sample is the mini-batch's already
+  step.first_sample = 1000;  // a mask's first sample is already the mini-batch's
   const DeviceScalars scalars(step);
   const auto mask = [&](std::uint64_t key, const StepScalars* in) {
     return MaskOfSamples{
@@ -317,7 +317,7 @@ TEST_P(CudaPrimitivesTest, GatherAndAddRowsOfAPartOfTheVocabulary) {
     const at::Tensor sum = floats({20, 12}), theirs = for_host(sum);
     compute_.rows.add_rows(tokens, dy, sum, first);
     host_.rows.add_rows(for_host(tokens), for_host(dy), theirs, first);
-    EXPECT_TRUE(at::equal(sum.cpu(), theirs));  // positions ascend in both
+    EXPECT_TRUE(at::equal(sum.cpu(), theirs));  // both add in ascending positions
   }
   const at::Tensor x = random({3, 5, 6}), positions = random({5, 6}), y = x.clone();
   compute_.rows.add_positions(y, positions);
@@ -343,7 +343,7 @@ struct LossOf {
   at::Tensor gradient;
 };
 
-// In fp64, of the classes alone.
+// In fp64, over the classes only.
 LossOf cross_entropy_of(const at::Tensor& logits, const at::Tensor& targets, std::int64_t all,
                         double smoothing, double scale) {
   const at::Tensor z = fp64(logits).narrow(1, 0, all).clone().requires_grad_(true);
@@ -415,9 +415,9 @@ class TwoRanks {
 };
 
 TEST_P(CudaPrimitivesTest, TakeTheLossOfClassesThatRanksDivide) {
-  constexpr std::int64_t kRows = 11, kColumns = 16;  // of a rank
+  constexpr std::int64_t kRows = 11, kColumns = 16;  // per rank
   const at::Tensor logits = random({kRows, 2 * kColumns}) * 3;
-  for (const std::int64_t all : {29, 13}) {  // of 13 the second rank has none
+  for (const std::int64_t all : {29, 13}) {  // with 13 the second rank has none
     at::Tensor targets = on_device(at::randint(all, {kRows}, at::kLong));
     targets[3] = -100;
     for (const float smoothing : {0.0f, 0.1f}) {
@@ -445,7 +445,7 @@ TEST_P(CudaPrimitivesTest, TakeTheLossOfClassesThatRanksDivide) {
 }
 
 TEST_P(CudaPrimitivesTest, TakeTheLogisticLoss) {
-  if (dtype() != at::kFloat) return;  // fp32 alone
+  if (dtype() != at::kFloat) return;  // only fp32
   StepScalars step;
   step.loss_scale = 4;
   step.inverse_valid_tokens = 0.5;
@@ -468,7 +468,7 @@ TEST_P(CudaPrimitivesTest, TakeTheLogisticLoss) {
 }
 
 TEST_P(CudaPrimitivesTest, MakeProductsOfPairsOfVectors) {
-  if (dtype() != at::kFloat) return;  // fp32 alone
+  if (dtype() != at::kFloat) return;  // only fp32
   const std::int64_t width = 12, samples = 7;
   for (const bool has_first : {false, true}) {
     const at::Tensor first = has_first ? floats({samples, width}) : at::Tensor();
@@ -487,7 +487,7 @@ TEST_P(CudaPrimitivesTest, MakeProductsOfPairsOfVectors) {
   }
 }
 
-// Kernels take rows side by side: a view with gaps must not reach them.
+// Kernels require contiguous rows: a view with gaps must not reach them.
 TEST_P(CudaPrimitivesTest, RefuseTensorsWithGaps) {
   const at::Tensor gaps = random({4, 16}).narrow(1, 0, 8);
   EXPECT_THROW(compute_.elements.activate(Activation::kGelu, gaps), InternalError);

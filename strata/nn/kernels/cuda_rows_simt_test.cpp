@@ -1,5 +1,5 @@
-// The GPU's kernels over rows and columns: sums against fp64, everything made from given sums against the
-// host's kernels, bit for bit.
+// Tests the GPU's kernels over rows and columns: sums against fp64, results from equal sums against
+// the host's kernels, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Case {
   Element element;
   std::int64_t rows, columns;
   std::int64_t numel() const { return rows * columns; }
-  // Of what is made in fp32 and rounded once.
+  // Tolerance of results computed in fp32 and rounded once.
   double ulps() const { return element == Element::kFp32 ? 4 : 0.51; }
 };
 
@@ -31,7 +31,7 @@ class CudaRows : public testing::Test {
     if (!simt::has_machine()) GTEST_SKIP() << "no CUDA device";
   }
 
-  // A warp a row, a block a row, rows that no register holds; odd ends; no rows.
+  // Rows per warp, rows per block, rows too long for registers; odd sizes; no rows.
   void for_each_case(const std::function<void(const Case&)>& body) {
     for_each_case(
         {{3, 1}, {0, 16}, {5, 7}, {4, 64}, {9, 129}, {3, 768}, {2, 1500}, {2, 4100}, {1, 9001}},
@@ -99,7 +99,7 @@ TEST_F(CudaRows, NormsHaveRightStatisticsAndTheHostsBitsFromThem) {
       if (centered) {
         ASSERT_TRUE(close(mean, right.mean, 4));
       }
-      // One element has no deviation: rstd is epsilon's.
+      // One element has no deviation, so rstd depends only on epsilon.
       ASSERT_TRUE(close(rstd, right.rstd, 4));
 
       const std::vector<float> wide_gain = gain.floats(), wide_bias = bias.floats();
@@ -156,7 +156,7 @@ TEST_F(CudaRows, NormBackwardIsRight) {
           expected.push_back(
               r * (g(c) - (centered ? sum_g / of.columns : 0) - hat(c) * sum_gx / of.columns));
       }
-      // Where g and its mean cancel, their ulps count.
+      // If g and its mean cancel, their ulps count.
       double most = largest(expected);
       for (std::int64_t row = 0; row < of.rows; ++row)
         most = std::max(most, double{rstd[row]} * 10);
@@ -168,7 +168,7 @@ TEST_F(CudaRows, NormBackwardIsRight) {
   });
 }
 
-// Few rows, one tile, a tile and one row, tiles of the second pass; strips of odd ends.
+// Few rows, one tile, a tile and one row, tiles of the second pass; odd sizes of strips.
 const std::vector<std::pair<std::int64_t, std::int64_t>> kTall = {
     {0, 5}, {1, 3}, {7, 8}, {128, 33}, {129, 130}, {1000, 257}, {20000, 3}};
 
@@ -180,7 +180,7 @@ TEST_F(CudaRows, ColumnSumsAreRightAndTilesKeepTheirOrder) {
     cuda::add_column_sums(of.element, x.device(), sum.device_floats(), of.rows, of.columns,
                           workspace.device_floats(), nullptr);
     sum.fetch();
-    // The order that cuda_kernels.h states, number by number.
+    // Repeats the order that cuda_kernels.h states.
     const auto tile_sum = [](const std::function<float(std::int64_t)>& at, std::int64_t begin,
                              std::int64_t end) {
       float warps[8] = {};
@@ -236,7 +236,7 @@ TEST_F(CudaRows, NormWeightGradientsAreRight) {
                                  of.rows, of.columns, workspace.device_floats(), nullptr);
       dgain.fetch();
       dbias.fetch();
-      // A tile's chain is 16 terms, so errors stay below 32 roundings of the terms' sum.
+      // A chain in a tile has 16 terms, so errors are below 32 roundings of the terms' sum.
       ASSERT_TRUE(close(dgain, gain, 4, most * 32 * 0x1p-24));
       ASSERT_TRUE(close(dbias, bias, 4, most * 32 * 0x1p-24));
     }
@@ -290,7 +290,7 @@ TEST_F(CudaRows, BatchNormIsTheHostsFromItsStatistics) {
     kernels::batch_norm_backward(x.host_floats(), right_dy.host_floats(), on_host,
                                  right_dgain.host_floats(), right_dbias.host_floats(), of.rows,
                                  of.columns, 0, of.columns);
-    // The host adds in one chain, whose error the tolerance allows for.
+    // The host adds in one chain; the tolerance includes its error.
     const double absolute = 1e-7 * (10 + std::sqrt(static_cast<double>(of.rows)) * 10);
     ASSERT_TRUE(close(dgain, right_dgain, 8, 10 * absolute));
     ASSERT_TRUE(close(dbias, right_dbias, 8, 10 * absolute));

@@ -1,5 +1,5 @@
-// Every lane runs Philox for a counter of its own; the four words of a counter are interleaved, so that
-// element e meets word e % 4 of counter e / 4 as in the form without vectors.
+// Every vector lane runs Philox for its own counter; the four words of each counter are
+// interleaved, so that element e gets word e % 4 of counter e / 4, as in the scalar form.
 #include "strata/base/philox.h"
 #include "strata/nn/kernels/kernels.h"
 
@@ -17,9 +17,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DU = hn::ScalableTag<std::uint32_t>;
 using VU = hn::Vec<DU>;
 
-// High and low words of a * b, lane by lane.
+// High and low words of a * b, per vector lane.
 HWY_INLINE void multiply(DU du, VU a, VU b, VU& high, VU& low) {
-#if HWY_TARGET == HWY_SCALAR  // which has no wider lanes; g++ compiles it
+#if HWY_TARGET == HWY_SCALAR  // it has no wider lanes; g++ compiles it
   const std::uint64_t product = std::uint64_t{hn::GetLane(a)} * hn::GetLane(b);
   low = hn::Set(du, static_cast<std::uint32_t>(product));
   high = hn::Set(du, static_cast<std::uint32_t>(product >> 32));
@@ -34,7 +34,7 @@ HWY_INLINE void multiply(DU du, VU a, VU b, VU& high, VU& low) {
 #endif
 }
 
-// One Philox counter a lane; words[k] holds word k of every lane's block.
+// One Philox counter per vector lane; words[k] holds word k of every lane's block.
 HWY_INLINE void philox_lanes(DU du, VU first, std::uint32_t sample, std::uint32_t site,
                              std::uint64_t key, VU (&words)[4]) {
   VU c0 = first, c1 = hn::Set(du, sample), c2 = hn::Set(du, site), c3 = hn::Zero(du);

@@ -1,7 +1,7 @@
 /// Reads and writes elements of fp32, bf16 or fp16 as vectors and numbers of fp32, and sums columns
-/// of them. Included once a target.
+/// of them. Included once per Highway target.
 ///
-/// What is written is rounded to nearest even, as ATen does.
+/// Results are rounded to nearest even, like ATen's.
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -36,7 +36,8 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const Bf16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
 }
 
-// Highway's own fp16 for processors without instructions for it neither rounds nor knows infinities.
+// Highway's emulated fp16, for processors without fp16 instructions, neither rounds nor has
+// infinities.
 #if HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_EMU128 || \
     HWY_TARGET == HWY_SCALAR
 
@@ -68,7 +69,7 @@ HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, Fp16* to) {
   const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(wide, 1u));
   const auto bias = hn::Set(wide, 0xFFFu - (112u << 23));
   const auto normal = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, bias)));
-  // A sum with 0.5 has its last bit where denormals of fp16 have theirs, and is rounded there.
+  // Adding 0.5 rounds at the last denormal bit of fp16.
   const auto half = hn::Set(d, 0.5f);
   const auto denormal =
       hn::Sub(hn::BitCast(wide, hn::Add(hn::BitCast(d, magnitude), half)), hn::BitCast(wide, half));
@@ -134,7 +135,7 @@ HWY_INLINE void put(float value, T* to) {
   store(hwy::HWY_NAMESPACE::Set(d, value), d, to);
 }
 
-/// The first n lanes; the others are zero.
+/// Loads the first n lanes; the others are zero.
 template <typename T>
 HWY_INLINE FloatVector load_partial(const T* from, std::int64_t n) {
   const FloatTag d;
@@ -153,16 +154,16 @@ HWY_INLINE void store_partial(FloatVector v, T* to, std::int64_t n) {
   std::memcpy(to, padded, n * sizeof(T));
 }
 
-/// Calls body(first, n) for the vectors of a row: n lanes each, fewer in the last.
+/// Calls body(first, n) for the vectors of a row: n lanes each, fewer in the last one.
 template <typename Body>
 HWY_INLINE void for_each_partial(std::int64_t width, Body body) {
   const auto lanes = static_cast<std::int64_t>(hwy::HWY_NAMESPACE::Lanes(FloatTag()));
   for (std::int64_t c = 0; c < width; c += lanes) body(c, width - c < lanes ? width - c : lanes);
 }
 
-/// Calls body(c, n) for columns c ... c + n vectors from `begin`: strips of kStrip vectors, whose sums
-/// stay in registers while the rows go by, then single vectors (n is a constant of its type). Returns
-/// the first of the columns that are left, less than a vector.
+/// Calls body(c, n) for n vectors of columns from c on: strips of kStrip vectors, whose sums stay
+/// in registers over all rows, then single vectors (n is a constant of its type). Returns the first
+/// remaining column; less than a vector remains.
 template <int kStrip, typename Body>
 HWY_INLINE std::int64_t for_each_strip(std::int64_t begin, std::int64_t end, Body body) {
   const auto lanes = static_cast<std::int64_t>(hwy::HWY_NAMESPACE::Lanes(FloatTag()));
@@ -173,9 +174,9 @@ HWY_INLINE std::int64_t for_each_strip(std::int64_t begin, std::int64_t end, Bod
   return c;
 }
 
-/// sum[c] += the terms of column c, rows in ascending order, for the columns [begin, end), in strips of
-/// kStrip vectors. `add_vector` and `add_number` (total, row, at): the total with the term at offset
-/// `at`.
+/// sum[c] += the terms of column c in ascending rows, for the columns [begin, end), in strips of
+/// kStrip vectors. `add_vector` and `add_number` (total, row, at) return the total plus the term at
+/// offset `at`.
 template <int kStrip, typename AddVector, typename AddNumber>
 HWY_INLINE void add_columns(float* sum, std::int64_t rows, std::int64_t columns, std::int64_t begin,
                             std::int64_t end, AddVector add_vector, AddNumber add_number) {

@@ -1,4 +1,5 @@
-// The ends of pieces go through padded vectors, so an element's bits don't depend on where a piece ends.
+// The ends of pieces use padded vectors, so that an element's bits don't depend on where a piece
+// ends.
 #include "strata/nn/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE

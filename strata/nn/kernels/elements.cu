@@ -1,5 +1,5 @@
-// A thread computes 16 bytes of the result, so that a multiprocessor has 32 KiB of reads under way.
-// Dropout draws four masks a Philox block, as dropout.cpp does.
+// A thread computes 16 bytes of the result, so that a multiprocessor has 32 KiB of reads in flight.
+// Dropout draws four masks per Philox block, as in dropout.cpp.
 #include "strata/base/philox.h"
 #include "strata/device/simt/simt_vector.h"
 #include "strata/device/step_scalars.h"
@@ -101,7 +101,7 @@ struct DropoutAdd {
         STRATA_UNROLL
         for (int k = 0; k < 4; ++k) {
           const float kept = words[k] >= of.mask.threshold ? in[quad + k] * of.mask.scale : 0.0f;
-          // Not before[...] + kept: without a residual a kept -0 stays -0.
+          // Not before[...] + kept: without a residual, a kept -0 stays -0.
           out[quad + k] = residual ? before[quad + k] + kept : kept;
         }
       }

@@ -1,4 +1,4 @@
-// Gradients without atomics: where positions share a row, one warp adds them in their order.
+// Gradients without atomics: if positions share a row, one warp adds them in their order.
 #include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
@@ -35,11 +35,12 @@ struct GatherRows {
   }
 };
 
-// A warp a place in the sorted positions and strip of columns; it works where a row begins.
+// One warp for each sorted position and strip of columns; only warps at the beginning of a row
+// work.
 template <typename T>
 struct AddRows {
   static constexpr int kThreads = simt::kWarp;
-  static constexpr int kAhead = 4;  // reads under way
+  static constexpr int kAhead = 4;  // reads in flight
   const std::int32_t* rows;
   const std::int32_t* order;
   const T* dy;

@@ -18,7 +18,7 @@ using V = hn::Vec<D>;
 constexpr float kTwoK = 1.5957691216057308f;  // 2 sqrt(2/pi)
 constexpr float kCubic = 0.044715f;
 
-// sigmoid(2 k (x + c x^3)): the share of x that GELU lets through.
+// sigmoid(2 k (x + c x^3)): the share of x that GELU passes.
 HWY_INLINE V gate(D d, V x) {
   const V square = hn::Mul(x, x);
   const V inner = hn::MulAdd(hn::Mul(hn::Set(d, kCubic), square), x, x);
@@ -36,8 +36,7 @@ HWY_INLINE V slope(D d, V x, V s) {
   return hn::MulAdd(side, inner, s);
 }
 
-// The last vector is a padded copy, so that every element meets the same instructions wherever it
-// stands.
+// The last vector is a padded copy, so that every element is computed by the same instructions.
 template <typename T>
 void gelu_of(const T* x, T* y, std::int64_t n) {
   const D d;

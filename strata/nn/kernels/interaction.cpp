@@ -1,4 +1,4 @@
-// A sample's vectors are few and short: they stay in the nearest cache while every pair is taken.
+// A sample's vectors are few and short: they stay in the L1 cache for all pairs.
 #include <cstdint>
 
 #include "strata/nn/kernels/kernels.h"
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vector i of those whose first one may stand apart.
+// Returns vector i; the first one may be stored separately.
 template <typename T>
 HWY_INLINE T* vector_of(T* first, T* rest, std::int64_t i, std::int64_t width) {
   if (!first) return rest + i * width;

@@ -1,5 +1,5 @@
-// A warp makes the products of one vector with those before it: their elements come from the nearest cache,
-// which holds a sample's vectors, 16 bytes a lane.
+// A warp computes the products of one vector with the vectors before it. Each thread reads 16 bytes
+// at once from the L1 cache, which holds a sample's vectors.
 #include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
@@ -18,12 +18,12 @@ STRATA_DEVICE const float* vector_of(const FeatureBatch& x, std::int64_t sample,
   return i == 0 ? x.first + sample * x.width : x.rest + (sample * (x.count - 1) + i - 1) * x.width;
 }
 
-// Elements of a sample's output before its products, and in all.
+// Elements of a sample's output before its products, and in total.
 STRATA_DEVICE std::int64_t before_products(const FeatureBatch& x) { return x.first ? x.width : 0; }
 STRATA_DEVICE std::int64_t out_width(const FeatureBatch& x) {
   return before_products(x) + x.count * (x.count - 1) / 2;
 }
-// Of i and j < i among the products.
+// Index of the pair i and j < i among the products.
 STRATA_DEVICE std::int64_t pair(std::int64_t i, std::int64_t j) { return i * (i - 1) / 2 + j; }
 
 struct Dots {
@@ -74,7 +74,7 @@ struct Dots {
   }
 };
 
-// A vector takes its partners in ascending order: the host's, pair by pair.
+// Each vector adds its partners in ascending order, like the host, pair by pair.
 struct DotsBackward {
   static constexpr int kThreads = 256;
   FeatureBatch x;
@@ -84,7 +84,8 @@ struct DotsBackward {
   RowVectors vectors;  // a row is a vector of a sample
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    // A sample's output begins anywhere: there is a first vector to load from it for few rows alone.
+    // A sample's output is rarely aligned: only few rows have an aligned first vector to load from
+    // it.
     const bool whole = simt::lie_whole(x.first, x.rest, dfirst, drest);
     vectors.each<float>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       const std::int64_t sample = row / x.count, i = row - sample * x.count;

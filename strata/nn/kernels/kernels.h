@@ -1,11 +1,11 @@
 /// Computes the small operators of a host, vectorised for the machine that runs them (Highway).
 ///
-/// Each works on a piece of a tensor; callers cut pieces at multiples of 16 elements or at rows, so
-/// the bits don't depend on how many threads share the work. No torch in here: these files compile
-/// fast.
+/// Each kernel works on a piece of a tensor; callers cut pieces at multiples of 16 elements or at
+/// rows, so that bits don't depend on the number of threads. No torch is included here: these files
+/// compile fast.
 ///
-/// Tensors of fp32, bf16 or fp16 are read and written where they lie; what is computed in between,
-/// statistics and gradients of weights are fp32, and each result is rounded once, to nearest even.
+/// Tensors of fp32, bf16 or fp16 are accessed in place; intermediate values, statistics and
+/// gradients of weights are fp32, and each result is rounded once, to nearest even.
 ///
 /// Shapes  R rows of C contiguous elements, row-major; offsets in elements.
 #pragma once
@@ -19,7 +19,8 @@ namespace strata::kernels {
 // ---- GELU, tanh form (Hendrycks & Gimpel 2016): x * sigmoid(2 k (x + 0.044715 x^3)), k = sqrt(2/pi)
 
 void gelu(Element element, const void* x, void* y, std::int64_t n);
-/// From x and the gradient at y: gradient at x (may be the same memory as dy), and y again.
+/// From x and the gradient at y, writes the gradient at x (may be the same memory as dy), and y
+/// again.
 void gelu_backward(Element element, const void* x, const void* dy, void* dx, void* y,
                    std::int64_t n);
 /// The same without y.
@@ -28,8 +29,8 @@ void gelu_backward(Element element, const void* x, const void* dy, void* dx, std
 // ---- SwiGLU (Shazeer 2020): silu(gate) * up, rows of [gate | up], `width` elements each
 
 void swiglu(Element element, const void* gate_up, void* y, std::int64_t rows, std::int64_t width);
-/// From the inputs and the gradient at y: gradient at the inputs, and y again (may be the same
-/// memory as dy).
+/// From the inputs and the gradient at y, writes the gradient at the inputs, and y again (may be
+/// the same memory as dy).
 void swiglu_backward(Element element, const void* gate_up, const void* dy, void* dgate_up, void* y,
                      std::int64_t rows, std::int64_t width);
 
@@ -48,7 +49,7 @@ void layer_norm(Element element, const void* x, const float* gain, const float* 
 void layer_norm_again(Element element, const void* x, const float* gain, const float* bias,
                       const float* mean, const float* rstd, void* y, std::int64_t rows,
                       std::int64_t columns);
-/// Gradient at x (may be the same memory as dy).
+/// Writes the gradient at x (may be the same memory as dy).
 void layer_norm_backward(Element element, const void* x, const void* dy, const float* gain,
                          const float* mean, const float* rstd, void* dx, std::int64_t rows,
                          std::int64_t columns);
@@ -65,7 +66,7 @@ void rms_norm(Element element, const void* x, const float* gain, void* y, float*
 /// y from the statistics of the forward: the same bits.
 void rms_norm_again(Element element, const void* x, const float* gain, const float* rstd, void* y,
                     std::int64_t rows, std::int64_t columns);
-/// Gradient at x (may be the same memory as dy).
+/// Writes the gradient at x (may be the same memory as dy).
 void rms_norm_backward(Element element, const void* x, const void* dy, const float* gain,
                        const float* rstd, void* dx, std::int64_t rows, std::int64_t columns);
 /// Adds the gradient of gain for the columns [begin, end) of all rows.
@@ -79,7 +80,7 @@ void rms_norm_weight_gradient(Element element, const void* x, const void* dy, co
 void batch_statistics(const float* x, float* mean, float* variance, std::int64_t rows,
                       std::int64_t columns, std::int64_t begin, std::int64_t end);
 
-/// What is said of each column, C each.
+/// Values per column, C each.
 struct BatchNormColumns {
   const float *gain, *bias, *mean, *variance;
   float epsilon;
@@ -87,17 +88,17 @@ struct BatchNormColumns {
 /// y = (x - mean) / sqrt(variance + epsilon) * gain + bias
 void batch_norm(const float* x, const BatchNormColumns& norm, float* y, std::int64_t rows,
                 std::int64_t columns, std::int64_t begin, std::int64_t end);
-/// Adds the gradients of gain and bias; dy becomes the gradient at x, whose own statistics the mean
-/// and the variance are.
+/// Adds the gradients of gain and bias; replaces dy by the gradient at x. Mean and variance are x's
+/// own statistics.
 void batch_norm_backward(const float* x, float* dy, const BatchNormColumns& norm, float* dgain,
                          float* dbias, std::int64_t rows, std::int64_t columns, std::int64_t begin,
                          std::int64_t end);
 
 // ---- Interactions of features, fp32
 
-/// Of one sample: V vectors of `width` elements, of which the first may stand elsewhere.
+/// One sample: V vectors of `width` elements; the first may be stored separately.
 struct FeatureVectors {
-  const float* first;  ///< null: all stand in `rest`
+  const float* first;  ///< null: all are in `rest`
   const float* rest;
   std::int64_t count, width;
 };
@@ -112,8 +113,8 @@ void multiply_add(Element element, const void* a, const void* b, const void* c, 
 
 // ---- Rotary positions (Su et al. 2021), halves of a head turned against each other
 
-/// In place: each of the `heads` heads of `width` elements from `x` on, by one position's angles,
-/// `cosines` and `sines` [width / 2]. `direction` -1: back.
+/// In place: turns each of the `heads` heads of `width` elements from `x` on by one position's
+/// angles, `cosines` and `sines` [width / 2]. `direction` -1: the inverse.
 void rotate(Element element, void* x, const float* cosines, const float* sines, std::int64_t heads,
             std::int64_t width, float direction);
 
@@ -140,18 +141,18 @@ struct DropoutMask {
   float scale;  ///< 1 / (1 - p)
 };
 
-/// y = residual + mask * x for elements [begin, begin + n) of one sample; begin a multiple of 4, n
-/// of 4 except at a sample's end. `residual` null: y = mask * x (forward without residual;
+/// y = residual + mask * x for elements [begin, begin + n) of one sample; begin is a multiple of 4,
+/// n is one except at a sample's end. `residual` null: y = mask * x (forward without residual;
 /// backward).
 void dropout_add(Element element, const void* residual, const void* x, void* y,
                  const DropoutMask& mask, std::uint32_t sample, std::int64_t begin, std::int64_t n);
 
-// ---- Cross-entropy over rows of logits, in three steps: where ranks divide the classes, each step
-// ends in what they must add up. Smoothing as PyTorch has it: (1 - smoothing) * loss at the target
-// + smoothing * mean over all classes.
+// ---- Cross-entropy over rows of logits, in three steps: if ranks divide the classes, they add up
+// the results of each step before the next. Smoothing as in PyTorch: (1 - smoothing) * loss at the
+// target + smoothing * mean over all classes.
 
-/// What a row of logits means: its columns are the classes [first, first + valid) of `classes`,
-/// then padding, which belongs to no class.
+/// The columns of a row of logits: the classes [first, first + valid) of `classes`, then padding,
+/// which belongs to no class.
 struct LogitColumns {
   std::int64_t columns;
   std::int64_t valid;
@@ -159,31 +160,31 @@ struct LogitColumns {
   std::int64_t classes;
 };
 
-/// Targets are classes, of any rank, or `ignored`.
+/// Targets are classes of any rank, or `ignored`.
 struct CrossEntropy {
   LogitColumns at;
   std::int64_t ignored;
   float smoothing;
-  float scale;  ///< of the gradient
+  float scale;  ///< factor on the gradient
 };
 
-/// Of a row, R each; over all ranks before the next step reads them.
+/// Sums per row, R each; summed over all ranks before the next step reads them.
 struct SoftmaxSums {
   float* exponentials;  ///< sum of exp(z - top)
   float* at_target;     ///< z[target]; 0 on the ranks that don't have it
-  float* shifted;       ///< sum of z - top; left alone without smoothing
+  float* shifted;       ///< sum of z - top; not written without smoothing
 };
 
 /// top[r] = the largest logit; -infinity without a class.
 void largest_logits(const float* logits, float* top, LogitColumns at, std::int64_t rows);
-/// The sums given `top`; `keep`: the exponentials replace the logits.
+/// Computes the sums for `top`; with `keep` the exponentials replace the logits.
 void softmax_sums(float* logits, const float* top, const std::int64_t* targets,
                   const CrossEntropy& what, SoftmaxSums sums, std::int64_t rows, bool keep);
-/// Per row: loss[r] = log(sum(exp(z))) - z[target], smoothed; 0 where the target is ignored. `loss`
+/// Per row: loss[r] = log(sum(exp(z))) - z[target], smoothed; 0 if the target is ignored. `loss`
 /// may be `top`.
 void cross_entropy(const float* top, const std::int64_t* targets, const CrossEntropy& what,
                    SoftmaxSums sums, float* loss, std::int64_t rows);
-/// Exponentials become the gradient at the logits, times `scale`; padding's is 0.
+/// Replaces exponentials by the gradient at the logits, times `scale`; 0 for padding.
 void cross_entropy_gradient(float* exponentials, const std::int64_t* targets,
                             const CrossEntropy& what, SoftmaxSums sums, std::int64_t rows);
 

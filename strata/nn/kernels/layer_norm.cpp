@@ -1,5 +1,5 @@
-// The variance takes a second pass over the row: the formula of one pass cancels where the mean is
-// large beside the deviation.
+// The variance needs a second pass over the row: a one-pass formula cancels if the mean is large
+// compared with the deviation.
 #include <cmath>
 
 #include "strata/nn/kernels/kernels.h"

@@ -1,9 +1,11 @@
-// A warp a row up to 2 KiB of it, a block above; what a thread reads of its row stays in its registers until
-// the row is written, so that x moves once, as it was read: 16 bits take half the registers of fp32, and twice as
-// many rows are under way. Rows above 16 KiB, and those that don't lie whole, are read again, from the cache.
+// A warp computes a row of up to 2 KiB, a block a longer one. A thread keeps its part of the row in
+// registers, as read, until the row is written, so that x is read once: 16-bit elements need half
+// the registers of fp32, so twice as many rows are in flight. Rows above 16 KiB and unaligned ones
+// are read again, from the cache.
 //
-// The variance takes a second pass over the row, as in layer_norm.cpp. Sums go thread by thread (vectors
-// ascending), then by the block's tree: bits depend on the row's length and element alone.
+// The variance needs a second pass over the row, as in layer_norm.cpp. Each thread sums its vectors
+// in ascending order, then the block's tree adds the threads: bits depend only on the row's length
+// and element type.
 #include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
@@ -22,15 +24,15 @@ using simt::Whole;
 using simt::widened;
 
 constexpr int kBlockThreads = 256;
-constexpr int kMostHeld = 4;  // vectors of 16 bytes a thread and array
+constexpr int kMostHeld = 4;  // vectors of 16 bytes per thread and array
 
-// What a thread has of a row: kHeld entries, kThreads apart, one for a vector of 16 bytes; kHeld 0: they are
-// read each time.
+// A thread's part of a row: kHeld entries, kThreads apart, each for a vector of 16 bytes; with
+// kHeld 0 they are read each time.
 template <typename Entry, typename Left, int kThreads, int kHeld, int kVector>
 struct RowPart {
   Entry held[kHeld > 0 ? kHeld : 1];
 
-  /// held = read(column, left): all reads are under way before anything is done with one.
+  /// held = read(column, left): all reads are issued before the first result is used.
   template <typename Read>
   STRATA_DEVICE void read(int thread, std::int64_t columns, Read read) {
     if constexpr (kHeld > 0)
@@ -38,7 +40,7 @@ struct RowPart {
                   [&](int k, std::int64_t column, Left left) { held[k] = read(column, left); });
   }
 
-  /// Calls body(entry, column, left) for what was read.
+  /// Calls body(entry, column, left) for every entry.
   template <typename Read, typename Body>
   STRATA_DEVICE void each(int thread, std::int64_t columns, Read read, Body body) const {
     each_column(thread, columns, [&](int k, std::int64_t column, Left left) {
@@ -214,7 +216,7 @@ struct Backward {
                           const auto gain = load<kVector>(of.gain + column, left);
                           const auto x = widened(entry.x), dy = widened(entry.dy);
                           STRATA_UNROLL
-                          for (int k = 0; k < kVector; ++k) {  // behind the end dy and gain are 0
+                          for (int k = 0; k < kVector; ++k) {  // after the end dy and gain are 0
                             sums.g = simt::fma(dy[k], gain[k], sums.g);
                             sums.gx = simt::fma(dy[k] * gain[k], hat(x[k]), sums.gx);
                           }
@@ -241,10 +243,10 @@ struct Backward {
   }
 };
 
-// A kernel a row, with the threads that the row's length asks for. whole: the arrays lie so.
+// Launches one kernel per row, with as many threads as its length needs. whole: arrays are aligned.
 template <template <typename, typename, int, int> class Kernel, typename T, typename Arguments>
 void launch_rows(const Arguments& of, bool whole, std::int64_t rows, void* stream) {
-  constexpr std::int64_t kHeld = kMostHeld * kWide<T>;  // elements a thread
+  constexpr std::int64_t kHeld = kMostHeld * kWide<T>;  // elements per thread
   if (whole && of.columns % kWide<T> == 0) {
     if (of.columns <= simt::kWarp * kHeld) {
       simt::launch(Kernel<T, Whole, simt::kWarp, kMostHeld>{of}, rows, stream);

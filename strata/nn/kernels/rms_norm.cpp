@@ -1,4 +1,4 @@
-// What layer_norm.cpp does, without a mean.
+// Like layer_norm.cpp, without a mean.
 #include <cmath>
 
 #include "strata/nn/kernels/kernels.h"

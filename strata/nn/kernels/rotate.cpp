@@ -1,4 +1,4 @@
-// A token's heads share its angles, which are read once a head and stay in the cache.
+// A token's heads share its angles, which are read once per head and stay in the cache.
 #include "strata/nn/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE

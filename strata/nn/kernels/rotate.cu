@@ -1,4 +1,4 @@
-// A thread turns 16 bytes of a head's first half against those of its second.
+// A thread turns 16 bytes of a head's first half against those of its second half.
 #include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 

@@ -1,4 +1,4 @@
-// By CUB's radix sort, which is stable, over as many bits as rows have.
+// Uses CUB's radix sort, which is stable, over as many bits as row numbers have.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "strata/device/simt/simt.h"
@@ -29,7 +29,7 @@ struct NumberTokens {
   }
 };
 
-// Bits of the numbers 0 ... most.
+// Number of bits of the numbers 0 ... most.
 int bits_of(std::int64_t most) {
   int bits = 1;
   while (most >> bits) ++bits;

@@ -1,7 +1,7 @@
-// Three ways to the same numbers: plain, where the packed projections themselves are attended; behind
-// norms, which need contiguous copies of queries and keys; and decoding, where they come from a cache.
-// The angles of rotary positions are made on the host, so that all devices agree on them; a device gets
-// them once.
+// There are three ways to the same numbers: without norms the packed projections are attended in
+// place; after norms contiguous copies of queries and keys; in decoding keys and values come from a
+// cache. The host computes the angles of rotary positions, so that all devices agree on them; a
+// device gets them once.
 #include "strata/nn/ops/attention.h"
 
 #include <ATen/ops/cat.h>
@@ -26,8 +26,8 @@
 namespace strata {
 namespace {
 
-// A pair that turns fewer than `low` times in the original context is slowed by the whole factor,
-// one that turns more than `high` times not at all.
+// A pair that turns fewer than `low` times in the original context is slowed by the full factor,
+// one that turns more than `high` times is unchanged.
 double stretched(double frequency, const RopeOptions& options) {
   if (options.factor == 1) return frequency;
   const double low = options.low_frequency_factor, high = options.high_frequency_factor;
@@ -60,7 +60,7 @@ void turn(const Heads& heads, const at::Tensor& table, RopeTurn direction) {
     primitives(x).attention.rotate(x, table, direction);
 }
 
-// Whole samples.
+// Turns the heads of whole samples.
 void turn(const Heads& heads, const Attention& o, RopeTurn direction) {
   if (!o.rope) return;
   turn(heads, rope_table(*o.rope, o.head_width, heads.q.size(1), 0, heads.q.device()), direction);
@@ -70,7 +70,7 @@ Attended attended(const Heads& heads) {
   return primitives(heads.q).attention.attend(heads.q, heads.k, heads.v);
 }
 
-// Gradients at the turned queries and keys and at the values.
+// Computes the gradients at the turned queries and keys and at the values.
 void attend_backward(const Heads& heads, const Attended& made, const at::Tensor& dy,
                      const Heads& gradients) {
   primitives(heads.q).attention.attend_gradient(heads.q, heads.k, heads.v, made, dy.contiguous(),
@@ -160,7 +160,7 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     turn(normed, options, RopeTurn::kForward);
     const at::Tensor dqkv = at::empty_like(saved[kQkv]);
     const Heads packed = split(dqkv, options);
-    // Norms take contiguous heads.
+    // Norms require contiguous heads.
     const Heads d = {at::empty_like(q), at::empty_like(k), packed.v};
     attend_backward(normed, {saved[kY], saved[kLogSum]}, gradients[0], d);
     turn(d, options, RopeTurn::kBack);
@@ -178,7 +178,7 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
   }
 };
 
-// The positions of every sequence's tokens, packed as in the sample.
+// The rotary tables of every sequence's tokens, packed like the sample.
 at::Tensor packed_rope_table(const RopeOptions& options, std::int64_t width,
                              const std::vector<SequenceTokens>& pass, c10::Device device) {
   std::vector<at::Tensor> tables;
@@ -242,7 +242,7 @@ at::Tensor host_rope_table(const RopeOptions& options, std::int64_t width, std::
   parallel_rows(length, width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t position = begin; position < end; ++position) {
       for (std::int64_t i = 0; i < half; ++i) {
-        // In fp32, as the published weights met it in training.
+        // In fp32, like the training of the published weights.
         const float angle = static_cast<float>(first + position) * frequencies[i];
         to[position * width + i] = std::cos(angle);
         to[position * width + half + i] = std::sin(angle);
@@ -252,8 +252,9 @@ at::Tensor host_rope_table(const RopeOptions& options, std::int64_t width, std::
   return table;
 }
 
-// Tables of the positions from 0 on, for as long as the process lives: a recorded step reads the one that
-// it was recorded with. They double, so that a text that grows does not make one a token.
+// Tables of the positions from 0 on, which live as long as the process: a recorded step reads the
+// table that it was recorded with. Their sizes double, so that a growing text does not need one per
+// token.
 class DeviceRopeTables {
  public:
   at::Tensor find(const RopeOptions& options, std::int64_t width, std::int64_t positions,
@@ -284,7 +285,7 @@ class DeviceRopeTables {
 at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
                       std::int64_t first, c10::Device device) {
   if (device.is_cpu()) return host_rope_table(options, width, length, first);
-  static auto* const tables = new DeviceRopeTables;  // never freed: devices may be gone at the end
+  static auto* const tables = new DeviceRopeTables;  // never freed: devices may be gone at exit
   return tables->find(options, width, first + length, device).narrow(0, first, length);
 }
 

@@ -1,15 +1,15 @@
-/// Attends causally on packed projections, without copies around it: heads of queries may share heads
-/// of keys and values, positions may be rotary, heads may be normalised first, keys and values of
+/// Attends causally on packed projections, without copies: heads of queries may share heads of keys
+/// and values, positions may be rotary, heads may be normalised first, and keys and values of
 /// earlier tokens may come from a cache.
 ///
 /// Source  Dao et al. 2022 (FlashAttention); Ainslie et al. 2023 (grouped queries); norms of queries
 ///         and keys as in Qwen 3.
 /// Shapes  qkv [B, T, (Hq + 2 Hkv) width] contiguous, queries first, Hq = queries_per_key * Hkv ->
-///         [B, T, Hq width]; fp32, bf16 or fp16, gradients of gains fp32. Under tensor parallelism a
-///         rank's own heads, found from qkv's width.
-/// Cost    saves qkv, the output and one number a row and query head; with norms also one a row and
-///         head, and transient copies of queries and keys. Decoding reads the keys and values so far
-///         once and saves nothing.
+///         [B, T, Hq width]; fp32, bf16 or fp16, gradients of gains fp32. Under tensor parallelism
+///         only a rank's own heads, whose number follows from qkv's width.
+/// Cost    saves qkv, the output and one number per row and query head; with norms also one per row
+///         and head, and transient copies of queries and keys. Decoding reads all earlier keys and
+///         values once and saves nothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,23 +22,24 @@
 
 namespace strata {
 
-/// Rotary positions: how far each pair of elements of a head is turned at a position.
+/// Rotary positions: the angle by which each pair of elements of a head is turned at a position.
 /// Source  Su et al. 2021, in the layout of Hugging Face's weights: element i of a head is turned
-///         against element i + width / 2; the stretching of long wavelengths is Llama 3's ("llama3"
-///         in transformers).
+///         against element i + width / 2; long wavelengths are stretched as in Llama 3 ("llama3" in
+///         transformers).
 struct RopeOptions {
   double theta = 10000;
-  double factor = 1;  ///< by which the slow pairs are slowed down; 1: none, the rest is not used
-  double low_frequency_factor = 1;   ///< slower than this many turns in the original context: all
-  double high_frequency_factor = 4;  ///< faster than this many turns: none; between: blended
+  double factor = 1;  ///< slow pairs are slowed down by it; 1: off, the rest is unused
+  double low_frequency_factor = 1;   ///< fewer turns in the original context: fully slowed
+  double high_frequency_factor = 4;  ///< more turns: unchanged; in between: blended
   std::int64_t original_context = 8192;
   friend bool operator==(const RopeOptions&, const RopeOptions&) = default;
 };
 
-/// Radians a position for each of the width / 2 pairs.
+/// Radians per position for each of the width / 2 pairs.
 std::vector<float> rope_frequencies(const RopeOptions& options, std::int64_t width);
 
-/// Of the positions [first, first + length), on `device`; there a view of a table that the process keeps.
+/// The table of the positions [first, first + length); on a GPU a view of a table that the process
+/// keeps.
 /// Shapes  [length, width] fp32: the cosines of a position, then its sines.
 at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
                       std::int64_t first, c10::Device device);
@@ -47,22 +48,22 @@ struct Attention {
   std::int64_t head_width = 0;
   std::int64_t queries_per_key = 1;  ///< Hq / Hkv
   std::optional<RopeOptions> rope = {};
-  /// Of an RMSNorm of every head of queries and keys, [width]; undefined: none.
+  /// Gains of an RMSNorm of every head of queries and keys, [width]; undefined: no norm.
   at::Tensor query_gain = {}, key_gain = {};
   double norm_epsilon = 1e-6;
 };
 
-/// With rotary positions and without norms overwrites qkv, which nobody else may then read: queries
-/// and keys are turned in place.
+/// With rotary positions and without norms this turns queries and keys in place: it overwrites qkv,
+/// which the caller must not read afterwards.
 ///
 /// A tensor-parallel rank (context.tensor) has some of the heads: it adds up the gains' gradients
-/// with the others, but with sequence parallelism, where that happens once a step
+/// with the other ranks, except with sequence parallelism, where this happens once per step
 /// (WeightSpec::partial_gradient). With context.cache the inputs are the new tokens of several
-/// sequences: each attends to the tokens of its own sequence, whose keys and values the cache holds,
-/// and adds its own.
+/// sequences: each attends to the tokens of its own sequence, whose keys and values the cache
+/// holds, and adds its own.
 at::Tensor attend(const at::Tensor& qkv, const Attention& attention, const ForwardContext& context);
 
-/// What Layer::cache() returns for a layer that attends so.
+/// The result of Layer::cache() for a layer that calls attend().
 /// Shapes  keys, then values, [sequences, heads, positions, width] each.
 std::vector<TensorSpec> key_value_cache(std::int64_t sequences, std::int64_t heads,
                                         std::int64_t positions, std::int64_t width,

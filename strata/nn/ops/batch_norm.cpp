@@ -1,5 +1,5 @@
-// The micro-batch's moments are added in backward: a recomputed forward runs twice, a backward once, in the same
-// order of micro-batches whatever the schedule.
+// The backward adds the micro-batch's moments: a recomputed forward runs twice, a backward once, in
+// the same order of micro-batches with any schedule.
 #include "strata/nn/ops/batch_norm.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// Positions are added in place: the rows in front of them are fresh, and nobody saves them.
+// Positions are added in place: the rows are fresh, and no backward saves them.
 #include "strata/nn/ops/embedding.h"
 
 #include "strata/comm/tensor_parallel.h"
@@ -8,12 +8,12 @@
 namespace strata {
 namespace {
 
-// The first token whose row this rank has.
+// The first token whose row is on this rank.
 std::int64_t first_row(const at::Tensor& weight, const TensorParallel* group) {
   return group ? group->rank() * weight.size(0) : 0;
 }
 
-// The positions of the tokens that the rank has of each sample.
+// The positions of this rank's tokens of each sample.
 at::Tensor own_positions(const at::Tensor& positions, std::int64_t part, std::int64_t length) {
   return positions.narrow(0, part * length, length);
 }

@@ -1,9 +1,10 @@
-/// Looks rows up: the tokens' embedding, alone or plus learned positions.
+/// Looks up rows: the tokens' embeddings, without or with learned positions.
 ///
-/// The gradient is added row by row in ascending position, the same bits for any number of threads.
+/// The gradient is added row by row in ascending position: the same bits for any number of threads.
 ///
-/// A tensor-parallel rank has a slice of the rows; a token of another rank's counts as zero until
-/// the ranks' are summed. Positions come after the sum, on the rank's part of the sequence.
+/// A tensor-parallel rank has a slice of the rows; tokens of other ranks count as zero until the
+/// ranks' results are summed. Positions are added after the sum, on the rank's part of the
+/// sequence.
 ///
 /// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C], both
 ///         fp32, bf16 or fp16, their gradients fp32 -> [B, T, C], or [B, T/n, C] with sequence

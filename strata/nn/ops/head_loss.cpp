@@ -1,5 +1,6 @@
-// The loss is known only after the backward, so the forward's value is a placeholder and the sum goes to
-// a sink. Logits of a chunk become their gradient in place and die before the weight gradient's buffers.
+// The loss is known only after the backward, so the forward returns a placeholder and the sum goes
+// to a sink. Logits of a chunk become their gradient in place and are freed before the weight
+// gradient's buffers are allocated.
 #include "strata/nn/ops/head_loss.h"
 
 #include <ATen/core/grad_mode.h>
@@ -17,7 +18,7 @@
 namespace strata {
 namespace {
 
-// What the loss of a micro-batch needs beside tensors.
+// Parameters of a micro-batch's loss in addition to tensors.
 struct Terms {
   std::int64_t classes;
   double smoothing;
@@ -96,7 +97,7 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
       primitives(x).losses.add_loss(loss, logits, target.narrow(0, begin, count), what, terms.group,
                                     /*gradient=*/true, terms.scalars);
       const at::Tensor gradient = primitives(x).products.as_operand(logits, x.scalar_type());
-      logits.reset();  // not beside the products of 16 bit
+      logits.reset();  // before the buffers of 16-bit products
       at::Tensor piece = dx.narrow(0, begin, count);
       primitives(x).products.input_gradient(piece, gradient, weight);
       accumulate_weight_gradient(weight, gradient, x.narrow(0, begin, count));

@@ -1,4 +1,5 @@
-/// Lets features of a sample meet: dot products of all pairs, crosses with the input, or side by side.
+/// Combines features of a sample: dot products of all pairs, crosses with the input, or
+/// concatenation.
 ///
 /// Source  pairwise dots: Naumov et al. 2019 (DLRM); crosses: Wang et al. 2021 (DCN-v2).
 /// Shapes  [B, ...] contiguous, fp32.
@@ -12,7 +13,7 @@
 namespace strata {
 
 /// [first | x_i . x_j for j < i] of n vectors of `width` elements, n (n - 1) / 2 products: x_0 is
-/// `first`, the others are those of `rest`. Without a `first` [B, width], all are.
+/// `first` [B, width], the others are in `rest`. If `first` is undefined, all are in `rest`.
 at::Tensor pairwise_dots(const at::Tensor& first, const at::Tensor& rest, std::int64_t width);
 
 /// x0 * h + x, where h is an affine map of x.

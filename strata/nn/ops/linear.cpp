@@ -1,4 +1,4 @@
-// Backward makes what it needs in an order that keeps few tensors side by side: a plan counts them
+// The backward allocates in an order that keeps few tensors alive at once: a plan counts them
 // (Layer::bytes of the models).
 #include "strata/nn/ops/linear.h"
 
@@ -35,7 +35,7 @@ at::Tensor input_gradient_through(Activation kind, const at::Tensor& x, const at
 
 namespace {
 
-// For what follows a product; what it makes in passing goes to `made`.
+// The operation after a product; if the product also computes it, the result goes to `made`.
 struct Ahead {
   Activation kind;
   at::Tensor* made;
@@ -68,15 +68,16 @@ at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
   return dx;
 }
 
-// The sum of the ranks' products, then the bias.
+// Sums the ranks' products, then adds the bias.
 at::Tensor leave(const TensorParallel* group, at::Tensor partial, const at::Tensor& bias) {
   at::Tensor y = leave_forward(group, std::move(partial));
   if (bias.defined()) primitives(y).elements.add_bias(y, bias);
   return y;
 }
 
-// The gradient behind a row-parallel product, whole and as rows. The bias was added to what the
-// rank has, so its gradient is made of that; `bias` then is undefined: who has all is left to do it.
+// The gradient after a row-parallel product, whole and as rows. With a group the bias was added to
+// this rank's part, so its gradient is computed here and `bias` becomes undefined; otherwise the
+// caller computes it.
 at::Tensor gradient_behind(const TensorParallel* group, const at::Tensor& gradient,
                            at::Tensor& bias) {
   const at::Tensor dy = gradient.contiguous();
@@ -91,8 +92,8 @@ const TensorParallel* saved_group(AutogradContext* context) {
   return saved_pointer<const TensorParallel>(context, "group");
 }
 
-// The gradient at x; adds those of the norm's weights to their leaves. Made in place: as an operator of
-// its own a norm works on a copy, for the incoming gradient may have other readers.
+// Returns the gradient at x; adds those of the norm's weights to their leaves. Overwrites dy: a
+// separate norm operator works on a copy, because the incoming gradient may have other readers.
 at::Tensor norm_backward(const at::Tensor& x, at::Tensor dy, const Norm& norm,
                          const NormStatistics& statistics) {
   NormSums sums{norm.gain.grad()};
@@ -195,7 +196,7 @@ struct ActivationFunction : torch::autograd::Function<ActivationFunction> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor x = context->get_saved_variables()[0];
     const auto activation = static_cast<Activation>(context->saved_data.at("activation").toInt());
-    // A copy, which becomes the result: the incoming gradient may have other readers.
+    // A copy, which becomes the result, because the incoming gradient may have other readers.
     const at::Tensor dy = gradients[0].clone(at::MemoryFormat::Contiguous);
     return {primitives(x).elements.activation_gradient(activation, x, dy, nullptr), {}};
   }
@@ -208,7 +209,8 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
                             const std::optional<at::Tensor>& given_bias, Activation activation,
                             bool keep, RowParallel split, at::Tensor* made) {
     const at::Tensor bias = given_bias.value_or(at::Tensor());
-    // What a product made ahead is not what backward makes again: gradients must not depend on `keep`.
+    // Backward recomputes `activated` with other bits than the fused product: gradients must not
+    // depend on `keep`.
     const bool is_made = made && made->defined();
     keep = keep && !is_made;
     at::Tensor activated =
@@ -218,7 +220,7 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     save_pointer(context, "group", split.group);
     if (!split.group) return product(activated, weight, bias);
     at::Tensor partial = product(activated, weight, {});
-    activated.reset();  // not beside the buffers of the sum
+    activated.reset();  // before the buffers of the sum
     return leave(split.group, std::move(partial), bias);
   }
 

@@ -1,5 +1,5 @@
-// The operators of Llama-like models against ATen's formulas: values, gradients, and bits where
-// they must not move.
+// Compares the operators of Llama-like models with ATen's formulas: values, gradients, and
+// unchanged bits.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kEpsilon = 1e-5;
 
-// A leaf with a zeroed gradient, as a store makes them.
+// A leaf with a zeroed gradient, like those of a store.
 at::Tensor weight(at::IntArrayRef shape) {
   at::Tensor tensor = at::randn(shape).requires_grad_(true);
   tensor.mutable_grad() = at::zeros(shape);
@@ -31,7 +31,7 @@ void expect_close(const at::Tensor& a, const at::Tensor& b, double tolerance) {
   EXPECT_LE((a - b).abs().max().item<double>() / scale, tolerance);
 }
 
-// Pairs of (ours, the twin) after both backwards with the same gradient.
+// Compares pairs of (Strata's leaf, its twin) after both backwards with the same gradient.
 void expect_same_gradients(const at::Tensor& y, const at::Tensor& y2,
                            std::initializer_list<std::pair<at::Tensor, at::Tensor>> leaves,
                            double tolerance = 2e-5) {
@@ -117,7 +117,7 @@ TEST(TokenEmbedding, EqualsLookup) {
   expect_same_gradients(token_embedding(tokens, w), at::embedding(w2, tokens), {{w, w2}});
 }
 
-// Masked softmax over repeated key and value heads, behind rotary positions.
+// Masked softmax over repeated key and value heads, after rotary positions.
 at::Tensor plain_attention(const at::Tensor& qkv, const Attention& o, std::int64_t heads,
                            const at::Tensor& query_gain, const at::Tensor& key_gain) {
   const std::int64_t kv = heads / o.queries_per_key, d = o.head_width, length = qkv.size(1);
@@ -169,7 +169,7 @@ TEST(GroupedAttention, NormalisesHeadsFirstIfAsked) {
 TEST(Rope, TurnsAsFastAsLlama3) {
   const RopeOptions options{.theta = 500000, .factor = 8};
   const std::vector<float> frequencies = rope_frequencies(options, 128);
-  // inv_freq of transformers 5.23, rope_type llama3: left alone, blended, slowed down.
+  // inv_freq of transformers 5.23, rope_type llama3: unchanged, blended, slowed down.
   for (const auto& [pair, expected] : {std::pair(0, 1.0f),
                                        {28, 0.0032114461f},
                                        {30, 0.0013718937f},
@@ -180,7 +180,7 @@ TEST(Rope, TurnsAsFastAsLlama3) {
     EXPECT_NEAR(frequencies[pair], expected, 1e-6f * expected) << pair;
 }
 
-// Meta tensors stand for a device: they have storages, but no bytes.
+// Meta tensors replace a device: they have storages, but no bytes.
 TEST(Rope, ADeviceKeepsOneTableWhichDoubles) {
   const RopeOptions options{.theta = 777};
   const auto table = [&](std::int64_t length, std::int64_t first) {
@@ -198,7 +198,7 @@ TEST(Rope, ADeviceKeepsOneTableWhichDoubles) {
       rope_table(options, 8, 3, 0, at::kCPU).is_alias_of(rope_table(options, 8, 3, 0, at::kCPU)));
 }
 
-// Everything a block does, with 1, 2 and 3 threads: the same bits.
+// All operators of a block have the same bits with 1, 2 and 3 threads.
 TEST(LlamaOps, DoNotDependOnTheNumberOfThreads) {
   at::manual_seed(8);
   const int C = 48, B = 4, T = 64, F = 80, D = 16;

@@ -1,5 +1,5 @@
-/// Takes the binary cross-entropy of scores, given as logits, by the one loss rule: the sum over the
-/// samples that count, times context.loss_scale.
+/// Computes the binary cross-entropy of scores, given as logits, by the rule of all losses: the sum
+/// over the samples that count, times context.loss_scale.
 ///
 /// Label smoothing moves labels by its share towards one half.
 ///
@@ -12,9 +12,9 @@
 
 namespace strata {
 
-/// Adds the fp64 sum to context.loss, in training when the backward runs, as head_loss does; outside
-/// of training also the scores to its list. The result is a placeholder whose backward, with any
-/// gradient, yields the gradients of context.loss_scale * (that sum).
+/// Adds the fp64 sum to context.loss, in training when the backward runs, like head_loss; outside
+/// of training it also appends the scores to context.loss->scores. Returns a placeholder whose
+/// backward, with any gradient, computes the gradients of context.loss_scale * (that sum).
 at::Tensor logistic_loss(const at::Tensor& logits, const at::Tensor& labels,
                          const ForwardContext& context);
 

@@ -1,4 +1,4 @@
-// Our operators against ATen's: values, gradients, and bits where they must not move.
+// Compares Strata's operators with ATen's: values, gradients, and unchanged bits.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace strata {
 namespace {
 
-// A leaf with a zeroed gradient, as a store makes them.
+// A leaf with a zeroed gradient, like those of a store.
 at::Tensor leaf(at::IntArrayRef shape, double scale = 1.0) {
   at::Tensor tensor = at::randn(shape).mul_(scale).requires_grad_(true);
   tensor.mutable_grad() = at::zeros(shape);
@@ -85,12 +85,12 @@ TEST(GeluLinear, GivesTheSameBitsWhetherItsOutputIsKeptOrMadeAgain) {
   for (const int i : {0, 1}) expect_same_bits(gradients[0][i], gradients[1][i]);
 }
 
-// As ATen does; a NaN has many codes, and no code of it may become a number.
+// Like ATen; a NaN has many codes, and none of them may become a number.
 TEST(Elements, AreRoundedAndWidenedOnEveryInstructionSet) {
   at::manual_seed(2);
   at::Tensor bits = at::randint(std::int64_t{1} << 32, {1 << 18}, at::kLong);
-  // NaN with all bits and with the last alone; 65519.99 and 65520, on both sides of fp16's infinity; halves
-  // of the smallest numbers.
+  // NaN with all bits and with only the last one; 65519.99 and 65520, on both sides of fp16's
+  // infinity; halves of the smallest numbers.
   const std::int64_t edges[] = {0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7F800000,
                                 0x477FEFFF, 0x477FF000, 0x33000000, 0x33000001,
                                 0x80000000, 0x00008000, 0x00018000, 0x387FF000};
@@ -188,7 +188,8 @@ TEST(HeadLoss, SmoothsOverAllClassesAsATenDoes) {
   head_loss(x, w, targets, V,
             {.loss_scale = 1.0 / (R - 1), .loss = &sink, .label_smoothing = kSmoothing})
       .backward();
-  // Plainly: (1 - s) * loss at the target + s * mean over the classes, rows with a target only.
+  // The definition: (1 - s) * loss at the target + s * mean over the classes, only rows with a
+  // target.
   const at::Tensor losses = -at::linear(x2, w2).log_softmax(-1);
   const at::Tensor valid = targets != -100;
   const at::Tensor at_target = losses.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
@@ -262,7 +263,7 @@ TEST(Dropout, BackwardUsesTheSameMaskAndTheResidualPassesThrough) {
   expect_same_bits(x.grad(), dropout(at::ones_like(y), half, context));
 }
 
-// Everything a block does, with 1, 2 and 3 threads: the same bits.
+// All operators of a block have the same bits with 1, 2 and 3 threads.
 TEST(Ops, DoNotDependOnTheNumberOfThreads) {
   at::manual_seed(8);
   const int C = 48, B = 4, T = 64;
@@ -295,8 +296,8 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
   }
 }
 
-// Widths that strips, single vectors and the end of a row divide, and those one short of them; what lies
-// behind a sum is not its own.
+// Widths that strips, single vectors and the end of a row divide, and those one short of them; the
+// elements after a sum must not change.
 TEST(ColumnSums, AreAddedToWhatIsThereAndToNothingElse) {
   at::manual_seed(11);
   constexpr int kBehind = 16;
@@ -329,7 +330,7 @@ TEST(ColumnSums, AreAddedToWhatIsThereAndToNothingElse) {
   }
 }
 
-// A token of a text that is being written.
+// A token of a text that is being generated.
 TEST(Ops, PiecesOfASingleRowGiveTheBitsOfTheWhole) {
   at::manual_seed(10);
   for (const auto& [in, out] : {std::pair(384, 1152), {1536, 2000}, {768, 32000}}) {
@@ -350,10 +351,10 @@ TEST(Ops, PiecesOfASingleRowGiveTheBitsOfTheWhole) {
   }
 }
 
-// Products, attention and loops in pieces against the whole: the same bits in fp32.
+// Products, attention and loops in pieces have the same bits in fp32 as the whole.
 TEST(Ops, PiecesGiveTheBitsOfTheWhole) {
   at::manual_seed(9);
-  const int C = 384, B = 8, T = 128;  // sums of weight gradients that MKL blocks
+  const int C = 384, B = 8, T = 128;  // long enough for MKL to block sums of weight gradients
   const at::Tensor x0 = at::randn({B, T, C}), dy = at::randn({B, T, C});
   const std::vector<at::Tensor> w0 = {
       at::randn({C}),        at::randn({3 * C, C}), at::randn({3 * C}),   at::randn({C, C}),

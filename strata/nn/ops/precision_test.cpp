@@ -1,4 +1,4 @@
-// Every operator in bf16 and fp16 against itself in fp32 on the same (rounded) values.
+// Compares every operator in bf16 and fp16 with itself in fp32 on the same (rounded) values.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ struct Outcome {
   Tensors input_gradients, weight_gradients;
 };
 
-// As a store makes leaves: gradients in fp32, whatever the weights are.
+// Like a store's leaves: gradients in fp32 for all types of weights.
 Outcome run(const Operator& op, const Tensors& inputs, const Tensors& weights, at::ScalarType dtype,
             const std::function<at::Tensor(const at::Tensor&)>& gradient_at) {
   Tensors x, w;
@@ -50,7 +50,7 @@ Outcome run(const Operator& op, const Tensors& inputs, const Tensors& weights, a
   return outcome;
 }
 
-// Both ways of making products, whatever this processor would choose.
+// Tests both ways of computing products, whichever the processor would choose.
 class Precision : public testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
  protected:
   Precision() : widen_(std::get<1>(GetParam())) { at::manual_seed(1); }
@@ -58,8 +58,8 @@ class Precision : public testing::TestWithParam<std::tuple<at::ScalarType, bool>
   static bool widens() { return std::get<1>(GetParam()); }
 
   const WidenProducts widen_;
-  // Of the largest element. Half the spacing of numbers near 1 is 2^-9 and 2^-12; a result has a
-  // few roundings behind it.
+  // Relative to the largest element. Half the spacing of numbers near 1 is 2^-9 and 2^-12; a result
+  // has been rounded a few times.
   static double tolerance() { return dtype() == at::kBFloat16 ? 0x1p-6 : 0x1p-9; }
 
   static at::Tensor draw(at::IntArrayRef shape, double scale = 1) {
@@ -144,7 +144,7 @@ TEST_P(Precision, Attends) {
   expect_like_fp32([](const auto& x, const auto&) { return attend(x[0], {.head_width = 16}, {}); },
                    {{{2, 33, 3 * 32}}, {}});
   const Attention options{.head_width = 16, .queries_per_key = 2, .rope = RopeOptions{}};
-  // A copy goes in: the operator turns it in place.
+  // Passes a copy, because the operator turns it in place.
   expect_like_fp32([&](const auto& x, const auto&) { return attend(x[0] * 1.0, options, {}); },
                    {{{2, 33, 8 * 16}}, {}});
   expect_like_fp32(
@@ -213,7 +213,7 @@ TEST_P(Precision, TakesTheLossInFp32AndItsGradientScaled) {
 
 TEST_P(Precision, AddsWeightGradientsInFp32) {
   at::Tensor weight = at::zeros({16, 8}, dtype()).requires_grad_();
-  weight.mutable_grad() = at::full({16, 8}, 4096.0f);  // beside it, 1/4 is lost in 16 bit
+  weight.mutable_grad() = at::full({16, 8}, 4096.0f);  // adding 1/4 to it is lost in 16 bit
   const at::Tensor dy = at::ones({4, 16}, dtype()), x = at::full({4, 8}, 0.0625).to(dtype());
   for (int i = 0; i < 3; ++i) accumulate_weight_gradient(weight, dy, x);
   EXPECT_TRUE(at::equal(weight.grad(), at::full({16, 8}, 4096.75f)));
@@ -248,7 +248,7 @@ TEST_P(Precision, GivesTheSameBitsWhetherValuesAreKeptAndForAnyThreads) {
   }
 }
 
-// The pool's pieces, too: more rows than one, widths that products are cut at.
+// Also the pool's pieces: more rows than one, widths at which products are cut.
 TEST_P(Precision, ManyThreadsGiveTheBitsOfOne) {
   const std::int64_t rows = widens() || dtype() == at::kBFloat16 ? 640 : 64;
   const at::Tensor x = draw({2, rows / 2, 64}), dy = draw({2, rows / 2, 64});
@@ -286,7 +286,7 @@ TEST_P(Precision, ManyThreadsGiveTheBitsOfOne) {
   }
 }
 
-// Half the spacing of bf16 is lost where an exact sum is rounded before it is added.
+// Half the spacing of bf16 is lost if an exact sum is rounded before it is added.
 TEST_P(Precision, WidenedProductsRoundOnce) {
   if (!widens()) GTEST_SKIP() << "the processor's own products round by themselves";
   const at::Tensor x = draw({70, 48}), w = draw({32, 48}), b = draw({32}), dy = draw({70, 32});

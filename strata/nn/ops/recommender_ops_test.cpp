@@ -1,4 +1,4 @@
-// The operators of recommenders against ATen's: values, gradients, and what statistics are moved by.
+// Compares the operators of recommenders with ATen's: values, gradients, and running statistics.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -94,10 +94,11 @@ TEST(BatchNorm, EqualsAtensInTraining) {
   }
 }
 
-// As GPipe and torchgpipe do: means of micro-batches' variances would miss how far their means are apart.
+// Like GPipe and torchgpipe: the mean of the micro-batches' variances would miss the differences of
+// their means.
 TEST(BatchNorm, FindsTheStatisticsOfTheWholeMiniBatchInItsMicroBatches) {
   at::manual_seed(5);
-  // Values of 1000 have 6e-5 between them in fp32; sums of their squares would have 4.
+  // fp32 numbers near 1000 are 6e-5 apart; sums of their squares would be 4 apart.
   for (const auto& [offset, tolerance] : {std::pair(0.0, 1e-5), {1000.0, 2e-3}}) {
     const Norms weights(37);
     const at::Tensor whole = at::randn({60, 37}) + at::arange(60).unsqueeze(1) / 20 + offset;
@@ -105,7 +106,7 @@ TEST(BatchNorm, FindsTheStatisticsOfTheWholeMiniBatchInItsMicroBatches) {
     at::batch_norm(whole, {}, {}, mean, variance, true, /*momentum=*/1, 1e-5, false);
     for (const at::Tensor& part : whole.split_with_sizes({25, 2, 25, 8})) {
       const at::Tensor x = input(part);
-      for (int forward = 0; forward < 2; ++forward) {  // as recompute does: one backward counts
+      for (int forward = 0; forward < 2; ++forward) {  // as in recompute: only one backward counts
         const at::Tensor y = batch_norm(x, weights.norm(), {.training = true});
         if (forward == 1) y.backward(at::ones_like(y));
       }
@@ -118,7 +119,7 @@ TEST(BatchNorm, FindsTheStatisticsOfTheWholeMiniBatchInItsMicroBatches) {
 TEST(BatchNorm, UsesRunningStatisticsOutsideOfTraining) {
   at::manual_seed(3);
   const Norms weights(21);
-  const at::Tensor x = at::randn({1, 21});  // one sample will do
+  const at::Tensor x = at::randn({1, 21});  // one sample is enough
   const at::NoGradGuard no_grad;
   expect_close(batch_norm(x, weights.norm(), {}),
                at::batch_norm(x, weights.gain, weights.bias, weights.mean, weights.variance, false,
@@ -151,7 +152,7 @@ TEST(BatchNorm, HasTheSameBitsOnAnyNumberOfThreads) {
     EXPECT_TRUE(at::equal(results[0][i], results[1][i])) << i;
 }
 
-// By the definition, with ATen's operators.
+// The definition, with ATen's operators.
 at::Tensor dots_by_aten(const at::Tensor& first, const at::Tensor& rest, std::int64_t width) {
   const at::Tensor all = first.defined() ? at::cat({first, rest}, 1) : rest;
   const at::Tensor vectors = all.view({all.size(0), -1, width});

@@ -1,5 +1,5 @@
-// Backward draws the mask again from its few numbers. Where dropout is off, adding is an operator, too,
-// so that it goes through the device's primitives.
+// Backward draws the mask again from its key. Without dropout, adding is still an operator, so that
+// it uses the device's primitives.
 #include "strata/nn/ops/residual.h"
 
 #include <cmath>

@@ -2,8 +2,8 @@
 /// stored.
 ///
 /// The mask depends on (seed, step, position of the sample in the global mini-batch, layer, site,
-/// element): the same on any mesh, and again in backward and recompute. With sequence parallelism
-/// x is the rank's part of the sequence, and elements count from the start of the whole.
+/// element): the same on any mesh, and again in backward and recompute. With sequence parallelism x
+/// is the rank's part of the sequence, and elements count from the start of the whole.
 ///
 /// Source  Srivastava et al. 2014; Salmon et al. 2011 (Philox).
 /// Shapes  [samples, ...] contiguous, fp32, bf16 or fp16; a rank's part of a sample: a multiple of
@@ -16,7 +16,7 @@
 
 namespace strata {
 
-/// One use of dropout in a layer: `site` tells several apart.
+/// One use of dropout in a layer, identified by `site`.
 struct Dropout {
   double probability = 0;
   int site = 0;

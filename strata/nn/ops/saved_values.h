@@ -1,7 +1,7 @@
-/// Keeps what the backward of an operator needs beside tensors, by name, in its graph node.
+/// Saves values other than tensors for an operator's backward, by name, in its graph node.
 ///
-/// A tensor that is left out is saved as an undefined one, so that every tensor of a node has a fixed
-/// place; autograd itself takes such an argument as an empty optional.
+/// An omitted tensor is saved as an undefined one, so that every tensor of a node has a fixed
+/// index; autograd itself accepts such an argument as an empty optional.
 #pragma once
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -19,7 +19,7 @@ inline std::optional<at::Tensor> if_defined(const at::Tensor& x) {
   return x.defined() ? std::optional(x) : std::nullopt;
 }
 
-/// What it points to must outlive the graph of the layer.
+/// The pointee must outlive the graph of the layer.
 inline void save_pointer(AutogradContext* context, const std::string& name, const void* pointer) {
   context->saved_data[name] = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(pointer));
 }

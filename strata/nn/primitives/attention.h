@@ -13,8 +13,8 @@ namespace strata {
 
 enum class RopeTurn : std::uint8_t { kForward, kBack };
 
-/// Attention's output [B, T, heads * width], and what the same primitives need beyond it for the
-/// gradient: one number a row and head, [B, heads, T], or nothing.
+/// Attention's output [B, T, heads * width], and what the same primitives also need for the
+/// gradient: one number per row and head, [B, heads, T], or nothing.
 struct Attended {
   at::Tensor y, log_sum;
 };
@@ -30,8 +30,8 @@ class AttentionPrimitives {
   virtual void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
                                const at::Tensor& dk, const at::Tensor& dv) const = 0;
-  /// From the last tokens of a text to all of them: q [B, T, heads, width], keys and values
-  /// [B, heads, positions, width], of which the last T are q's own. The output alone.
+  /// Attends from the last tokens of a text to all of them: q [B, T, heads, width], keys and values
+  /// [B, heads, positions, width], of which the last T are q's own. Returns only the output.
   virtual at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
                                  const at::Tensor& values) const = 0;
 };

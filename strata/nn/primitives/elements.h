@@ -20,8 +20,8 @@ struct MaskOfSamples {
   kernels::DropoutMask mask;
   std::int64_t first_sample;
   std::int64_t part;
-  /// In the device's memory: the mask's key is the run's, and the device mixes their step into it.
-  /// Null: the key is the step's already.
+  /// In the device's memory: the mask's key is the run's, and the device mixes the step into it.
+  /// Null: the key already contains the step.
   const StepScalars* scalars = nullptr;
 };
 

@@ -25,7 +25,7 @@ class LossPrimitives {
   virtual void add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
                         const kernels::CrossEntropy& what, const TensorParallel* group,
                         bool gradient, const StepScalars* scalars) const = 0;
-  /// Of logits [B] and labels [B], fp32, a label in [0, 1] or, where it doesn't count, below 0: adds
+  /// For logits [B] and labels [B], fp32, a label in [0, 1], or below 0 if it doesn't count: adds
   /// the sum of the binary cross-entropies, computed in fp64 and in a fixed order, to `loss` [1]
   /// fp64. Writes `scale` times its gradient at the logits if `gradient` is defined.
   virtual void add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,

@@ -18,12 +18,12 @@ struct Norm {
   double epsilon = 1e-5;
 };
 
-/// One number a row, fp32; an RMSNorm has no mean.
+/// One number per row, fp32; an RMSNorm has no mean.
 struct NormStatistics {
   at::Tensor mean = {}, rstd = {};
 };
 
-/// To which the gradients of gain and bias are added.
+/// Sums to which the gradients of gain and bias are added.
 struct NormSums {
   at::Tensor gain, bias = {};
 };

@@ -1,4 +1,4 @@
-/// Chooses whose primitives compute on a kind of device: Strata's own kernels, or ATen.
+/// Chooses the primitives for a kind of device: Strata's own kernels, or ATen.
 ///
 /// A process computes with one set of primitives for each kind of device. primitives() and the
 /// optimizer's step_primitives() look up their implementation by kind and choice in a table each.
@@ -12,14 +12,14 @@
 
 namespace strata {
 
-/// kOwn: kernels of Strata's. kAten: libtorch's operators alone. kAuto: own on a CPU; ATen on CUDA,
+/// kOwn: Strata's kernels. kAten: only libtorch's operators. kAuto: own on a CPU; ATen on CUDA,
 /// where no own kernel has been measured yet.
 enum class PrimitivesChoice : std::uint8_t { kAuto, kOwn, kAten };
 const char* name_of(PrimitivesChoice choice);  ///< "auto", "own", "aten"
 
 void choose_primitives(DeviceKind kind, PrimitivesChoice choice);
 
-/// What was chosen last, by default kAuto, resolved: kOwn or kAten.
+/// Returns the last choice, by default kAuto, resolved: kOwn or kAten.
 PrimitivesChoice chosen_primitives(DeviceKind kind);
 
 }  // namespace strata

@@ -1,4 +1,5 @@
-// A kind of device that a build lacks is a source file that refuses (cuda/aten_libraries_no_cuda.cpp).
+// If a build lacks a kind of device, another source file refuses it
+// (cuda/aten_libraries_no_cuda.cpp).
 #include "strata/nn/primitives/primitives.h"
 
 #include "strata/base/errors.h"

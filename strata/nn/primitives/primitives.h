@@ -1,5 +1,5 @@
-/// Holds what operators are made of on one kind of device, an interface a subject: tensors in,
-/// tensors out.
+/// Lists the building blocks of operators on one kind of device, one interface per subject: tensors
+/// in, tensors out.
 ///
 /// The autograd Functions of ops/ hold the policy (what is saved, what runs again, borders of split
 /// regions, where gradients accumulate) and call these. An implementation may provide one subject
@@ -36,17 +36,17 @@ struct Primitives {
   const LossPrimitives& losses;
 };
 
-/// Rows of a chunk of the head: a constant of a kind of device, because the weight gradient's bits
-/// depend on it. A host's logits should stay in its cache, a GPU must be filled.
+/// Rows per chunk of the head: a constant of each kind of device, because the weight gradient's
+/// bits depend on it. A host's logits should stay in its cache, and a GPU needs enough work.
 constexpr std::int64_t head_chunk_rows(DeviceKind kind) {
   return kind == DeviceKind::kCuda ? 8192 : 1024;
 }
 
-/// Those that were chosen for the tensor's kind of device (primitive_choice.h).
+/// Returns the primitives chosen for the tensor's kind of device (primitive_choice.h).
 /// Errors  UserError: the build has none for it.
 const Primitives& primitives(const at::Tensor& x);
 
-/// For tests: while one lives, tensors on the host are computed with these in this thread.
+/// For tests: while the object lives, this thread uses these primitives for tensors on the host.
 class HostPrimitivesScope {
  public:
   explicit HostPrimitivesScope(const Primitives& primitives);
@@ -57,7 +57,7 @@ class HostPrimitivesScope {
 
 const Primitives& host_primitives();
 const Primitives& cuda_primitives();
-/// ATen's, once a CUDA device is there.
+/// ATen's primitives, if there is a CUDA device.
 const Primitives& cuda_aten_primitives();
 
 }  // namespace strata

@@ -18,7 +18,7 @@ class ProductPrimitives {
   /// x weightᵀ, plus the bias if it is defined.
   virtual at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& bias) const = 0;
-  /// The same for LossPrimitives::add_loss(): in fp32, unrounded where that costs nothing, or in the
+  /// The same for LossPrimitives::add_loss(): in fp32, unrounded if that costs nothing, or in the
   /// type of x.
   virtual at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const = 0;
   /// Converts a gradient of logits to what the next two accept with operands of `dtype`: the
@@ -42,7 +42,7 @@ class ProductPrimitives {
                                             at::Tensor& /*activated*/) const {
     return product(x, weight, bias);
   }
-  /// activation_gradient() at x [rows, in] of dy weight; undefined where it is not fused.
+  /// activation_gradient() at x [rows, in] of dy weight; undefined if it is not fused.
   virtual at::Tensor fused_input_gradient(Activation /*kind*/, const at::Tensor& /*x*/,
                                           const at::Tensor& /*dy*/,
                                           const at::Tensor& /*weight*/) const {
