@@ -1,5 +1,4 @@
-/// Describes how layers are connected and on which stage each one runs, as far as a schedule needs
-/// it.
+/// Describes how layers are connected and on which stage each one runs, for schedules.
 #pragma once
 
 #include <string>
@@ -36,6 +35,7 @@ struct Dataflow {
   int rows_layer = -1;
 };
 
+/// Errors  InternalError from stage_of(): no stage has the layer.
 /// Assigns layers to stages: stage s holds layers [bounds[s], bounds[s+1]).
 struct Partition {
   std::vector<int> bounds;  ///< size = stages + 1, strictly ascending, from 0 to num_layers
