@@ -1,7 +1,7 @@
 /// Runs tasks in order on its own thread.
 ///
 ///     Executor executor({.name = "update"});
-///     const Completion updated = executor.submit([=] { ... }, {copied});  // starts when `copied` has ended
+///     const Completion updated = executor.submit([=] { ... }, {copied});  // runs after `copied`
 ///     updated.wait();
 ///
 /// A task that fails, or that waits for work that failed, fails its completion. AfterFailure states

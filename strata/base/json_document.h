@@ -1,6 +1,6 @@
 /// Reads JSON from other programs within limits, and names the place of every refused value.
 ///
-///     const JsonDocument document = JsonDocument::read(path, {.operation = "tokenizer.open", ...});
+///     const JsonDocument document = JsonDocument::read(path, {.operation = "data.open", ...});
 ///     const std::int64_t layers = document.root().member("n_layer").number();
 ///
 /// Limits   64 MiB of text, 64 levels, 4 million values: at most about half a GB of memory, and

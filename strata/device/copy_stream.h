@@ -3,7 +3,7 @@
 ///
 ///     CopyStream in(Stream(device), LaneKind::kToDevice);
 ///     const Completion there = in.copy(device_bytes, host_bytes, {written});   // returns at once
-/// returns at once, too
+///     Stream::compute(device).wait(there);                                // returns at once, too
 ///
 /// Copies run in the order of submission. If all of `after` are device events or have ended, the
 /// copy is submitted to the stream at once, so that a recording contains it. If a copy waits for

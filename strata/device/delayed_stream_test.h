@@ -3,7 +3,7 @@
 /// wait shows as wrong bytes.
 ///
 ///     DelayedQueue queue(seed);
-/// like a kernel: knows addresses, keeps nothing alive
+///     queue.give([=] { ... });          // like a kernel: knows addresses, keeps nothing alive
 ///     at::Tensor x = queue.empty({8}, at::kFloat);
 ///
 /// Threads  as a Stream.

@@ -1,7 +1,8 @@
 /// Reports how much memory this process may use: of the machine, or of the containers around it if
 /// they allow less.
 ///
-/// Source   proc(5); cgroups in both versions: docs.kernel.org/admin-guide/cgroup-v2.html, cgroup-v1/memory.html.
+/// Source   proc(5); both versions of cgroups: docs.kernel.org/admin-guide/cgroup-v2.html,
+///          cgroup-v1/memory.html.
 /// Units    bytes.
 #pragma once
 

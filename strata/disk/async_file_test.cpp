@@ -311,8 +311,8 @@ int in_process(Action action) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// The kernel refuses io_uring_setup with EPERM and O_DIRECT with EINVAL, as seccomp filters and file
-// systems do.
+// Makes the kernel refuse io_uring_setup with EPERM and O_DIRECT with EINVAL, as seccomp filters
+// and file systems do.
 void refuse_both() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

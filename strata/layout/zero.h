@@ -71,7 +71,7 @@ struct LayerCuts {
   /// one per replica, in dp order: the part that it sums and owns
   std::vector<FlatRange> parts;
 };
-// Divides flat buffers of `numel` elements. Throws InternalError unless shards divide the replicas.
+/// Divides flat buffers of `numel` elements. InternalError unless shards divide the replicas.
 LayerCuts cut_layer(std::int64_t numel, const ShardLayout& layout);
 
 }  // namespace strata

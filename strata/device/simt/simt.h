@@ -11,7 +11,7 @@
 ///
 ///       STRATA_DEVICE void operator()(Block<kThreads>& block, Shared& shared) const {
 ///         const float* row = x + block.index() * columns;
-///         auto most = block.per_thread(0.0f);       // a register of each thread, kept between phases
+///         auto most = block.per_thread(0.0f);       // a register per thread, kept between phases
 ///         block.each([&](int thread) {              // a phase: every thread, then all wait
 ///           for (std::int64_t c = thread; c < columns; c += kThreads) most[thread] += row[c];
 ///         });

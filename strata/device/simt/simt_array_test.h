@@ -1,9 +1,10 @@
 /// Holds arguments of kernels in tests: arrays on the machine that runs the kernels, and a copy on
 /// the host.
 ///
-/// Example  SimtArray x = SimtArray::random(element, n, random), y = SimtArray::poisoned(element, n);
+/// Example  SimtArray x = SimtArray::random(element, n, random);
+///          SimtArray y = SimtArray::poisoned(element, n);
 ///          cuda::gelu(element, x.device(), y.device(), n, nullptr);
-/// y[i], bits and the poison around them
+///          y.fetch();   // y[i], its bits and the poison around it
 #pragma once
 
 #include <gtest/gtest.h>

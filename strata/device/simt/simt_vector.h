@@ -8,9 +8,10 @@
 /// one has no branches, so all its reads are issued before the first is waited for.
 ///
 /// Example  each_vector<T>(block, n, lie_whole(x, y), [&](std::int64_t i, auto left) {
-/// zeros after the end
-/// writes nothing after the end
+///            const auto v = load<kWide<T>>(x + i, left);   // zeros after the end
+///            store(v, y + i, left);                        // writes nothing after it
 ///          });
+/// Errors   InternalError on the host: a vector access to an unaligned address.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 /// Combines moments of parts of a mini-batch by column: numbers of samples, means, and sums of
 /// squared deviations from the mean. Nothing cancels, however far the mean is from 0.
 ///
-/// Source   Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample
-///          variances".
+/// Source   Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing
+///          sample variances".
 /// Shapes   moments [3, C] fp64: samples, means, squared deviations; zeros for no samples.
 /// Threads  any, on different moments.
 #pragma once

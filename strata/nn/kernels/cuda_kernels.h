@@ -193,7 +193,7 @@ void cross_entropy_alone(Element element, void* logits, const std::int64_t* targ
 /// gets `scale` times the gradient at the logits. With scalars `scale` is theirs.
 void logistic_loss(const float* logits, const float* labels, double* losses, double scale,
                    float* gradient, std::int64_t n, const StepScalars* scalars, void* stream);
-/// *sum += values, in a fixed order: thread t of 1,024 adds values t, t + 1,024, ...; then the tree.
+/// *sum += values, in a fixed order: thread t of 1,024 adds values t, t + 1,024, ...; then a tree.
 void add_sum(const double* values, double* sum, std::int64_t n, void* stream);
 
 }  // namespace strata::cuda

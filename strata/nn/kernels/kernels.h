@@ -16,7 +16,8 @@
 
 namespace strata::kernels {
 
-// ---- GELU, tanh form (Hendrycks & Gimpel 2016): x * sigmoid(2 k (x + 0.044715 x^3)), k = sqrt(2/pi)
+// ---- GELU, tanh form (Hendrycks & Gimpel 2016): x sigmoid(2 k (x + 0.044715 x^3)),
+// k = sqrt(2/pi)
 
 void gelu(Element element, const void* x, void* y, std::int64_t n);
 /// From x and the gradient at y, writes the gradient at x (may be the same memory as dy), and y

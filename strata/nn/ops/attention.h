@@ -2,14 +2,15 @@
 /// and values, positions may be rotary, heads may be normalised first, and keys and values of
 /// earlier tokens may come from a cache.
 ///
-/// Source  Dao et al. 2022 (FlashAttention); Ainslie et al. 2023 (grouped queries); norms of queries
-///         and keys as in Qwen 3.
+/// Source  Dao et al. 2022 (FlashAttention); Ainslie et al. 2023 (grouped queries); norms of
+///         queries and keys as in Qwen 3.
 /// Shapes  qkv [B, T, (Hq + 2 Hkv) width] contiguous, queries first, Hq = queries_per_key * Hkv ->
 ///         [B, T, Hq width]; fp32, bf16 or fp16, gradients of gains fp32. Under tensor parallelism
 ///         only a rank's own heads, whose number follows from qkv's width.
 /// Cost    saves qkv, the output and one number per row and query head; with norms also one per row
 ///         and head, and transient copies of queries and keys. Decoding reads all earlier keys and
 ///         values once and saves nothing.
+/// Errors  InternalError from attend(): the new tokens do not fit into context.cache.
 #pragma once
 
 #include <ATen/core/Tensor.h>

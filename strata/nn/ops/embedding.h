@@ -6,8 +6,8 @@
 /// ranks' results are summed. Positions are added after the sum, on the rank's part of the
 /// sequence.
 ///
-/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C], both
-///         fp32, bf16 or fp16, their gradients fp32 -> [B, T, C], or [B, T/n, C] with sequence
+/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C],
+///         both fp32, bf16 or fp16, their gradients fp32 -> [B, T, C], or [B, T/n, C] with sequence
 ///         parallelism.
 #pragma once
 

@@ -50,7 +50,7 @@ class NormPrimitives {
   virtual BatchStatistics batch_statistics(const at::Tensor& x) const = 0;
   virtual at::Tensor batch_norm(const at::Tensor& x, const Norm& norm,
                                 const BatchStatistics& statistics) const = 0;
-  /// dy becomes dx, where the statistics are x's own; adds the gradients of gain and bias to `sums`.
+  /// dy becomes dx; the statistics must be x's own. Adds the gradients of gain and bias to `sums`.
   virtual void batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
                                    const BatchStatistics& statistics,
                                    const NormSums& sums) const = 0;

@@ -33,7 +33,7 @@ class ProductPrimitives {
   /// sum += column sums of x, rows in a fixed order: on a host the ascending one.
   virtual void add_column_sums(const at::Tensor& sum, const at::Tensor& x) const = 0;
 
-  // ---- Products that a library may fuse with what follows them; none does unless it overrides these
+  // ---- Products that a library may fuse with the next operation; overrides fuse, defaults do not
 
   /// product(). A library that fuses the activation also sets `activated`: as exact as
   /// activate() of the product, but with other bits. Else `activated` stays as it is.
