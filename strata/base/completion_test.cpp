@@ -27,7 +27,7 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-TEST(Completion, IsReadyWhenItStandsForNoWork) {
+TEST(Completion, IsReadyByDefault) {
   const Completion done;
   EXPECT_TRUE(done.ready());
   done.wait();
@@ -112,7 +112,7 @@ TEST(Completion, DoesNotStartTheNextWorkAfterAFailure) {
   EXPECT_EQ(text_of(thrown.error()), "next");
 }
 
-TEST(Completion, ReleasesWhatTheNextWorkHeldBeforeItEnds) {
+TEST(Completion, ReleasesNextWorkBeforeCompletionEnds) {
   const Promise first;
   auto held = std::make_shared<int>(0);
   const std::weak_ptr<int> watched = held;
@@ -126,7 +126,7 @@ TEST(Completion, ReleasesWhatTheNextWorkHeldBeforeItEnds) {
   EXPECT_TRUE(released);
 }
 
-TEST(Completion, OfAllEndsAfterTheLastWithTheFirstErrorOfTheList) {
+TEST(Completion, AllOfEndsAfterLastPartWithFirstErrorOfList) {
   const Promise a, b, c;
   const Completion all = all_of({a.completion(), Completion(), b.completion(), c.completion()});
   c.fail(error_of("c"));
@@ -138,7 +138,7 @@ TEST(Completion, OfAllEndsAfterTheLastWithTheFirstErrorOfTheList) {
   all_of({}).wait();
 }
 
-TEST(Completion, OfAllHoldsWhenPartsEndOnManyThreads) {
+TEST(Completion, AllOfEndsWhenPartsEndOnManyThreads) {
   for (int round = 0; round < 50; ++round) {
     std::vector<Promise> promises(4);
     std::vector<Completion> parts;

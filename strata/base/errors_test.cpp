@@ -116,7 +116,7 @@ TEST(Quote, CutsBetweenCharacters) {
   EXPECT_EQ(beginning("a\u00e4", 2), "a");
 }
 
-TEST(Error, CutsLinesThatNobodyReads) {
+TEST(Error, CutsOverlongLines) {
   const std::string megabyte(1'000'000, 'x');
   const UserError error({.operation = "base.test",
                          .where = megabyte,

@@ -16,7 +16,7 @@
 namespace strata {
 namespace {
 
-TEST(Executor, RunsTasksInOrderAndAllOfThemBeforeItEnds) {
+TEST(Executor, RunsAllTasksInOrderBeforeDestruction) {
   std::vector<int> order;
   Completion last;
   {
@@ -28,7 +28,7 @@ TEST(Executor, RunsTasksInOrderAndAllOfThemBeforeItEnds) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[i], i);
 }
 
-TEST(Executor, StartsATaskWhenTheWorkBeforeItHasEnded) {
+TEST(Executor, StartsTaskWhenPrecedingWorkHasEnded) {
   const Promise gate;
   Executor first({.name = "first"}), second({.name = "second"});
   std::atomic<bool> passed{false}, seen{false};
@@ -40,7 +40,7 @@ TEST(Executor, StartsATaskWhenTheWorkBeforeItHasEnded) {
   EXPECT_TRUE(seen);
 }
 
-TEST(Executor, FailsWhatComesAfterAFailureAndRunsTheNextTask) {
+TEST(Executor, FailsDependentTaskAndRunsNextTask) {
   Executor first({.name = "first"}), second({.name = "second"});
   bool ran = false;
   const Completion failed = first.submit([] { throw std::runtime_error("no copy"); });
@@ -53,7 +53,7 @@ TEST(Executor, FailsWhatComesAfterAFailureAndRunsTheNextTask) {
   EXPECT_FALSE(ran);
 }
 
-TEST(Executor, FailsAllLaterTasksUnrunWhereItIsAskedTo) {
+TEST(Executor, FailsAllLaterTasksWithFailRest) {
   Executor executor({.name = "test", .after_failure = AfterFailure::kFailRest});
   int ran = 0;
   const Promise gate;
@@ -68,7 +68,7 @@ TEST(Executor, FailsAllLaterTasksUnrunWhereItIsAskedTo) {
   EXPECT_EQ(ran, 1);
 }
 
-TEST(Executor, ReleasesWhatATaskHeldBeforeItsCompletionEnds) {
+TEST(Executor, ReleasesTaskBeforeCompletionEnds) {
   std::atomic<bool> released{false};
   Executor executor({.name = "test"});
   std::shared_ptr<int> held(new int(0), [&released](const int* number) {
@@ -82,7 +82,7 @@ TEST(Executor, ReleasesWhatATaskHeldBeforeItsCompletionEnds) {
   EXPECT_TRUE(released);
 }
 
-TEST(Executor, RunsAContinuationBeforeItsNextTask) {
+TEST(Executor, RunsContinuationBeforeNextTask) {
   Executor executor({.name = "test"});
   const Promise gate;
   int after = 0, seen = -1;
@@ -94,7 +94,7 @@ TEST(Executor, RunsAContinuationBeforeItsNextTask) {
   EXPECT_EQ(seen, 1);
 }
 
-TEST(Executor, PreparesAndNamesItsThreadBeforeTheFirstTask) {
+TEST(Executor, PreparesAndNamesThreadBeforeFirstTask) {
   thread_local int prepared = 0;
   std::string name(16, '\0');
   int seen = 0;
@@ -123,7 +123,7 @@ TEST(Executor, CountsTheProcessorTimeOfEndedTasksOnce) {
   EXPECT_EQ(executor.take_processor_seconds(), 0);
 }
 
-TEST(Executor, TakesTasksOfManyThreads) {
+TEST(Executor, AcceptsTasksFromManyThreads) {
   std::atomic<int> ran{0};
   {
     Executor executor({.name = "test"});

@@ -48,7 +48,7 @@ class FilesTest : public ::testing::Test {
 };
 
 // The values are equal on every processor, whatever vector instructions it has.
-TEST(Checksum, IsTheOneThatFilesCarry) {
+TEST(Checksum, EqualsChecksumOfEarlierVersions) {
   std::vector<std::byte> bytes(100'000);
   for (std::size_t i = 0; i < bytes.size(); ++i)
     bytes[i] = static_cast<std::byte>(i * i * 31 + i / 256);
@@ -72,7 +72,7 @@ TEST_F(FilesTest, ReadsAnyPart) {
             "the file is too large for what it should hold");
 }
 
-TEST_F(FilesTest, WritesAWholeFileAlsoWhereNothingCanBeSynced) {
+TEST_F(FilesTest, WritesWholeFileWithoutSync) {
   write_file(folder_.path("a"), "0123");
   EXPECT_EQ(read_file(folder_.path("a"), kUse, 10), "0123");
   write_file("/dev/null", "0123");
@@ -80,7 +80,7 @@ TEST_F(FilesTest, WritesAWholeFileAlsoWhereNothingCanBeSynced) {
   EXPECT_EQ(error_of([&] { write_file("/dev/full", "0123"); }).kind(), ErrorKind::kSystem);
 }
 
-TEST_F(FilesTest, RefusesWhatIsNoFileWithoutWaiting) {
+TEST_F(FilesTest, RefusesNonFilesWithoutBlocking) {
   const std::string path = folder_.path("a");
   EXPECT_EQ(refusal(path).text().what, "there is no such file");
   EXPECT_EQ(refusal(path).text().fix, kUse.fix);
@@ -97,7 +97,7 @@ TEST_F(FilesTest, RefusesWhatIsNoFileWithoutWaiting) {
   EXPECT_FALSE(name_exists(folder_.path("b") + "/c"));
 }
 
-TEST_F(FilesTest, FollowsLinksOnlyIfAsked) {
+TEST_F(FilesTest, FollowsLinksOnlyOnRequest) {
   fs::create_symlink(file("a", "text"), folder_.path("link"));
   EXPECT_EQ(read_file(folder_.path("link"), kUse, 99), "text");
   EXPECT_EQ(
@@ -107,7 +107,7 @@ TEST_F(FilesTest, FollowsLinksOnlyIfAsked) {
       "a symbolic link stands where a file must");
 }
 
-TEST_F(FilesTest, SaysThatAFileIsNotPermitted) {
+TEST_F(FilesTest, ReportsMissingPermission) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
   const std::string path = file("a", "text");
   ::chmod(path.c_str(), 0);
@@ -115,7 +115,7 @@ TEST_F(FilesTest, SaysThatAFileIsNotPermitted) {
   EXPECT_EQ(refusal(path).text().where, path);
 }
 
-TEST_F(FilesTest, EndsInAnErrorWhereTheFileWasTruncated) {
+TEST_F(FilesTest, FailsIfFileWasTruncated) {
   const std::string path = file("a", std::string(100'000, 'x'));
   const auto opened = RandomAccessFile::open(path, kUse);
   fs::resize_file(path, 10);
@@ -135,7 +135,7 @@ TEST_F(FilesTest, NamesAMissingPlaceForTemporaryFiles) {
   EXPECT_EQ(error.text().fix, "set TMPDIR to one");
 }
 
-TEST_F(FilesTest, MakesFoldersAndRefusesWhatIsInTheWay) {
+TEST_F(FilesTest, MakesFoldersAndRefusesObstacles) {
   make_folders_durably(folder_.path("a/b/c"));
   make_folders_durably(folder_.path("a/b/c/"));
   EXPECT_TRUE(fs::is_directory(folder_.path("a/b/c")));
@@ -172,7 +172,7 @@ class JsonTest : public FilesTest {
   }
 };
 
-TEST_F(JsonTest, ReadsValuesAndNamesThePlaceOfThoseItRefuses) {
+TEST_F(JsonTest, ReadsValuesAndNamesPlaceOfRefusedOnes) {
   const JsonDocument document = parsed(R"({"a": [1, {"b": "x"}], "c": true, "d": 0.5})");
   const JsonPart root = document.root();
   EXPECT_EQ(root.member("a").elements()[0].number(), 1);
@@ -191,7 +191,7 @@ TEST_F(JsonTest, ReadsValuesAndNamesThePlaceOfThoseItRefuses) {
   EXPECT_EQ(refusal([&] { root.member("c").text(); }).got, "true");
 }
 
-TEST_F(JsonTest, RefusesWhatNoNumberHolds) {
+TEST_F(JsonTest, RefusesNumbersOutOfRange) {
   const JsonPart root = parsed(R"({"a": 18446744073709551615, "b": -1, "c": 1.5})").root();
   for (const char* name : {"a", "b", "c"})
     EXPECT_EQ(error_of([&] { root.member(name).number(); }).kind(), ErrorKind::kUser) << name;
@@ -211,7 +211,7 @@ TEST_F(JsonTest, HasLimitsOfDepthSizeAndValues) {
             "the file is too large for what it should hold");
 }
 
-TEST_F(JsonTest, QuotesALineAtMost) {
+TEST_F(JsonTest, QuotesAtMostOneLine) {
   const std::string text = "{\"a\": \"" + std::string(1 << 20, 'x') + "\\n\"}";
   const JsonPart part = parsed(text).root().member("a");
   EXPECT_LT(error_of([&] { part.number(); }).text().got.size(), 100u);
@@ -246,7 +246,7 @@ TEST(ErrorTransfer, CarriesFailuresWithTheirPrecedence) {
   EXPECT_THROW(read_failure(std::as_bytes(std::span("garbage", 7))), InternalError);
 }
 
-TEST(ErrorTransfer, KnowsWhoseErrorItIs) {
+TEST(ErrorTransfer, MapsExceptionsToKinds) {
   EXPECT_EQ(to_error(std::bad_alloc()).kind(), ErrorKind::kSystem);
   EXPECT_EQ(to_error(std::system_error(EAGAIN, std::generic_category())).text().what,
             "a thread cannot be started");

@@ -24,7 +24,7 @@ TEST(FlatRange, CutsCoverEachElementOnceAtWholeBlocks) {
   }
 }
 
-TEST(FlatRange, PartsAreEvenIfTheyHaveOneSizeAndStandSideBySide) {
+TEST(FlatRange, AdjacentPartsOfEqualSizeAreEven) {
   using Parts = std::vector<FlatRange>;
   EXPECT_TRUE(are_even(Parts{{0, 4}, {4, 8}, {8, 12}}));
   EXPECT_TRUE(are_even(Parts{{0, 4}}));

@@ -30,7 +30,7 @@ std::optional<std::string> holder(const std::string& folder) {
 }
 
 // The next process holds the lock but has not written its name yet.
-TEST(FolderLock, IsNotSaidToBelongToWhoHasGivenItBack) {
+TEST(FolderLock, DoesNotNameFormerHolder) {
   const std::string folder = testing::TempDir() + "folder_lock_test";
   {
     const FolderLock lock(folder, kUse);

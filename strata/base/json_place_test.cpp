@@ -17,7 +17,7 @@ TEST(JsonPlace, IsLineAndColumnOfTheValue) {
   EXPECT_EQ(place(" {\"a\": 1}", {}), ":1:2");
 }
 
-TEST(JsonPlace, IsOfTheKeyAndNotOfWhatLooksLikeIt) {
+TEST(JsonPlace, IgnoresTextThatLooksLikeTheKey) {
   const char* text = R"({
   "x": {"a": 1, "b": [{"a": 2}, "}"]},
   "y": "a",
@@ -34,11 +34,11 @@ TEST(JsonPlace, IsOfTheKeyAndNotOfWhatLooksLikeIt) {
     EXPECT_EQ(place(text, keys), "");
 }
 
-TEST(JsonPlace, IsTheLastOfAKeyThatIsThereTwice) {
+TEST(JsonPlace, FindsLastOfDuplicateKeys) {
   EXPECT_EQ(place(R"({"a": 1, "a": [2, 3]})", {"a"}), ":1:15");
 }
 
-TEST(JsonPlace, EndsWithTheText) {
+TEST(JsonPlace, AcceptsTruncatedText) {
   const std::string text = R"({"a": {"b": "c\"d"}})";
   for (std::size_t size = 0; size < text.size(); ++size)
     EXPECT_NO_THROW(place(text.substr(0, size), {"a", "b"}));

@@ -7,7 +7,7 @@
 namespace strata {
 namespace {
 
-TEST(JsonText, HoldsBytesThatAreNotUtf8AsTheSignForThem) {
+TEST(JsonText, ReplacesInvalidUtf8) {
   const std::string path = "a/d\xffsk/\xe4\xf6", kept = "a/d\uFFFDsk/\uFFFD\uFFFD";
   EXPECT_EQ(through_json(path), kept);
   EXPECT_EQ(through_json(kept), kept);

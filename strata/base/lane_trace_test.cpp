@@ -5,7 +5,7 @@
 namespace strata {
 namespace {
 
-TEST(LaneTrace, ForgetsTheOldestWhereNobodyTakesThem) {
+TEST(LaneTrace, DropsOldestEventsWhenFull) {
   LaneTrace trace;
   constexpr int kAll = 100000;
   for (int i = 0; i < kAll; ++i) trace.add({LaneKind::kUpdate, i, 0, 1});

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 // Another thread tries to change the state after the waiter has checked it and before the waiter
 // sleeps; such a change would wake no thread. The check runs in that gap and records whether the
 // change succeeds.
-TEST(Monitor, LetsNoChangeBetweenALookAndItsWait) {
+TEST(Monitor, AllowsNoChangeBetweenCheckAndWait) {
   Monitor<bool> ready;
   std::atomic<bool> changing = false, changed = false;
   std::jthread other;
@@ -37,7 +37,7 @@ TEST(Monitor, LetsNoChangeBetweenALookAndItsWait) {
   EXPECT_FALSE(in_the_gap);
 }
 
-TEST(Monitor, WakesAllWhoWaitForAnyOfItsChanges) {
+TEST(Monitor, WakesAllWaitersOnEveryChange) {
   Monitor<int> count;
   {
     std::vector<std::jthread> waiting;
@@ -59,7 +59,7 @@ TEST(Monitor, WakesWhenAChangeThrows) {
                std::runtime_error);
 }
 
-TEST(Monitor, WaitsNoLongerThanItIsTold) {
+TEST(Monitor, StopsWaitingAtTimeout) {
   Monitor<bool> never;
   EXPECT_FALSE(never.wait_for(1ms, [](bool it) { return it; }));
   never.change([](bool& it) { it = true; });

@@ -83,7 +83,7 @@ TEST_F(OptionListTest, ReadsSectionsPlainValuesAndTexts) {
   EXPECT_EQ(servers_, (std::vector<std::string>{"one"}));
 }
 
-TEST_F(OptionListTest, KnowsTheFieldsOfElementsByTheirPaths) {
+TEST_F(OptionListTest, FindsElementFieldsByPath) {
   set_.load_yaml(kRecipe, "r.yaml");
   EXPECT_TRUE(set_.is_given("data.features[1].width"));
   EXPECT_EQ(set_.where("data.features[1].width"), "r.yaml:5:28");
@@ -172,7 +172,7 @@ TEST_F(OptionListTest, RefusesBadAssignments) {
   }
 }
 
-TEST_F(OptionListTest, ASectionOfAnotherComponentIsReadWithItsPlaces) {
+TEST_F(OptionListTest, ReadsSectionOfAnotherComponentWithPlaces) {
   set_.load_yaml(kRecipe, "r.yaml");
   std::string kind = "adagrad";
   std::int64_t staleness = 8;
@@ -193,7 +193,7 @@ TEST_F(OptionListTest, ASectionOfAnotherComponentIsReadWithItsPlaces) {
   EXPECT_EQ(text.fix, "did you mean 'rows.staleness'?");
 }
 
-TEST(OptionList, CallsABadDescriptionOfElementsABug) {
+TEST(OptionList, ThrowsInternalErrorForInvalidElementDescription) {
   OptionSet set;
   std::vector<std::string> texts;
   set.add("a.list", &texts, {.help = "Of it."});

@@ -99,7 +99,7 @@ TEST_F(OptionSetTest, ReadsTheRecipe) {
   EXPECT_TRUE(options_.tied) << "a field that is not given keeps its default";
 }
 
-TEST_F(OptionSetTest, KnowsWhatWasGivenAndWhere) {
+TEST_F(OptionSetTest, ReportsWhichFieldsAreSetAndWhere) {
   set_.load_yaml(kRecipe, "recipe.yaml");
   set_.set("train.steps=10");
   EXPECT_EQ(options_.steps, 10);
@@ -363,7 +363,7 @@ TEST_F(OptionSetTest, RefusesMalformedYamlAtItsPlace) {
             "recipe.yaml:2:");
 }
 
-TEST_F(OptionSetTest, RefusesWhatIsNotARecipe) {
+TEST_F(OptionSetTest, RefusesYamlThatIsNoRecipe) {
   EXPECT_EQ(refusal_of_yaml("just text").what, "a recipe is made of sections");
   EXPECT_EQ(refusal_of_yaml("- train\n- mesh\n").got, "a list");
   EXPECT_EQ(refusal_of_yaml("train: {steps: 1}\n---\ntrain: {steps: 2}\n").what,
@@ -371,7 +371,7 @@ TEST_F(OptionSetTest, RefusesWhatIsNotARecipe) {
   EXPECT_EQ(refusal_of_yaml("train: {[a, b]: 1}").what, "a name must be plain text");
 }
 
-TEST_F(OptionSetTest, EndsWithEveryShortText) {
+TEST_F(OptionSetTest, ParserTerminatesForEveryShortText) {
   // yaml-cpp consumes nothing of some of these texts and reports empty documents forever.
   EXPECT_EQ(refusal_of_yaml(",").what, "malformed YAML: a character that begins nothing");
   EXPECT_EQ(refusal_of_yaml(",").where, "recipe.yaml:1:1");
@@ -396,7 +396,7 @@ TEST_F(OptionSetTest, RefusesALongOrDeepRecipe) {
   EXPECT_TRUE(refusal_of_yaml(std::string(100'000, '[')).what.starts_with("malformed YAML"));
 }
 
-TEST_F(OptionSetTest, QuotesAtMostALineOfWhatItRefuses) {
+TEST_F(OptionSetTest, QuotesAtMostOneLineOfRefusedText) {
   const std::string long_text(200'000, 'x');
   for (const ErrorText& text :
        {refusal_of_set(long_text), refusal_of_set(long_text + "=1"),
@@ -422,7 +422,7 @@ TEST_F(OptionSetTest, RefusesABadAssignment) {
   EXPECT_EQ(refusal_of_set("=1").expected, "model, data, train, mesh, memory");
 }
 
-TEST_F(OptionSetTest, CallsABadDescriptionABug) {
+TEST_F(OptionSetTest, ThrowsInternalErrorForInvalidDescription) {
   std::int64_t number = 0;
   EXPECT_THROW(set_.add("train.steps", &number, {.help = "Twice."}), InternalError);
   EXPECT_THROW(set_.add("train", &number, {.help = "A section."}), InternalError);

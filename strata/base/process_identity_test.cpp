@@ -17,7 +17,7 @@ TEST(ProcessIdentity, NamesHostProcessAndTime) {
   EXPECT_EQ(text_of(identity), "host one, process 12, since 2001-09-09 01:46:40 UTC");
 }
 
-TEST(ProcessIdentity, AProcessHasEndedWhenItIsKilledThoughItsParentHasNotAskedForIt) {
+TEST(ProcessIdentity, ReportsEndOfKilledProcessBeforeItIsReaped) {
   int to_child[2], to_parent[2];
   ASSERT_EQ(::pipe(to_child), 0);
   ASSERT_EQ(::pipe(to_parent), 0);

@@ -45,7 +45,7 @@ TEST(Sampler, FollowsTheSeed) {
   EXPECT_NE(epoch_of(Sampler(100, true, 1), 100, 0), epoch_of(Sampler(100, true, 2), 100, 0));
 }
 
-TEST(Sampler, KeepsTheOrderOfTheFileUnlessAskedToShuffle) {
+TEST(Sampler, KeepsFileOrderWithoutShuffle) {
   const Sampler sampler(10, false, 1);
   for (std::int64_t k = 0; k < 30; ++k) EXPECT_EQ(sampler.at(k), k % 10);
 }
@@ -63,7 +63,7 @@ TEST(Sampler, PutsEverySampleAtEveryPlaceAboutEquallyOften) {
   }
 }
 
-TEST(Sampler, BreaksUpNeighbours) {
+TEST(Sampler, SeparatesNeighbours) {
   const Sampler sampler(1000, true, 1);
   const std::vector<std::int64_t> samples = epoch_of(sampler, 1000, 0);
   int neighbours = 0;
@@ -84,12 +84,12 @@ TEST(Sampler, WorksOnMoreSamplesThanMemoryHolds) {
 TEST(Sampler, RefusesNoSamples) { EXPECT_THROW(Sampler(0, true, 1), InternalError); }
 
 // Checkpoints of earlier versions resume with this order.
-TEST(Sampler, KeepsItsOrderForEver) {
+TEST(Sampler, KeepsOrderOfEarlierVersions) {
   const Sampler sampler(10, true, 1);
   EXPECT_EQ(epoch_of(sampler, 10, 0), (std::vector<std::int64_t>{7, 8, 4, 9, 2, 1, 6, 0, 3, 5}));
 }
 
-TEST(Permutation, IsOneForEveryKey) {
+TEST(Permutation, IsBijectiveForEveryKey) {
   const Permutation permutation(1000);
   std::vector<std::int64_t> all(1000);
   std::iota(all.begin(), all.end(), 0);

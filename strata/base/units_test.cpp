@@ -41,7 +41,7 @@ TEST(Bytes, KeepEveryDigitOfAWholeNumber) {
   EXPECT_EQ(parse_bytes("9223372036854775807").count, std::numeric_limits<std::int64_t>::max());
 }
 
-TEST(Bytes, RefuseWhatIsNotANumberOfBytes) {
+TEST(Bytes, RefuseTextThatIsNoByteCount) {
   for (const char* text :
        {"", "GiB", "-1", "+1", "2Gib", "2 gib", "2G", "1  MiB", "1MiB ", "1.2.3MiB", ".", "1e3",
         "nan", "inf", "0x10", "1_000", "9223372036854775808", "9999999TiB", "9999999.5TiB"}) {
@@ -49,7 +49,7 @@ TEST(Bytes, RefuseWhatIsNotANumberOfBytes) {
   }
 }
 
-TEST(Bytes, RefusalSaysWhatIsExpected) {
+TEST(Bytes, RefusalStatesExpectedForm) {
   try {
     parse_bytes("2Gigs");
     FAIL() << "no error";
@@ -60,7 +60,7 @@ TEST(Bytes, RefusalSaysWhatIsExpected) {
   }
 }
 
-TEST(Bytes, ArePrintedForPeople) {
+TEST(Bytes, ArePrintedInFittingUnit) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(824), "824 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");
@@ -70,7 +70,7 @@ TEST(Bytes, ArePrintedForPeople) {
   EXPECT_EQ(format_bytes(-3 * kMiB), "-3.00 MiB");
 }
 
-TEST(Bytes, NeverPrintAsAThousandAndTwentyFourOfAUnit) {
+TEST(Bytes, RoundIntoTheNextUnit) {
   EXPECT_EQ(format_bytes(kMiB - 1), "1.00 MiB");
   EXPECT_EQ(format_bytes(kMiB - 10 * 1024), "1014.00 KiB");
 }
@@ -86,7 +86,7 @@ TEST(Bytes, AreWrittenExactlyAndReadBack) {
   }
 }
 
-TEST(Seconds, ChooseTheirUnit) {
+TEST(Seconds, ArePrintedInFittingUnit) {
   EXPECT_EQ(format_seconds(0), "0 s");
   EXPECT_EQ(format_seconds(5e-9), "5 ns");
   EXPECT_EQ(format_seconds(3.4e-6), "3.4 us");
@@ -116,7 +116,7 @@ TEST(Count, KeepsThreeDigits) {
   EXPECT_EQ(format_count(-1500), "-1.5 k");
 }
 
-TEST(Double, IsPrintedWithTheDecimalsAskedFor) {
+TEST(Double, IsPrintedWithRequestedDecimals) {
   EXPECT_EQ(format_double(1.8765, 2), "1.88");
   EXPECT_EQ(format_double(3, 0), "3");
   EXPECT_EQ(format_double(std::numeric_limits<double>::max(), 1).size(), 311u);

@@ -23,7 +23,7 @@ TEST(EditDistance, CountsSingleChanges) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
 }
 
-TEST(NearestName, FindsASlip) {
+TEST(NearestName, FindsMisspeltName) {
   const std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved"};
   EXPECT_EQ(nearest_name("1f1", schedules), "1f1b");
   EXPECT_EQ(nearest_name("gppie", schedules), "gpipe");
