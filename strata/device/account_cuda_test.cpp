@@ -23,7 +23,7 @@ class CudaAccounts : public ::testing::Test {
   DeviceScope on_device_{kGpu};
 };
 
-TEST_F(CudaAccounts, CountTheBytesAskedForAndNotTheAllocators) {
+TEST_F(CudaAccounts, CountRequestedBytes) {
   at::Tensor one, many;
   {
     const AccountScope scope(account_);
@@ -41,7 +41,7 @@ TEST_F(CudaAccounts, CountTheBytesAskedForAndNotTheAllocators) {
   EXPECT_EQ(account_.current_bytes(), 0);
 }
 
-TEST_F(CudaAccounts, MoveWithATensor) {
+TEST_F(CudaAccounts, MoveChargeWithTensor) {
   MemoryAccount receiver("rank 1", 0, "memory.device", DeviceKind::kCuda);
   at::Tensor tensor;
   {
@@ -55,7 +55,7 @@ TEST_F(CudaAccounts, MoveWithATensor) {
   EXPECT_EQ(receiver.current_bytes(), 0);
 }
 
-TEST_F(CudaAccounts, OfARankThatHasTheGpuForItselfAreHeldByTheAllocator) {
+TEST_F(CudaAccounts, RefuseAllocationBeyondDeviceLimit) {
   constexpr std::int64_t kBudget = std::int64_t{1} << 30;
   limit_device_memory(kGpu, kBudget);
   try {
@@ -70,7 +70,7 @@ TEST_F(CudaAccounts, OfARankThatHasTheGpuForItselfAreHeldByTheAllocator) {
   EXPECT_NO_THROW(at::empty({2 * kBudget}, kGpu.options(at::kByte)));
 }
 
-TEST_F(CudaAccounts, LinkCopiesBothWaysBesideCompute) {
+TEST_F(CudaAccounts, LinkCopiesBothWaysDuringCompute) {
   LaneTrace trace;
   const std::int64_t bytes = std::int64_t{64} << 20;
   const at::Tensor in = pinned_bytes(bytes, kGpu, nullptr),

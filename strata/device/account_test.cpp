@@ -15,7 +15,7 @@ class MemoryAccountTest : public ::testing::Test {
   void SetUp() override { install_accounting_allocator(); }
 };
 
-TEST_F(MemoryAccountTest, CountsWhatTheThreadAllocatesAndItsPeak) {
+TEST_F(MemoryAccountTest, CountsAllocationsAndPeakOfThread) {
   MemoryAccount account("rank 0");
   {
     const AccountScope scope(account);
@@ -30,7 +30,7 @@ TEST_F(MemoryAccountTest, CountsWhatTheThreadAllocatesAndItsPeak) {
   EXPECT_EQ(account.current_bytes(), 0);
 }
 
-TEST_F(MemoryAccountTest, ChargesNobodyOutsideAScope) {
+TEST_F(MemoryAccountTest, ChargesNothingOutsideScope) {
   MemoryAccount account("rank 0");
   at::Tensor a = at::empty({1024});
   EXPECT_EQ(account.current_bytes(), 0);
@@ -61,7 +61,7 @@ TEST_F(MemoryAccountTest, MovesTheChargeWithTheTensor) {
   EXPECT_EQ(receiver.current_bytes(), 0);
 }
 
-TEST_F(MemoryAccountTest, RefusesWhatBreaksTheBudgetAndChargesNothing) {
+TEST_F(MemoryAccountTest, RefusesAllocationOverBudgetWithoutCharge) {
   MemoryAccount account("rank 3", /*budget_bytes=*/4096);
   const AccountScope scope(account);
   at::Tensor held = at::empty({512});

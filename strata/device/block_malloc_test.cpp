@@ -37,7 +37,7 @@ TEST(BlockMalloc, BlocksAreAlignedAndApart) {
 }
 
 // Two mallocs that both move the program's break would give the same addresses to two threads.
-TEST(BlockMalloc, NoBlockLiesWhereTheCLibraryGrows) {
+TEST(BlockMalloc, BlocksDoNotOverlapCLibraryHeap) {
   if (block_malloc_name() == "the C library's") GTEST_SKIP() << "there is no tcmalloc here";
   std::vector<Block> blocks;
   for (int i = 0; i < 64; ++i) blocks.push_back(allocate_block(1 << 20));
@@ -53,7 +53,7 @@ TEST(BlockMalloc, NoBlockLiesWhereTheCLibraryGrows) {
   }
 }
 
-TEST(BlockMalloc, WhatThereIsNoMemoryForIsRefused) {
+TEST(BlockMalloc, RefusesBlockBeyondMemory) {
   EXPECT_ANY_THROW(allocate_block(std::size_t{1} << 60));
 }
 
@@ -65,7 +65,7 @@ std::int64_t resident_bytes() {
 }
 
 // A measurement allocates the same blocks repeatedly; afterwards its memory returns to the system.
-TEST(BlockMalloc, PassingBlocksAreUsedAgainAndGoBackToTheSystemAtTheEnd) {
+TEST(BlockMalloc, PassingBlocksAreReusedAndFinallyUnmapped) {
 #if defined(STRATA_SANITIZED)
   GTEST_SKIP() << "sanitizers keep freed blocks";
 #endif
@@ -93,7 +93,7 @@ TEST(BlockMalloc, PassingBlocksAreUsedAgainAndGoBackToTheSystemAtTheEnd) {
   EXPECT_LE(resident_bytes() - before, kBlocks * kBytes / 10);
 }
 
-TEST(BlockMalloc, BlocksOfBeforeAChoiceAreFreedByTheirOwn) {
+TEST(BlockMalloc, EarlierBlocksKeepEarlierRelease) {
   const Block before = allocate_block(3 << 20);
   return_large_blocks();
   const Block after = allocate_block(3 << 20);

@@ -22,7 +22,7 @@ MemoryAccount cuda_account(const char* name, std::int64_t budget = 0) {
   return MemoryAccount(name, budget, "memory.device", DeviceKind::kCuda);
 }
 
-TEST(ChargeMaps, ChargeWhoAllocatedAndCreditHimWhoeverFrees) {
+TEST(ChargeMaps, CreditAllocatingAccountFromAnyThread) {
   ChargeMap map;
   MemoryAccount account = cuda_account("rank 0");
   map.allocated(address(1), 1000, &account);
@@ -64,7 +64,7 @@ TEST(ChargeMaps, MoveAChargeAndItsCredit) {
   EXPECT_EQ(receiver.current_bytes(), 0);
 }
 
-TEST(ChargeMaps, LeaveAChargeThatItsReceiverCannotHold) {
+TEST(ChargeMaps, KeepChargeIfReceiverLacksBudget) {
   ChargeMap map;
   MemoryAccount sender = cuda_account("rank 0"), receiver = cuda_account("rank 1", 1000);
   map.allocated(address(1), 1024, &sender);
@@ -76,7 +76,7 @@ TEST(ChargeMaps, LeaveAChargeThatItsReceiverCannotHold) {
 
 // A trace reports a block after its allocation, so the block is charged; the rank stops at the end
 // of its action, even if the block was freed before.
-TEST(ChargeMaps, ChargeBeyondABudgetThatIsCheckedLater) {
+TEST(ChargeMaps, ChargeBeyondBudgetAndFailLaterCheck) {
   ChargeMap map;
   MemoryAccount account = cuda_account("rank 3", 1000);
   map.allocated(address(1), 1000, &account);
@@ -95,7 +95,7 @@ TEST(ChargeMaps, ChargeBeyondABudgetThatIsCheckedLater) {
   account.require_within_budget();
 }
 
-TEST(ChargeMaps, GiveABlockThatIsGivenOutAgainToItsNewOwner) {
+TEST(ChargeMaps, ChargeReusedBlockToNewOwner) {
   ChargeMap map;
   MemoryAccount first = cuda_account("rank 0"), second = cuda_account("rank 1");
   map.allocated(address(1), 100, &first);
@@ -105,7 +105,7 @@ TEST(ChargeMaps, GiveABlockThatIsGivenOutAgainToItsNewOwner) {
 }
 
 // Compares the map with a reference map under artificial traces of several threads.
-TEST(ChargeMaps, AreExactWhateverHappensAtOnce) {
+TEST(ChargeMaps, StayExactWithConcurrentThreads) {
   ChargeMap map;
   constexpr int kThreads = 4;
   std::vector<std::unique_ptr<MemoryAccount>> accounts;
@@ -142,7 +142,7 @@ TEST(ChargeMaps, AreExactWhateverHappensAtOnce) {
 }
 
 // The allocator needs room for partly used pages, and never more than the device has.
-TEST(Accounts, AreHeldByAnAllocatorWithALittleRoom) {
+TEST(Accounts, AllowAllocatorRoomForPartlyUsedPages) {
   constexpr std::int64_t kMiB = 1 << 20, kTotal = 4096 * kMiB;
   EXPECT_EQ(memory_fraction(64 * kMiB, kTotal), 128.0 / 4096);
   EXPECT_EQ(memory_fraction(2048 * kMiB, kTotal), 2112.0 / 4096);  // where both rooms are equal
@@ -151,7 +151,7 @@ TEST(Accounts, AreHeldByAnAllocatorWithALittleRoom) {
 }
 
 // Host tensors of a rank on a GPU are not charged to its GPU account.
-TEST(Accounts, AreOfOneKindOfDevice) {
+TEST(Accounts, ChargeOneKindOfDevice) {
   install_accounting_allocator();
   MemoryAccount gpu = cuda_account("rank 0"), host("host");
   const AccountScope on_gpu(gpu);
@@ -172,7 +172,7 @@ TEST(Accounts, AreOfOneKindOfDevice) {
 }
 
 // A process makes a table for all of its ranks on the host first, then on the device.
-TEST(Accounts, OfNobodyAreOfNoKindOfDevice) {
+TEST(Accounts, UnchargedScopeCoversAllKindsOfDevices) {
   install_accounting_allocator();
   ChargeMap map;
   MemoryAccount gpu = cuda_account("rank 0"), host("host");
@@ -193,7 +193,7 @@ TEST(Accounts, OfNobodyAreOfNoKindOfDevice) {
   EXPECT_EQ(host.current_bytes(), 1024);
 }
 
-TEST(Accounts, AreNotTakenForThoseOfAnotherKindOfDevice) {
+TEST(Accounts, RefuseScopeOfAnotherKindOfDevice) {
   MemoryAccount gpu = cuda_account("rank 0");
   EXPECT_THROW(AccountScope(&gpu, DeviceKind::kCpu), InternalError);
 }

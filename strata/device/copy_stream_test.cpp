@@ -26,7 +26,7 @@ const at::Tensor& device_numbers() {
   return there;
 }
 
-TEST(CopyStreams, GiveACopyAtOnceBehindADevicesEvents) {
+TEST(CopyStreams, SubmitAtOnceAfterDeviceEvents) {
   auto queue = second_a_copy();
   TimedQueue compute;
   CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
@@ -42,7 +42,7 @@ TEST(CopyStreams, GiveACopyAtOnceBehindADevicesEvents) {
 }
 
 // The copy stream holds the host tensor of each copy; the caller holds none.
-TEST(CopyStreams, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
+TEST(CopyStreams, HoldHostBytesUntilCopyEnds) {
   auto queue = second_a_copy();
   for (const LaneKind kind : {LaneKind::kToDevice, LaneKind::kToHost}) {
     CopyStream copies(Stream({}, queue), kind);
@@ -57,7 +57,7 @@ TEST(CopyStreams, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
   }
 }
 
-TEST(CopyStreams, WaitForWorkOfTheHostWithoutTheCaller) {
+TEST(CopyStreams, WaitForHostWorkWithoutBlockingCaller) {
   auto queue = second_a_copy();
   const at::Tensor first = numbers(0), second = numbers(0), source = numbers(1);
   CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
@@ -83,7 +83,7 @@ TEST(CopyStreams, WaitForWorkOfTheHostWithoutTheCaller) {
   EXPECT_EQ(queue->copies(), 3);
 }
 
-TEST(CopyStreams, ThrowWhatAnEventInFrontThrew) {
+TEST(CopyStreams, ThrowErrorOfPrecedingEvent) {
   auto queue = second_a_copy();
   CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
   Executor host({.name = "host"});
@@ -100,7 +100,7 @@ TEST(CopyStreams, ThrowWhatAnEventInFrontThrew) {
   EXPECT_THROW(copies.copy(numbers(0), numbers(1), {failing}), std::runtime_error);
 }
 
-TEST(CopyStreams, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
+TEST(CopyStreams, RecordDeviceTimesOnHostClock) {
   auto queue = second_a_copy();
   LaneTrace trace;
   const double before = now_seconds();
@@ -121,7 +121,7 @@ TEST(CopyStreams, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
   }
 }
 
-TEST(CopyStreams, AreDoneWhenTheyEnd) {
+TEST(CopyStreams, FinishCopiesBeforeDestruction) {
   auto queue = second_a_copy();
   LaneTrace trace;
   const at::Tensor to = numbers(0);
@@ -160,7 +160,7 @@ TEST(CopyStreams, AreRecordedWithTheComputeStream) {
 
 // A copy that another thread submits while the rank records other work runs at once, and its tensor
 // is held as usual.
-TEST(CopyStreams, AreNotRecordedWhereAThreadGivesThem) {
+TEST(CopyStreams, RunUnrecordedWhenExecutorSubmits) {
   auto queue = second_a_copy();
   auto compute = second_a_copy();
   CopyStream copies(Stream({}, queue), LaneKind::kToDevice, nullptr, Stream({}, compute));

@@ -43,13 +43,13 @@ TEST_F(Determinism, IsSetForCuda) {
   EXPECT_FALSE(context.userEnabledCuDNNSDP());
 }
 
-TEST_F(Determinism, IsNotSetWhereItIsNotWanted) {
+TEST_F(Determinism, SetsNothingWithoutRequest) {
   prepare_device(DeviceKind::kCuda, false);
   EXPECT_EQ(workspace(), "");
   EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
 }
 
-TEST_F(Determinism, TakesAUsersWorkspaceIfItIsFixedAndRefusesOthers) {
+TEST_F(Determinism, AcceptsFixedUserWorkspaceAndRefusesOthers) {
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", 1);
   prepare_device(DeviceKind::kCuda, true);
   EXPECT_EQ(workspace(), ":16:8");

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Device kFirst{DeviceKind::kCuda, 0};
 
-TEST(CudaDevices, AreWhatAutoTakesAndHaveFacts) {
+TEST(CudaDevices, AreChosenByAutoAndHaveFacts) {
   EXPECT_EQ(Device::parse("auto"), kFirst);
   const DeviceFacts facts = cuda_backend().facts(0);
   EXPECT_FALSE(facts.name.empty());
@@ -20,7 +20,7 @@ TEST(CudaDevices, AreWhatAutoTakesAndHaveFacts) {
 }
 
 // Two threads bound to one device submit to one stream, so they need no events between them.
-TEST(CudaStreams, OfThreadsThatShareADeviceAreOne) {
+TEST(CudaStreams, AreSharedByThreadsOfOneDevice) {
   at::Tensor x;
   std::thread([&] {
     const DeviceScope scope(kFirst);
@@ -34,7 +34,7 @@ TEST(CudaStreams, OfThreadsThatShareADeviceAreOne) {
   EXPECT_NE(Stream(kFirst).native(), Stream::compute(kFirst).native());
 }
 
-TEST(CudaEvents, OrderStreamsAndKnowTheirTime) {
+TEST(CudaEvents, OrderStreamsAndRecordTime) {
   const DeviceScope scope(kFirst);
   const Stream compute = Stream::compute(kFirst), other(kFirst);
   const Completion begin = compute.record(EventTime::kKnown);

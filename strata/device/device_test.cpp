@@ -47,12 +47,12 @@ TEST(DeviceNames, AreReadAndWritten) {
   EXPECT_EQ((Device{DeviceKind::kCuda, 1}.name()), "cuda:1");
 }
 
-TEST(DeviceNames, AutoIsTheFirstKindThatIsThere) {
+TEST(DeviceNames, AutoIsFirstAvailableKind) {
   const bool cuda = cuda_backend().count() > 0;
   EXPECT_EQ(Device::parse("auto"), (Device{cuda ? DeviceKind::kCuda : DeviceKind::kCpu}));
 }
 
-TEST(DeviceNames, ThatAreNoneAreRefused) {
+TEST(DeviceNames, AreRefusedIfUnknown) {
   for (const char* name :
        {"", "gpu", "auto:0", "cpu:", "cpu:x", "cpu:-1", "cpu:0:0", "cpu:99999999999"})
     EXPECT_NE(refusal(name).find("not the name of a device"), std::string::npos) << name;
@@ -60,7 +60,7 @@ TEST(DeviceNames, ThatAreNoneAreRefused) {
   EXPECT_NE(refusal("cpu:1").find("an index below 1"), std::string::npos);
 }
 
-TEST(DeviceNames, OfAMissingBackendAreRefusedByIt) {
+TEST(DeviceNames, AreRefusedForMissingBackend) {
   for (const char* name : {"cuda", "cuda:1"}) {
     const std::string text = refusal(name);
     EXPECT_NE(text.find("[device.cuda]"), std::string::npos) << text;
@@ -70,7 +70,7 @@ TEST(DeviceNames, OfAMissingBackendAreRefusedByIt) {
   EXPECT_THROW(Stream(Device{DeviceKind::kCuda, 0}), UserError);
 }
 
-TEST(Backends, SayWhyTheyHaveNoDevice) {
+TEST(Backends, StateWhyNoDeviceExists) {
   EXPECT_EQ(cpu_backend().why_none(), "");
   EXPECT_EQ(cpu_backend().facts(0).multiprocessors > 0, true);
   EXPECT_EQ(cuda_backend().why_none().empty(), cuda_backend().count() > 0);
@@ -81,11 +81,11 @@ TEST(Backends, SayWhyTheyHaveNoDevice) {
   EXPECT_THROW(device_of_rank(DeviceKind::kCuda, 0), UserError);
 }
 
-TEST(Ranks, OfACpuAllHaveTheOne) {
+TEST(Ranks, ShareTheOneCpu) {
   for (const int rank : {0, 1, 17}) EXPECT_EQ(device_of_rank(DeviceKind::kCpu, rank), Device{});
 }
 
-TEST(CpuStreams, KnowWhenAnEventHappenedIfTheyAreAsked) {
+TEST(CpuStreams, RecordEventTimeOnRequest) {
   const Stream stream = Stream::compute({});
   const Completion begin = stream.record(EventTime::kKnown), end = stream.record(EventTime::kKnown);
   EXPECT_TRUE(end.ready());
@@ -94,7 +94,7 @@ TEST(CpuStreams, KnowWhenAnEventHappenedIfTheyAreAsked) {
   EXPECT_THROW(seconds_between(stream.record(), end), InternalError);
 }
 
-TEST(Factories, TakeTheDevicesOptions) {
+TEST(Factories, UseOptionsOfDevice) {
   const at::Tensor x = at::empty({2}, Device{}.options(at::kBFloat16));
   EXPECT_TRUE(x.is_cpu());
   EXPECT_EQ(x.scalar_type(), at::kBFloat16);
@@ -103,7 +103,7 @@ TEST(Factories, TakeTheDevicesOptions) {
   EXPECT_EQ(host_options(at::kLong).device(), c10::Device(c10::DeviceType::CPU));
 }
 
-TEST(CpuStreams, HaveDoneEverythingWhenAnEventIsRecorded) {
+TEST(CpuStreams, FinishWorkBeforeEventIsRecorded) {
   const Stream stream;
   EXPECT_EQ(stream.device(), Device{});
   const Completion event = stream.record();
@@ -114,7 +114,7 @@ TEST(CpuStreams, HaveDoneEverythingWhenAnEventIsRecorded) {
   EXPECT_TRUE(Completion().ready());
 }
 
-TEST(CpuStreams, MakeTheCallerWaitForAnotherDevicesEvent) {
+TEST(CpuStreams, BlockCallerUntilEventOfAnotherDevice) {
   Notes notes;
   const Completion event(std::make_shared<NotedEvent>(notes));
   const Completion copy = event;

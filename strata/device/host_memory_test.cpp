@@ -40,7 +40,7 @@ class HostMemoryTest : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(HostMemoryTest, IsTheMachinesWhereNoGroupSaysOtherwise) {
+TEST_F(HostMemoryTest, EqualsMachineMemoryWithoutGroupLimit) {
   expect(64, 48);
   write("proc/self/cgroup", "0::/user.slice\n");
   expect(64, 48);  // no memory controller
@@ -49,7 +49,7 @@ TEST_F(HostMemoryTest, IsTheMachinesWhereNoGroupSaysOtherwise) {
   expect(64, 48);
 }
 
-TEST_F(HostMemoryTest, IsWhatAContainerMayHave) {
+TEST_F(HostMemoryTest, EqualsContainerLimit) {
   write("proc/self/cgroup", "0::/\n");
   write("sys/fs/cgroup/memory.max", 8 * kGiB);
   write("sys/fs/cgroup/memory.current", 5 * kGiB);
@@ -62,14 +62,14 @@ TEST_F(HostMemoryTest, IsWhatAContainerMayHave) {
   expect(8, 0);
 }
 
-TEST_F(HostMemoryTest, IsTheMachinesWhereAContainerMayHaveMore) {
+TEST_F(HostMemoryTest, EqualsMachineMemoryBelowContainerLimit) {
   write("proc/self/cgroup", "0::/\n");
   write("sys/fs/cgroup/memory.max", 60 * kGiB);
   write("sys/fs/cgroup/memory.current", 2 * kGiB);
   expect(60, 48);
 }
 
-TEST_F(HostMemoryTest, IsLimitedByEveryGroupAroundItsOwn) {
+TEST_F(HostMemoryTest, IsLimitedByEveryOuterGroup) {
   write("proc/self/cgroup", "0::/jobs/job7/rank0\n");
   write("sys/fs/cgroup/jobs/job7/rank0/memory.max", 16 * kGiB);
   write("sys/fs/cgroup/jobs/job7/rank0/memory.current", 1 * kGiB);
@@ -79,7 +79,7 @@ TEST_F(HostMemoryTest, IsLimitedByEveryGroupAroundItsOwn) {
   expect(16, 2);
 }
 
-TEST_F(HostMemoryTest, IsLimitedByGroupsOfTheFirstVersionToo) {
+TEST_F(HostMemoryTest, IsLimitedByCgroupsVersion1) {
   write("proc/self/cgroup", "5:cpu,cpuacct:/docker/1\n4:hugetlb,memory:/docker/1\n0::/\n");
   // A container sees its own group as the root.
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", 4 * kGiB);
@@ -92,7 +92,7 @@ TEST_F(HostMemoryTest, IsLimitedByGroupsOfTheFirstVersionToo) {
   expect(2, 2);
 }
 
-TEST(HostMemory, OfThisMachineIsWhatItsProcessorSays) {
+TEST(HostMemory, EqualsMemoryOfCpuBackend) {
   const HostMemory memory = host_memory();
   EXPECT_GT(memory.free_bytes, 0);
   EXPECT_LE(memory.free_bytes, memory.bytes);

@@ -63,7 +63,7 @@ TEST(Link, IsNeverIdleWhileCopiesAreWaiting) {
 }
 
 // A copy that waits for an event, or follows a pause, takes its full time from its actual start.
-TEST(Link, TakesNoTimeFromBeforeACopyCouldBegin) {
+TEST(Link, CountsCopyTimeFromPossibleStart) {
   LaneTrace trace;
   Link link(kSlow, &trace);
   const at::Tensor from = at::full({kNumel}, 3.0f), to = at::full({kNumel}, 0.0f);
@@ -96,7 +96,7 @@ TEST(Link, CopiesEveryByteBothWays) {
 
 constexpr double kRounding = 1e-9;  // of differences of the clock
 
-TEST(Link, WritesDownWhatItDidForEachLayerByTheTimeItHasHappened) {
+TEST(Link, RecordsLayerAndTimeBeforeCopyEnds) {
   LaneTrace trace;
   Link link({.bytes_per_second = 4e6, .latency_seconds = 0.002}, &trace);
   const at::Tensor host = at::rand({2000}), device = at::zeros_like(host);  // 2 ms
@@ -122,7 +122,7 @@ TEST(Link, WritesDownWhatItDidForEachLayerByTheTimeItHasHappened) {
 }
 
 // The lower bound holds even on a busy machine; the upper bound must hold in one of the rounds.
-TEST(Link, TakesTheTimeOfABusAndBothDirectionsAtOnce) {
+TEST(Link, CopiesAtBusRateInBothDirectionsAtOnce) {
   Link link({.bytes_per_second = 20e6, .latency_seconds = 0.01});
   const at::Tensor host = at::rand({100000}), device = at::zeros_like(host);  // 20 ms
   const at::Tensor other = at::zeros_like(host), more = at::zeros_like(host);

@@ -8,7 +8,7 @@
 namespace strata {
 namespace {
 
-TEST(PinnedMemory, IsOfTheExactSizeAndTheAccounts) {
+TEST(PinnedMemory, HasExactSizeAndIsCharged) {
   MemoryAccount account("host");
   {
     at::Tensor half;
@@ -27,7 +27,7 @@ TEST(PinnedMemory, IsOfTheExactSizeAndTheAccounts) {
   EXPECT_EQ(account.current_bytes(), 0);
 }
 
-TEST(PinnedMemory, IsNobodysWithoutAnAccount) {
+TEST(PinnedMemory, IsUnchargedWithoutAccount) {
   EXPECT_EQ(pinned_bytes(10, {}, nullptr).numel(), 10);
 }
 
@@ -40,7 +40,7 @@ TEST(PinnedMemory, IsRefusedOverTheBudgetOrTheMachine) {
   EXPECT_EQ(boundless.current_bytes(), 0);
 }
 
-TEST(PinnedMemory, OfADeviceThatIsNotThereIsRefused) {
+TEST(PinnedMemory, IsRefusedForMissingDevice) {
   if (cuda_backend().count() > 0) GTEST_SKIP() << "a GPU is there";
   MemoryAccount account("host");
   EXPECT_THROW(pinned_bytes(10, {DeviceKind::kCuda, 0}, &account), UserError);

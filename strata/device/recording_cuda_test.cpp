@@ -18,7 +18,7 @@ class CudaRecordings : public ::testing::Test {
   DeviceScope on_device_{kGpu};
 };
 
-TEST_F(CudaRecordings, RepeatWhatTheDeviceWasGivenOnMemoryOfTheirOwn) {
+TEST_F(CudaRecordings, ReplayDeviceWorkOnPrivateMemory) {
   at::Tensor sum = at::zeros({1000}, kGpu.options(at::kFloat)), made;
   {
     const auto recording = make_recording(kGpu);
@@ -36,7 +36,7 @@ TEST_F(CudaRecordings, RepeatWhatTheDeviceWasGivenOnMemoryOfTheirOwn) {
   EXPECT_EQ(made.sum().item<float>(), 4000);  // the tensor outlives the recording
 }
 
-TEST_F(CudaRecordings, ThatFailLeaveTheAllocatorAsItWas) {
+TEST_F(CudaRecordings, LeaveAllocatorUnchangedOnFailure) {
   const std::int64_t bytes = std::int64_t{64} << 20;
   const at::Tensor x = at::zeros({1}, kGpu.options(at::kFloat));
   const DeviceMemory before = device_memory(kGpu);

@@ -16,7 +16,7 @@
 namespace strata {
 namespace {
 
-TEST(ThreadPool, RunsEveryPieceOnceWhateverTheNumberOfThreads) {
+TEST(ThreadPool, RunsEveryPieceOnceWithAnyNumberOfThreads) {
   for (const int threads : {1, 2, 5}) {
     ThreadPool pool(threads);
     EXPECT_EQ(pool.threads(), threads);
@@ -29,7 +29,7 @@ TEST(ThreadPool, RunsEveryPieceOnceWhateverTheNumberOfThreads) {
 }
 
 // A slow piece delays one thread, not the pieces that others can do.
-TEST(ThreadPool, FreeThreadsTakeWhatASlowOneLeaves) {
+TEST(ThreadPool, FreeThreadsRunPiecesOfSlowThread) {
   ThreadPool pool(2);
   std::atomic<int> done{0};
   std::thread::id slow;
@@ -47,7 +47,7 @@ TEST(ThreadPool, FreeThreadsTakeWhatASlowOneLeaves) {
 }
 
 // The pool sees a delayed thread by the time that others wait at the end of a job.
-TEST(ThreadPool, NoticesThatAThreadIsHeldUp) {
+TEST(ThreadPool, ReportsImbalanceWhenThreadIsDelayed) {
   ThreadPool pool(2);
   EXPECT_TRUE(pool.balanced());
   const auto caller = std::this_thread::get_id();
@@ -68,7 +68,7 @@ TEST(ThreadPool, NoticesThatAThreadIsHeldUp) {
   EXPECT_TRUE(pool.balanced());
 }
 
-TEST(ThreadPool, ThrowsWhatAPieceThrewWhenAllHaveEnded) {
+TEST(ThreadPool, ThrowsErrorOfPieceWhenAllHaveEnded) {
   ThreadPool pool(3);
   std::atomic<int> ran{0};
   const auto failing = [&](std::int64_t piece) {
@@ -101,7 +101,7 @@ TEST(ThreadPool, ChargesTheCallersAccountAndKeepsGradModeOff) {
   EXPECT_EQ(account.current_bytes(), 0);
 }
 
-TEST(ThreadPool, PiecesOfAPieceRunWhereItRuns) {
+TEST(ThreadPool, NestedPiecesRunOnSameThread) {
   ThreadPool pool(2);
   const ThreadPoolScope scope(pool);
   std::atomic<int> elsewhere{0}, ran{0};
@@ -116,7 +116,7 @@ TEST(ThreadPool, PiecesOfAPieceRunWhereItRuns) {
   EXPECT_EQ(elsewhere, 0);
 }
 
-TEST(ThreadPool, PiecesOfAPieceLeaveAThreadsOwnPoolAlone) {
+TEST(ThreadPool, NestedPiecesDoNotUseDefaultPool) {
   at::set_num_threads(3);
   std::atomic<int> ran{0};
   thread_pool().run(6, [&](std::int64_t) {
@@ -128,7 +128,7 @@ TEST(ThreadPool, PiecesOfAPieceLeaveAThreadsOwnPoolAlone) {
   at::set_num_threads(1);
 }
 
-TEST(ThreadPool, BelongsToTheThreadWhileItsScopeLives) {
+TEST(ThreadPool, ScopeReplacesDefaultPoolOfThread) {
   at::set_num_threads(3);
   EXPECT_EQ(thread_pool().threads(), 3);  // no scope: its own pool
   {
@@ -141,7 +141,7 @@ TEST(ThreadPool, BelongsToTheThreadWhileItsScopeLives) {
   EXPECT_EQ(thread_pool().threads(), 1);
 }
 
-TEST(Parallel, RangesCoverAllAndBeginAtMultiplesOfTheirUnit) {
+TEST(Parallel, RangesCoverAllAndBeginAtMultiplesOfUnit) {
   ThreadPool pool(3);
   const ThreadPoolScope scope(pool);
   for (const std::int64_t n : {0, 1, 15, 16, 17, 5000, 100003}) {

@@ -140,7 +140,7 @@ TEST(Simt, ReducesInTheOrderOfTheTree) {
   expect_tree<1024>();
 }
 
-TEST(Simt, NoBlocksAreNothing) {
+TEST(Simt, RunsNothingForZeroBlocks) {
   launch(SumOfBlock<32>{nullptr, nullptr, nullptr}, 0, nullptr);
   EXPECT_EQ(blocks_for(0, 8), 0);
   EXPECT_EQ(blocks_for(8, 8), 1);
