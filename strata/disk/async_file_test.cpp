@@ -83,7 +83,7 @@ TEST_P(AsyncFileTest, ReadsWhatWasWritten) {
 
 // Every rank has a file: one that transfers whole aligned blocks needs no buffers, others a few
 // blocks.
-TEST_P(AsyncFileTest, HasBlocksOfItsOwnOnlyWhereSomethingIsCopied) {
+TEST_P(AsyncFileTest, AllocatesBlocksOnlyForCopies) {
   const std::string path = make(8 * kMiB);
   AsyncFileOptions short_ones = options();
   short_ones.longest_transfer = 2 * kDiskAlignment;
@@ -102,7 +102,7 @@ TEST_P(AsyncFileTest, HasBlocksOfItsOwnOnlyWhereSomethingIsCopied) {
   EXPECT_EQ(file.memory_bytes(), 2 * kOwnBlocks * 2 * kDiskAlignment);
 }
 
-TEST_P(AsyncFileTest, SaysWhatItFound) {
+TEST_P(AsyncFileTest, ProbeStatesChosenBackend) {
   const AsyncFile file(make(kMiB), options());
   EXPECT_EQ(file.probe().io.backend, GetParam().backend);
   if (!GetParam().direct) {
@@ -112,7 +112,7 @@ TEST_P(AsyncFileTest, SaysWhatItFound) {
   EXPECT_EQ(file.probe().direct, file.probe().why_buffered.empty());
 }
 
-TEST_P(AsyncFileTest, KeepsManyTransfersUnderWayAndCountsTheirBytes) {
+TEST_P(AsyncFileTest, KeepsManyTransfersInFlightAndCountsBytes) {
   AsyncFile file(make(64 * kMiB), options());
   std::vector<Bytes8> written;
   std::vector<DiskTransfer> transfers;
@@ -135,7 +135,7 @@ TEST_P(AsyncFileTest, KeepsManyTransfersUnderWayAndCountsTheirBytes) {
 }
 
 // The system may move any part of a request and return results in any order.
-TEST_P(AsyncFileTest, GoesOnWhereAShortResultEnded) {
+TEST_P(AsyncFileTest, ResumesAfterShortResult) {
   std::mutex mutex;
   std::mt19937_64 random(3);
   std::atomic<int> shorts = 0;
@@ -168,7 +168,7 @@ TEST_P(AsyncFileTest, GoesOnWhereAShortResultEnded) {
   EXPECT_GT(shorts, 20);
 }
 
-TEST_P(AsyncFileTest, NamesFileAndByteOfWhatTheSystemRefuses) {
+TEST_P(AsyncFileTest, NamesFileAndByteOfSystemErrors) {
   const std::string path = make(8 * kMiB);
   for (const auto& [error, op] :
        {std::pair(ENOSPC, BlockOp::kWrite), std::pair(EIO, BlockOp::kRead),
@@ -250,7 +250,7 @@ TEST_P(AsyncFileTest, SyncsAfterAllEarlierWritesAndBeforeLaterOnes) {
   EXPECT_EQ(order[6], 1u);
 }
 
-TEST_P(AsyncFileTest, SyncSaysWhatItsFailureMeans) {
+TEST_P(AsyncFileTest, SyncFailureNamesFile) {
   const std::string path = make(kMiB);
   AsyncFile file(path, options(), faulty([](const BlockRequest& request) {
                    return BlockFault{.error = request.op == BlockOp::kSync ? EIO : 0};
@@ -260,7 +260,7 @@ TEST_P(AsyncFileTest, SyncSaysWhatItsFailureMeans) {
   EXPECT_EQ(failure.text().where, path);
 }
 
-TEST_P(AsyncFileTest, HandsOutWhatTheReceiverOfADigestThrows) {
+TEST_P(AsyncFileTest, WaitThrowsErrorOfDigestReceiver) {
   AsyncFile file(make(kMiB), options());
   Bytes8 bytes(100);
   const DiskTransfer read =
@@ -269,7 +269,7 @@ TEST_P(AsyncFileTest, HandsOutWhatTheReceiverOfADigestThrows) {
   EXPECT_NO_THROW(file.read(0, bytes).wait());
 }
 
-TEST_P(AsyncFileTest, EndsWithTransfersUnderWay) {
+TEST_P(AsyncFileTest, FinishesTransfersBeforeDestruction) {
   const Bytes8 bytes = random_bytes(4 * kMiB, 1);
   const std::string path = make(4 * kMiB);
   {
@@ -280,7 +280,7 @@ TEST_P(AsyncFileTest, EndsWithTransfersUnderWay) {
 }
 
 // If BlockIo itself fails, every waiter gets an error.
-TEST_P(AsyncFileTest, FailsEverythingWhenTheSeamBreaks) {
+TEST_P(AsyncFileTest, FailsAllTransfersWhenBlockIoFails) {
   struct Broken {};
   AsyncFile file(make(4 * kMiB), options(), faulty([](const BlockRequest& request) {
                    if (request.offset == 2 * kMiB) throw Broken();
@@ -333,7 +333,7 @@ class RefusingKernelTest : public AsyncFileTest {};
 INSTANTIATE_TEST_SUITE_P(Disk, RefusingKernelTest,
                          ::testing::Values(DiskForm{DiskBackend::kThreads, true}), name_of_form);
 
-TEST_P(RefusingKernelTest, IsAnsweredWithThreadsAndThePageCache) {
+TEST_P(RefusingKernelTest, FallsBackToThreadsAndPageCache) {
   const std::string path = make(4 * kMiB);
   EXPECT_EQ(in_process([&] {
               refuse_both();
@@ -402,7 +402,7 @@ TEST_P(RefusingKernelTest, UsesTheCallersMemoryWhereItIsRegistered) {
   EXPECT_TRUE(std::ranges::equal(memory.bytes().subspan(kMiB), bytes));
 }
 
-TEST_P(RefusingKernelTest, HasNoFileThatAnotherOneUses) {
+TEST_P(RefusingKernelTest, WaitsUntilOtherProcessReleasesFile) {
   const std::string path = make(kMiB);
   int ready[2], go[2];
   ASSERT_EQ(::pipe(ready), 0);

@@ -42,7 +42,7 @@ class ChunkFileBack : public ::testing::Test {
   DiskScratch folder_;
 };
 
-TEST_F(ChunkFileBack, TheCommitBeforeTheLastIsWholeUntilSomethingIsWritten) {
+TEST_F(ChunkFileBack, PreviousCommitIsIntactUntilNextWrite) {
   {
     const auto file = ChunkFile::create(root(), kSizes);
     EXPECT_EQ(file->previous_step(), std::nullopt);
@@ -74,7 +74,7 @@ TEST_F(ChunkFileBack, TheCommitBeforeTheLastIsWholeUntilSomethingIsWritten) {
   EXPECT_EQ(file->previous_step(), 2);
 }
 
-TEST_F(ChunkFileBack, NobodyGoesBackFromWhatHeHasWritten) {
+TEST_F(ChunkFileBack, RefusesToGoBackAfterWrite) {
   const auto file = ChunkFile::create(root(), kSizes);
   commit(*file, 1);
   commit(*file, 2);
@@ -84,7 +84,7 @@ TEST_F(ChunkFileBack, NobodyGoesBackFromWhatHeHasWritten) {
   EXPECT_EQ(file->committed_step(), 2);
 }
 
-TEST_F(ChunkFileBack, WhatWasNeverWrittenBeforeIsNotThereAfterwards) {
+TEST_F(ChunkFileBack, DropsChunksFirstWrittenInLastCommit) {
   const auto file = ChunkFile::create(root(), kSizes);
   const Bytes8 first = chunk_at(0, 1), second = chunk_at(1, 2);
   file->write(0, first).wait();
@@ -96,7 +96,7 @@ TEST_F(ChunkFileBack, WhatWasNeverWrittenBeforeIsNotThereAfterwards) {
   EXPECT_FALSE(file->has(1));
 }
 
-TEST_F(ChunkFileBack, AFolderWithoutACommitHasNone) {
+TEST_F(ChunkFileBack, RefusesFolderWithoutCommit) {
   EXPECT_EQ(error_of([&] { ChunkFile::commits(root()); }).text().what,
             "no committed step lies here");
 }

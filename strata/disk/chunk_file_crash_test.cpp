@@ -203,7 +203,7 @@ TEST_P(ChunkFileCrashTest, LosesNoCommittedStepWhereNamesAreKeptAndBytesAreGone)
   cut_everywhere(Lost::kBytes);
 }
 
-TEST_P(ChunkFileCrashTest, GoesOnAfterAKillAtAnyMoment) {
+TEST_P(ChunkFileCrashTest, ResumesAfterKillAtAnyMoment) {
   const std::string root = folder_.path("run");
   std::mt19937_64 random(GetParam().direct ? 1 : 2);
   std::int64_t committed = 0;

@@ -18,7 +18,7 @@ namespace {
 class ChunkFileFaults : public ChunkFileTest {};
 INSTANTIATE_TEST_SUITE_P(Disk, ChunkFileFaults, ::testing::ValuesIn(kDiskForms), name_of_form);
 
-TEST_P(ChunkFileFaults, NamesAChunkThatIsNotWhatWasWritten) {
+TEST_P(ChunkFileFaults, NamesChunkWithWrongBytes) {
   Image image;
   {
     const auto file = create();
@@ -105,7 +105,7 @@ void harm(const std::string& path, int way) {
   }
 }
 
-TEST_P(ChunkFileFaults, CommitsNothingToAFileThatWasTakenAway) {
+TEST_P(ChunkFileFaults, RefusesCommitToRemovedFile) {
   for (int way = 0; way < 4; ++way) {
     ChunkFileOptions options = chunk_options();
     options.replace = true;
@@ -129,7 +129,7 @@ TEST_P(ChunkFileFaults, CommitsNothingToAFileThatWasTakenAway) {
   }
 }
 
-TEST_P(ChunkFileFaults, MissesAManifestThatWasTakenAway) {
+TEST_P(ChunkFileFaults, ReportsRemovedManifest) {
   const std::string path = root() + "/" + kChunkManifestName;
   const auto file = create();
   Image image;
@@ -157,7 +157,7 @@ TEST_P(ChunkFileFaults, MissesAManifestThatWasTakenAway) {
 }
 
 // After a failed sync it is unknown what is durable, so neither step may be overwritten.
-TEST_P(ChunkFileFaults, WritesNoMoreAfterASyncThatFailed) {
+TEST_P(ChunkFileFaults, RefusesWritesAfterFailedSync) {
   Image image;
   std::atomic<bool> fails = false;
   ChunkFileOptions failing = chunk_options();
@@ -179,7 +179,7 @@ TEST_P(ChunkFileFaults, WritesNoMoreAfterASyncThatFailed) {
 }
 
 // A manifest that could not be written leaves only the step before it.
-TEST_P(ChunkFileFaults, CommitsAgainWhereItsManifestFoundNoRoom) {
+TEST_P(ChunkFileFaults, CommitsAgainAfterFullDiskForManifest) {
   struct FullDisk : FileSystem {
     ::ssize_t write(int descriptor, std::span<const std::byte> bytes) override {
       if (!full) return FileSystem::write(descriptor, bytes);
@@ -202,7 +202,7 @@ TEST_P(ChunkFileFaults, CommitsAgainWhereItsManifestFoundNoRoom) {
   EXPECT_EQ(read_all(*reopen(file)), image);
 }
 
-TEST_P(ChunkFileFaults, SaysBeforeAllElseThatTheDiskIsFull) {
+TEST_P(ChunkFileFaults, RefusesFullDiskAtCreation) {
   struct FullDisk : FileSystem {
     int allocate(int, std::int64_t) override {
       errno = ENOSPC;

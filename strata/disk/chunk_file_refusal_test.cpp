@@ -15,7 +15,7 @@ namespace {
 class ChunkFileRefusals : public ChunkFileTest {};
 INSTANTIATE_TEST_SUITE_P(Disk, ChunkFileRefusals, ::testing::ValuesIn(kDiskForms), name_of_form);
 
-TEST_P(ChunkFileRefusals, KeepsASecondRunOutAndSaysWhichHasTheFolder) {
+TEST_P(ChunkFileRefusals, RefusesSecondRunAndNamesHolder) {
   auto file = create();
   for (const bool replace : {false, true}) {
     ChunkFileOptions options = chunk_options();
@@ -36,7 +36,7 @@ TEST_P(ChunkFileRefusals, KeepsASecondRunOutAndSaysWhichHasTheFolder) {
   EXPECT_NO_THROW(open());
 }
 
-TEST_P(ChunkFileRefusals, ReplacesAnEarlierRunOnlyIfTold) {
+TEST_P(ChunkFileRefusals, ReplacesEarlierRunOnlyOnRequest) {
   Image image;
   {
     const auto file = create();
@@ -73,7 +73,7 @@ TEST_P(ChunkFileRefusals, RefusesFilesThatDoNotBelongTogether) {
 }
 
 // Files cut at any place, and other kinds of files in their place.
-TEST_P(ChunkFileRefusals, RefusesWhatIsNoFileOfWholeBlocks) {
+TEST_P(ChunkFileRefusals, RefusesFilesWithoutWholeBlocks) {
   Image image;
   {
     const auto file = create();
@@ -100,7 +100,7 @@ TEST_P(ChunkFileRefusals, RefusesWhatIsNoFileOfWholeBlocks) {
   EXPECT_EQ(refusal([&] { open(); }).where, data());
 }
 
-TEST_P(ChunkFileRefusals, RefusesAManifestOfWhichAnyByteIsAnother) {
+TEST_P(ChunkFileRefusals, RefusesManifestWithAnyChangedByte) {
   Image image;
   {
     const auto file = create();

@@ -19,7 +19,7 @@ namespace {
 
 INSTANTIATE_TEST_SUITE_P(Disk, ChunkFileTest, ::testing::ValuesIn(kDiskForms), name_of_form);
 
-TEST_P(ChunkFileTest, FindsTheCommittedStepAgain) {
+TEST_P(ChunkFileTest, ReopensCommittedStep) {
   Image first, later;
   {
     const auto file = create();
@@ -40,7 +40,7 @@ TEST_P(ChunkFileTest, FindsTheCommittedStepAgain) {
   EXPECT_EQ(read_all(*file), first);
 }
 
-TEST_P(ChunkFileTest, LeavesWhatWasNotWrittenWhereItIs) {
+TEST_P(ChunkFileTest, KeepsSlotOfUnwrittenChunks) {
   Image image;
   auto file = create();
   write_all(*file, image, 1);
@@ -69,7 +69,7 @@ TEST_P(ChunkFileTest, LeavesWhatWasNotWrittenWhereItIs) {
 
 // Random writes, commits and reopens, compared with a copy in memory; the system performs requests
 // in parts and out of order.
-TEST_P(ChunkFileTest, IsWhatACopyInMemoryIs) {
+TEST_P(ChunkFileTest, EqualsCopyInMemory) {
   std::mutex mutex;
   std::mt19937_64 noise(5), random(6);
   ChunkFileOptions noisy = chunk_options();
@@ -124,7 +124,7 @@ TEST_P(ChunkFileTest, IsWhatACopyInMemoryIs) {
   EXPECT_TRUE(step);
 }
 
-TEST_P(ChunkFileTest, WritesWhileACommitWaitsAndReadsBesideIt) {
+TEST_P(ChunkFileTest, ReadsDuringCommitAndWritesAfterwards) {
   std::atomic<bool> slow = false, in_sync = false, may_end = false;
   ChunkFileOptions options = chunk_options();
   options.block_io = faulty_block_io(make_block_io, [&](const BlockRequest& request) {
@@ -187,7 +187,7 @@ TEST_P(ChunkFileTest, WritesToASlotWhenItsLastReadHasEnded) {
   EXPECT_EQ(into, first);
 }
 
-TEST_P(ChunkFileTest, StartsTransfersOfAChunkOneAfterTheOtherWithoutWaitingForThem) {
+TEST_P(ChunkFileTest, OrdersTransfersOfChunkWithoutBlocking) {
   std::atomic<bool> hold = false;
   ChunkFileOptions options = chunk_options();
   options.block_io = faulty_block_io(make_block_io, [&](const BlockRequest&) {

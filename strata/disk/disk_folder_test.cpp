@@ -16,7 +16,7 @@
 namespace strata {
 namespace {
 
-TEST(DiskFolder, RefusesWhatCannotHoldTheFile) {
+TEST(DiskFolder, RefusesFolderThatCannotHoldFile) {
   const DiskScratch scratch;
   const auto refusal = [](const std::string& folder, std::int64_t bytes) {
     const Error error = error_of([&] { require_disk_folder(folder, bytes, "memory.disk.path"); });

@@ -26,7 +26,7 @@ TEST(Staging, ChunksAreWholeBlocksInTheOrderOfLayers) {
   EXPECT_EQ(disk_bytes(layers), 2 * 7 * kBlock);
 }
 
-TEST(Staging, SlabsAreFewAndOfTheLargestLayer) {
+TEST(Staging, BuffersAreFewAndFitLargestLayer) {
   const LayerOnDisk small{.weights = 100, .states = 200, .fetches_weights = true};
   const LayerOnDisk large{.weights = kBlock + 1, .states = 3 * kBlock, .fetches_weights = true};
   EXPECT_EQ(disk_staging({}).bytes(), 0);
@@ -46,7 +46,7 @@ TEST(Staging, SlabsAreFewAndOfTheLargestLayer) {
   }
 }
 
-TEST(Staging, WeightsOnTheHostPassNoSlab) {
+TEST(Staging, WeightsOnHostUseNoBuffer) {
   const std::vector<LayerOnDisk> layers(
       5,
       {.weights = 9 * kBlock, .states = kBlock, .weights_on_host = true, .fetches_weights = true});
@@ -58,7 +58,7 @@ TEST(Staging, WeightsOnTheHostPassNoSlab) {
 }
 
 // Reads and writes have two blocks each, as long as the longest chunk, at most 1 MiB.
-TEST(Staging, CopiesOfWeightsOnTheHostAreShortWhereChunksAre) {
+TEST(Staging, CopyBuffersAreNoLongerThanChunks) {
   const auto copies = [](std::int64_t weights, bool on_host) {
     const LayerOnDisk layer{.weights = weights, .states = 8, .weights_on_host = on_host};
     return disk_staging(std::vector(3, layer)).copy_bytes;
