@@ -302,7 +302,7 @@ struct LossCase {
   }
 };
 
-TEST_P(AtenPrimitives, LoseAsTheHost) {
+TEST_P(AtenPrimitives, ComputeLossAsTheHost) {
   for (const double smoothing : {0.0, 0.1}) {
     const LossCase c(smoothing, dtype());
     at::Tensor own = c.logits.to(at::kFloat, false, true), ours = c.logits.clone(),
@@ -330,7 +330,7 @@ TEST_P(AtenPrimitives, LoseAsTheHost) {
   }
 }
 
-TEST_P(AtenPrimitives, LoseAmongRanksAsAlone) {
+TEST_P(AtenPrimitives, ComputeSameLossAmongRanksAsAlone) {
   for (const double smoothing : {0.0, 0.1}) {
     // Two ranks of 16 columns, of which the second has three classes; then of 24, where it has
     // none.
@@ -366,7 +366,7 @@ TEST_P(AtenPrimitives, LoseAmongRanksAsAlone) {
   }
 }
 
-TEST_P(AtenPrimitives, LoseClicksAsTheHost) {
+TEST_P(AtenPrimitives, ComputeLogisticLossAsTheHost) {
   const at::Tensor logits = 5 * floats({50}), labels = at::rand({50}, host_options(at::kFloat));
   labels.narrow(0, 10, 5).fill_(-1);
   const at::Tensor gradient = floats({50}), own_gradient = floats({50}), by_scalars = floats({50});
@@ -407,7 +407,7 @@ TEST_P(AtenPrimitives, InteractAsTheHost) {
   }
 }
 
-TEST_P(AtenPrimitives, ChargeResultsAlone) {
+TEST_P(AtenPrimitives, ChargeOnlyResults) {
   install_accounting_allocator();
   MemoryAccount account("results");
   const at::Tensor x = random({64, 32}), weight = random({32});

@@ -32,7 +32,7 @@ class CublasLtProducts : public testing::TestWithParam<at::ScalarType> {
   }
 };
 
-TEST_P(CublasLtProducts, AreThoseOfFp64) {
+TEST_P(CublasLtProducts, EqualFp64Formulas) {
   const DeviceScope scope({DeviceKind::kCuda, 0});
   for (const auto& [rows, in, out] :
        {std::array<std::int64_t, 3>{64, 128, 256}, {1, 64, 32}, {100, 40, 24}, {7, 9, 11}}) {
@@ -52,7 +52,7 @@ TEST_P(CublasLtProducts, AreThoseOfFp64) {
   }
 }
 
-TEST_P(CublasLtProducts, HaveTheSameBitsWhereverOperandsLie) {
+TEST_P(CublasLtProducts, HaveSameBitsAtAnyAddress) {
   const DeviceScope scope({DeviceKind::kCuda, 0});
   const at::Tensor x = random(96, 128, 0), w = random(64, 128, 0);
   const at::Tensor y = lt_products()->product(x, w, {});
@@ -63,7 +63,7 @@ TEST_P(CublasLtProducts, HaveTheSameBitsWhereverOperandsLie) {
   }
 }
 
-TEST_P(CublasLtProducts, MakeWhatStandsBesideThem) {
+TEST_P(CublasLtProducts, ComputeEpilogues) {
   const DeviceScope scope({DeviceKind::kCuda, 0});
   int made = 0;
   for (const auto& [rows, in, out] :

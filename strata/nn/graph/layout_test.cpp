@@ -19,7 +19,7 @@ TEST(LayerLayout, PutsDecayedWeightsFirstAndBorrowedOnesLast) {
   EXPECT_EQ(layout.total_numel, 80);
 }
 
-TEST(LayerLayout, PutsRunningStatisticsBehindWhatIsTrained) {
+TEST(LayerLayout, PutsRunningStatisticsAfterTrainedWeights) {
   const LayerLayout layout =
       make_layout({{.name = "mean", .shape = {5}, .statistic = Statistic::kMean},
                    {.name = "tied", .shape = {4}},
@@ -34,7 +34,7 @@ TEST(LayerLayout, PutsRunningStatisticsBehindWhatIsTrained) {
   EXPECT_EQ(layout.total_numel, 80);
 }
 
-TEST(LayerLayout, AlignsWeightsTo64BytesOfTheirOwnType) {
+TEST(LayerLayout, AlignsWeightsTo64BytesInEveryType) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const LayerLayout layout = make_layout({{.name = "a", .shape = {3, 5}, .decay = true},
                                             {.name = "b", .shape = {17}},
@@ -79,13 +79,13 @@ TEST(WeightSlice, EveryElementBelongsToOneRank) {
   }
 }
 
-TEST(WeightSlice, PackedSectionsAreCutEach) {
+TEST(WeightSlice, CutsEachPackedSection) {
   const WeightSpec spec = weight({12, 2}, {.axis = 0, .sections = {4, 4, 4}});
   EXPECT_EQ(slice_shape(spec, 2), (std::vector<std::int64_t>{6, 2}));
   EXPECT_EQ(slice_runs(spec, 1, 2), (std::vector<strata::Run>{{0, 4, 4}, {4, 12, 4}, {8, 20, 4}}));
 }
 
-TEST(WeightSlice, WhatDoesNotDivideIsPaddedAtTheEnd) {
+TEST(WeightSlice, PadsIndivisibleSizesAtTheEnd) {
   const WeightSpec spec = weight({5, 2}, {.axis = 0});
   EXPECT_EQ(slice_shape(spec, 2), (std::vector<std::int64_t>{3, 2}));
   EXPECT_EQ(slice_runs(spec, 1, 2), (std::vector<strata::Run>{{0, 6, 4}}));

@@ -32,7 +32,7 @@ class Square final : public Layer {
 
 std::vector<TensorSpec> rows(std::int64_t count) { return {{.shape = {count, kWidth}}}; }
 
-TEST(MeasuredBytes, AreWhatTheGraphKeepsAndWhatPassesBy) {
+TEST(MeasuredBytes, CountSavedAndTransientBytes) {
   const std::int64_t inside = kRows * kInside * kFloat;
   const LayerBytes bytes = Square().bytes(rows(kRows), /*keep_intermediates=*/false);
   EXPECT_EQ(bytes.saved, 2 * inside);               // inputs and outputs are counted elsewhere
@@ -55,13 +55,13 @@ class Same final : public Layer {
   }
 };
 
-TEST(MeasuredBytes, OfALayerThatKeepsNothingAreNone) {
+TEST(MeasuredBytes, AreZeroForLayerThatKeepsNothing) {
   const LayerBytes bytes = Same().bytes(rows(kRows), false);
   EXPECT_EQ(bytes.saved, 0);
   EXPECT_EQ(bytes.forward_transient, 0);
 }
 
-TEST(LayerDefaults, TellSizesApartAndCountTheProductsOfEveryRow) {
+TEST(LayerDefaults, DistinguishSizesAndCountProductsOfEveryRow) {
   EXPECT_EQ(Square().signature(), Square().signature());
   EXPECT_NE(Square().signature(), Square(kWidth).signature());
   EXPECT_NE(Square().signature(), Same().signature());

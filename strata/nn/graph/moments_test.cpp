@@ -10,7 +10,7 @@ at::Tensor moments_of_rows(const at::Tensor& x) {
   return moments_of(x.size(0), x.mean(0), x.var(0, /*unbiased=*/false));
 }
 
-TEST(Moments, OfUnequalPartsAreThoseOfTheWhole) {
+TEST(Moments, AddUnequalPartsToWhole) {
   at::manual_seed(1);
   const at::Tensor x = at::randn({50, 7}, at::kDouble) * 3 + 2;
   at::Tensor sum = no_moments(7, at::TensorOptions());

@@ -81,7 +81,7 @@ TEST(Sequential, GivesATiedWeightToItsFirstLayer) {
   EXPECT_TRUE(model.layout(2).placements[0].borrowed);
 }
 
-TEST(Sequential, RefusesWhatDoesNotFitTogether) {
+TEST(Sequential, RefusesLayersThatDoNotFit) {
   Sequential model({"tokens"});
   const WeightSpec tied{.name = "w", .shape = {4, 8}, .tie = "shared"};
   model.add("a", layer({tied}), {"tokens"});
@@ -98,7 +98,7 @@ TEST(Sequential, RefusesAnInputNamedTwice) {
   EXPECT_THROW(model.add("c", layer(), {"x", "x"}), UserError);
 }
 
-TEST(Sequential, HandsOutTheGradientOfAnInputThatOneLayerReads) {
+TEST(Sequential, ReturnsGradientOfInputWithOneReader) {
   Sequential model({"numbers", "rows", "labels"});
   model.want_gradient("rows");
   model.add("a", layer(), {"numbers"});
@@ -144,7 +144,7 @@ TEST(Initialise, DrawsUniformNumbersOfBothSignsUpToTheScale) {
   EXPECT_LE(a.abs().max().item<double>(), 0.125);
 }
 
-TEST(Initialise, DrawsAPieceAsThePartOfTheWholeThatItIs) {
+TEST(Initialise, DrawsPieceLikePartOfWhole) {
   const WeightSpec spec{
       .name = "w", .shape = {24, 50}, .init = {Init::Kind::kNormal, 0.02}, .split = {.axis = 1}};
   for (const int ranks : {1, 2}) {

@@ -39,7 +39,7 @@ at::Tensor random_matrix(std::int64_t rows, std::int64_t columns, int layout) {
   }
 }
 
-TEST(OneDnnSgemm, MultipliesWhateverLiesWhereverItLies) {
+TEST(OneDnnSgemm, MultipliesAnyLayoutAtAnyAddress) {
   if (!has_onednn()) GTEST_SKIP() << "no oneDNN is here";
   std::mt19937 random(1);
   const auto draw = [&](int most) { return static_cast<std::int64_t>(random() % most) + 1; };
@@ -62,7 +62,7 @@ TEST(OneDnnSgemm, MultipliesWhateverLiesWhereverItLies) {
   }
 }
 
-TEST(OneDnnSgemm, KnowsMatricesWithoutElements) {
+TEST(OneDnnSgemm, AcceptsEmptyMatrices) {
   if (!has_onednn()) GTEST_SKIP() << "no oneDNN is here";
   const auto zeros = [](std::int64_t rows, std::int64_t columns) {
     return at::zeros({rows, columns}, kFp32);
@@ -97,7 +97,7 @@ class Fp32Products : public testing::TestWithParam<bool> {
   const MultiplyByOneDnn by_{GetParam()};
 };
 
-TEST_P(Fp32Products, AreThoseOfDoublePrecisionWithTheSameBitsOnAnyThreads) {
+TEST_P(Fp32Products, EqualDoublePrecisionWithSameBitsOnAnyThreads) {
   for (const auto& [rows, in, out] :
        {std::tuple(1, 64, 512), std::tuple(3, 5, 7), std::tuple(70, 48, 32),
         std::tuple(1024, 96, 400), std::tuple(700, 384, 1152)}) {

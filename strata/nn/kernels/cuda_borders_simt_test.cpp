@@ -62,7 +62,7 @@ class CudaBorders : public testing::Test {
 
 float* floats(void* at) { return static_cast<float*>(at); }
 
-TEST_F(CudaBorders, Elementwise) {
+TEST_F(CudaBorders, ElementwiseKernelsKeepBitsWhenMisaligned) {
   for (const Element e : {Element::kFp32, Element::kBf16, Element::kFp16}) {
     const Array all{e, kAll}, wide{e, 2 * kAll}, row{e, kColumns};
     expect_the_same_off_borders(
@@ -100,7 +100,7 @@ TEST_F(CudaBorders, Elementwise) {
 }
 
 // Misaligned strides of aligned arrays.
-TEST_F(CudaBorders, HeadsBesideOthers) {
+TEST_F(CudaBorders, RotationKeepsBitsWhenMisaligned) {
   for (const Element e : {Element::kFp32, Element::kBf16})
     for (const std::int64_t stride : {kColumns, kColumns + 1, kColumns + 8}) {
       std::mt19937 generator(5);
@@ -121,7 +121,7 @@ TEST_F(CudaBorders, HeadsBesideOthers) {
     }
 }
 
-TEST_F(CudaBorders, Rows) {
+TEST_F(CudaBorders, RowKernelsKeepBitsWhenMisaligned) {
   constexpr Element kFloat = Element::kFp32;
   const Array statistic{kFloat, kRows}, sums{kFloat, kColumns};
   const Array workspace{kFloat, cuda::column_workspace(kRows, kColumns)};
@@ -174,7 +174,7 @@ TEST_F(CudaBorders, Rows) {
       });
 }
 
-TEST_F(CudaBorders, RowsOfTables) {
+TEST_F(CudaBorders, TableKernelsKeepBitsWhenMisaligned) {
   const std::vector<std::int64_t> tokens = {4, 0, 4};
   const std::vector<std::int32_t> rows = {0, 4, 4}, order = {1, 0, 2};
   SimtVector<std::int64_t> of(tokens);
@@ -206,7 +206,7 @@ TEST_F(CudaBorders, RowsOfTables) {
 }
 
 // Rows long enough for several reads in flight; the last vector is partial.
-TEST_F(CudaBorders, Logits) {
+TEST_F(CudaBorders, LossKernelsKeepBitsWhenMisaligned) {
   constexpr std::int64_t kClasses = 15000, kPadded = 15040;
   SimtVector<std::int64_t> targets(std::vector<std::int64_t>{kClasses - 4, 5});
   const kernels::CrossEntropy what{

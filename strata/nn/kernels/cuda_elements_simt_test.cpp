@@ -45,7 +45,7 @@ class CudaElements : public testing::Test {
   std::mt19937 generator_{7};
 };
 
-TEST_F(CudaElements, GeluIsTheHostsWithinUlps) {
+TEST_F(CudaElements, GeluEqualsHostWithinUlps) {
   for_each_case([&](Element element, std::int64_t n, std::int64_t offset) {
     SimtArray x = random(element, n, offset, 4), y = SimtArray::poisoned(element, n, offset);
     SimtArray expected = SimtArray::poisoned(element, n);
@@ -56,7 +56,7 @@ TEST_F(CudaElements, GeluIsTheHostsWithinUlps) {
   });
 }
 
-TEST_F(CudaElements, GeluBackwardIsTheHostsWithinUlps) {
+TEST_F(CudaElements, GeluBackwardEqualsHostWithinUlps) {
   for_each_case([&](Element element, std::int64_t n, std::int64_t offset) {
     SimtArray x = random(element, n, offset), dy = random(element, n, offset);
     SimtArray dx = SimtArray::poisoned(element, n, offset), y = SimtArray::poisoned(element, n);
@@ -95,7 +95,7 @@ TEST_F(CudaElements, ReluHasTheHostsBits) {
   });
 }
 
-TEST_F(CudaElements, SwigluIsTheHostsWithinUlps) {
+TEST_F(CudaElements, SwigluEqualsHostWithinUlps) {
   simt::in_every_order([&] {
     for (const Element element : kElements)
       for (const std::int64_t width : {1, 8, 11, 64, 1032})

@@ -71,7 +71,7 @@ class Epilogues : public testing::TestWithParam<at::ScalarType> {
   }
 };
 
-TEST_P(Epilogues, MakeWhatKernelsMakeBehindProducts) {
+TEST_P(Epilogues, EqualKernelsAfterProducts) {
   const std::int64_t rows = 24, in = 16, out = 40;
   const at::Tensor x = random({rows, in}), weight = random({out, in}), bias = random({out}),
                    dy = random({rows, out});
@@ -103,7 +103,7 @@ TEST_P(Epilogues, MakeWhatKernelsMakeBehindProducts) {
 }
 
 // A library without epilogues needs no memory beyond that of a product.
-TEST_P(Epilogues, TakeNoRoomWhereThereAreNone) {
+TEST_P(Epilogues, UseNoMemoryIfUnsupported) {
   if (simt::on_gpu()) GTEST_SKIP() << "of the host's account";
   install_accounting_allocator();
   MemoryAccount account("products");
@@ -123,7 +123,7 @@ TEST_P(Epilogues, TakeNoRoomWhereThereAreNone) {
 }
 
 // Without a bias, or for other activations, there is no epilogue.
-TEST_P(Epilogues, AreForGeluAndABias) {
+TEST_P(Epilogues, ApplyOnlyToGeluWithBias) {
   const With with(true);
   const at::Tensor x = random({8, 16}), weight = random({24, 16}), bias = random({24}),
                    dy = random({8, 24});
@@ -157,7 +157,7 @@ struct FeedForward {
   }
 };
 
-TEST_P(Epilogues, ChangeNoOperatorNorItsGradients) {
+TEST_P(Epilogues, ChangeNoOperatorOrGradient) {
   const std::int64_t width = 16, inner = 64;
   const FeedForward layer{{random({2, 12, width}), random({width}), random({width}),
                            random({inner, width}, 0.3), random({inner}),

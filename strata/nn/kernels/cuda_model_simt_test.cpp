@@ -40,7 +40,7 @@ class CudaModel : public testing::Test {
   std::mt19937 generator_{13};
 };
 
-TEST_F(CudaModel, RowsAreGatheredAndOthersAreZero) {
+TEST_F(CudaModel, GathersOwnRowsAndZerosOthers) {
   simt::in_every_order([&] {
     for (const Element element : kElements)
       for (const std::int64_t width : {1, 8, 21, 768})
@@ -142,7 +142,7 @@ TEST_F(CudaModel, RotaryPositionsHaveTheHostsBits) {
   });
 }
 
-TEST_F(CudaModel, InteractionsAreRightAndTheirGradientHasTheHostsBits) {
+TEST_F(CudaModel, InteractionsAreRightAndGradientHasTheHostsBits) {
   simt::in_every_order([&] {
     for (const std::int64_t width : {1, 4, 10, 128, 200})
       for (const std::int64_t count : {1, 2, 5, 27})
@@ -351,7 +351,7 @@ SimtArray sum_of(std::vector<Rank>& group, SimtArray Rank::* numbers) {
   return SimtArray::of(Element::kFp32, sum);
 }
 
-TEST_F(CudaLosses, RanksThatDivideTheClassesFindTheSame) {
+TEST_F(CudaLosses, DividedClassesGiveSameLoss) {
   for_each_case([&](const LossCase& of) {
     for (const int ranks : {1, 2, 3}) {
       const SimtArray whole = random(of.element, of.rows * of.columns, 4);
@@ -423,7 +423,7 @@ TEST_F(CudaLosses, StepsOfAGroupOfOneHaveTheBitsOfOneKernel) {
   });
 }
 
-TEST_F(CudaLosses, ANaNIsNotLost) {
+TEST_F(CudaLosses, PropagatesNaN) {
   for (const Element element : kElements) {
     SimtArray z = SimtArray::of(element, std::vector<float>{1, 2, NAN, 4});
     SimtArray nan = SimtArray::poisoned(element, 4);  // all NaNs

@@ -106,7 +106,7 @@ class CudaPrimitivesTest : public testing::TestWithParam<at::ScalarType> {
   PoisonedTensors poisoned_;
 };
 
-TEST_P(CudaPrimitivesTest, MakeProductsAndTheirGradients) {
+TEST_P(CudaPrimitivesTest, ComputeProductsAndGradients) {
   for (const auto& [rows, in, out] : {std::array{7, 16, 24}, {130, 40, 8}, {1, 8, 33}}) {
     const at::Tensor x = random({rows, in}), w = random({out, in}), b = random({out}),
                      dy = random({rows, out});
@@ -218,7 +218,7 @@ TEST_P(CudaPrimitivesTest, Activate) {
 }
 
 // The bits are the host's: an element is either kept or not.
-TEST_P(CudaPrimitivesTest, DropWhatTheHostDropsWithAndWithoutScalars) {
+TEST_P(CudaPrimitivesTest, DropSameElementsAsHostWithAndWithoutScalars) {
   const std::uint64_t run = 77;
   StepScalars step;
   step.step = 5;
@@ -239,7 +239,7 @@ TEST_P(CudaPrimitivesTest, DropWhatTheHostDropsWithAndWithoutScalars) {
   }
 }
 
-TEST_P(CudaPrimitivesTest, AttendHeadsThatShareKeysAndNarrowOnes) {
+TEST_P(CudaPrimitivesTest, AttendSharedKeysAndNarrowHeads) {
   constexpr std::int64_t kSamples = 2, kLength = 11;
   for (const auto& [keys, shared, width] :
        {std::array<std::int64_t, 3>{3, 1, 16}, {2, 3, 8}, {1, 2, 6}}) {
@@ -354,7 +354,7 @@ LossOf cross_entropy_of(const at::Tensor& logits, const at::Tensor& targets, std
   return {loss.item<double>(), at::constant_pad_nd(z.grad() * scale, {0, logits.size(1) - all})};
 }
 
-TEST_P(CudaPrimitivesTest, TakeTheLossAndItsGradient) {
+TEST_P(CudaPrimitivesTest, ComputeLossAndGradient) {
   constexpr std::int64_t kRows = 19, kColumns = 24, kClasses = 21;
   StepScalars step;
   step.loss_scale = 8;
@@ -414,7 +414,7 @@ class TwoRanks {
   std::barrier<> meet_{2};
 };
 
-TEST_P(CudaPrimitivesTest, TakeTheLossOfClassesThatRanksDivide) {
+TEST_P(CudaPrimitivesTest, ComputeLossOfDividedClasses) {
   constexpr std::int64_t kRows = 11, kColumns = 16;  // per rank
   const at::Tensor logits = random({kRows, 2 * kColumns}) * 3;
   for (const std::int64_t all : {29, 13}) {  // with 13 the second rank has none
@@ -444,7 +444,7 @@ TEST_P(CudaPrimitivesTest, TakeTheLossOfClassesThatRanksDivide) {
   }
 }
 
-TEST_P(CudaPrimitivesTest, TakeTheLogisticLoss) {
+TEST_P(CudaPrimitivesTest, ComputeLogisticLoss) {
   if (dtype() != at::kFloat) return;  // only fp32
   StepScalars step;
   step.loss_scale = 4;
@@ -467,7 +467,7 @@ TEST_P(CudaPrimitivesTest, TakeTheLogisticLoss) {
   EXPECT_NEAR(loss.item<double>(), theirs.item<double>(), 1e-9);
 }
 
-TEST_P(CudaPrimitivesTest, MakeProductsOfPairsOfVectors) {
+TEST_P(CudaPrimitivesTest, ComputeProductsOfVectorPairs) {
   if (dtype() != at::kFloat) return;  // only fp32
   const std::int64_t width = 12, samples = 7;
   for (const bool has_first : {false, true}) {
@@ -498,7 +498,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, CudaPrimitivesTest,
                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
                          [](const auto& info) { return c10::toString(info.param); });
 
-TEST(CudaPrimitives, AreRefusedByABuildOrMachineWithoutThem) {
+TEST(CudaPrimitives, AreRefusedWithoutCuda) {
   EXPECT_EQ(&primitives(at::zeros({1})), &host_primitives());
   if (on_gpu()) GTEST_SKIP() << "this one has them";
   EXPECT_THROW(primitives(at::zeros({1}, at::kMeta)), UserError);

@@ -85,7 +85,7 @@ struct Statistics {
   }
 };
 
-TEST_F(CudaRows, NormsHaveRightStatisticsAndTheHostsBitsFromThem) {
+TEST_F(CudaRows, NormsHaveRightStatisticsAndTheHostsBits) {
   for_each_case([&](const Case& of) {
     for (const bool centered : {true, false}) {
       SimtArray x = random(of.element, of.numel(), 2, 3), y = poisoned(of.element, of.numel());
@@ -243,7 +243,7 @@ TEST_F(CudaRows, NormWeightGradientsAreRight) {
   });
 }
 
-TEST_F(CudaRows, BatchNormIsTheHostsFromItsStatistics) {
+TEST_F(CudaRows, BatchNormEqualsHostForSameStatistics) {
   for_each_case(kTall, [&](const Case& of) {
     if (of.element != Element::kFp32 || of.rows == 0) return;
     SimtArray x = random(of.element, of.numel(), 2, 5), y = poisoned(of.element, of.numel());

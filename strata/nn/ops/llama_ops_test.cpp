@@ -152,7 +152,7 @@ TEST(GroupedAttention, EqualsMaskedSoftmaxOverRepeatedHeads) {
   }
 }
 
-TEST(GroupedAttention, NormalisesHeadsFirstIfAsked) {
+TEST(GroupedAttention, NormalisesHeadsBeforeAttention) {
   at::manual_seed(7);
   const at::Tensor qkv = input({2, 33, 8 * 16}), q = weight({16}), k = weight({16});
   const Attention o{.head_width = 16,
@@ -181,7 +181,7 @@ TEST(Rope, TurnsAsFastAsLlama3) {
 }
 
 // Meta tensors replace a device: they have storages, but no bytes.
-TEST(Rope, ADeviceKeepsOneTableWhichDoubles) {
+TEST(Rope, DeviceKeepsOneTableOfDoublingSize) {
   const RopeOptions options{.theta = 777};
   const auto table = [&](std::int64_t length, std::int64_t first) {
     return rope_table(options, 8, length, first, at::kMeta);

@@ -70,7 +70,7 @@ TEST(GeluLinear, EqualsTanhGeluThenLinear) {
   }
 }
 
-TEST(GeluLinear, GivesTheSameBitsWhetherItsOutputIsKeptOrMadeAgain) {
+TEST(GeluLinear, HasSameBitsForKeptAndRecomputedOutput) {
   at::manual_seed(3);
   const at::Tensor x0 = at::randn({4, 64, 64}), dy = at::randn({4, 64, 32});
   const at::Tensor w0 = at::randn({32, 64});
@@ -216,7 +216,7 @@ TEST(Embedding, EqualsLookupPlusPositions) {
   expect_close(p.grad(), p2.grad(), 1e-6);
 }
 
-TEST(Dropout, DropsTheAskedShareAndScalesTheRest) {
+TEST(Dropout, DropsRequestedShareAndScalesTheRest) {
   const at::Tensor x = at::ones({8, 4096});
   const ForwardContext context{.training = true, .seed = 7, .step = 3};
   const at::Tensor y = dropout(x, {.probability = 0.25}, context);
@@ -225,7 +225,7 @@ TEST(Dropout, DropsTheAskedShareAndScalesTheRest) {
   expect_close(at::masked_select(y, y != 0), at::full({1}, 1 / 0.75), 1e-6);
 }
 
-TEST(Dropout, MaskBelongsToTheSampleWhateverTheMicroBatch) {
+TEST(Dropout, MaskDependsOnSampleNotMicroBatch) {
   const at::Tensor x = at::ones({6, 3 * 40});  // not a multiple of a vector
   const ForwardContext all{.training = true, .seed = 7};
   ForwardContext tail = all;
@@ -238,7 +238,7 @@ TEST(Dropout, MaskBelongsToTheSampleWhateverTheMicroBatch) {
     EXPECT_FALSE(at::equal(dropout(x, half, all), dropout(x, half, other)));
 }
 
-TEST(Dropout, IsThePhiloxOfItsCounter) {
+TEST(Dropout, EqualsPhiloxOfCounter) {
   constexpr int kNumel = 1000;
   const at::Tensor x = at::ones({kNumel}), y = at::empty({kNumel});
   const kernels::DropoutMask mask{
@@ -298,7 +298,7 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
 
 // Widths that strips, single vectors and the end of a row divide, and those one short of them; the
 // elements after a sum must not change.
-TEST(ColumnSums, AreAddedToWhatIsThereAndToNothingElse) {
+TEST(ColumnSums, AreAddedToExistingSumsOnly) {
   at::manual_seed(11);
   constexpr int kBehind = 16;
   for (const std::int64_t columns : {1, 7, 15, 16, 31, 37, 63, 64, 127, 130}) {

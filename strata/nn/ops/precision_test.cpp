@@ -140,7 +140,7 @@ TEST_P(Precision, ComputesNormsInManyPieces) {
                    {{{rows, 24}}, {{24}}});
 }
 
-TEST_P(Precision, Attends) {
+TEST_P(Precision, ComputesAttention) {
   expect_like_fp32([](const auto& x, const auto&) { return attend(x[0], {.head_width = 16}, {}); },
                    {{{2, 33, 3 * 32}}, {}});
   const Attention options{.head_width = 16, .queries_per_key = 2, .rope = RopeOptions{}};
@@ -157,7 +157,7 @@ TEST_P(Precision, Attends) {
       {{{2, 33, 8 * 16}}, {{16}, {16}}});
 }
 
-TEST_P(Precision, LooksRowsUp) {
+TEST_P(Precision, LooksUpRows) {
   const at::Tensor tokens = at::randint(20, {3, 16}, at::kLong);
   expect_like_fp32([&](const auto&, const auto& w) { return embedding(tokens, w[0], w[1]); },
                    {{}, {{20, 24}, {16, 24}}});
@@ -186,7 +186,7 @@ TEST_P(Precision, RoundsPointwiseResultsOnce) {
   expect_rounded(heads, turned);
 }
 
-TEST_P(Precision, TakesTheLossInFp32AndItsGradientScaled) {
+TEST_P(Precision, ComputesLossInFp32AndScalesGradient) {
   constexpr std::int64_t kRows = head_chunk_rows(DeviceKind::kCpu) + 77, kWidth = 16, kClasses = 37;
   const at::Tensor x = draw({kRows, kWidth}), w = draw({kClasses, kWidth});
   at::Tensor targets = at::randint(kClasses, {kRows}, at::kLong);
@@ -223,7 +223,7 @@ TEST_P(Precision, AddsWeightGradientsInFp32) {
   EXPECT_TRUE(at::equal(bias.grad(), at::full({16}, 4096.25f)));
 }
 
-TEST_P(Precision, GivesTheSameBitsWhetherValuesAreKeptAndForAnyThreads) {
+TEST_P(Precision, HasSameBitsForKeptValuesAndAnyThreads) {
   const at::Tensor x = draw({4, 64, 32}), w = draw({32, 32}), gain = draw({32}), bias = draw({32});
   const at::Tensor dy = draw({4, 64, 32});
   std::vector<Outcome> outcomes;

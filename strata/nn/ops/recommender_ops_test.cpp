@@ -31,7 +31,7 @@ void expect_close(const at::Tensor& ours, const at::Tensor& theirs, double toler
   EXPECT_LE((ours - theirs).abs().max().item<double>() / scale, tolerance);
 }
 
-TEST(Relu, EqualsAtensAndLeavesItsGradientToOthers) {
+TEST(Relu, EqualsAtenAndKeepsIncomingGradient) {
   at::manual_seed(1);
   const at::Tensor values = at::randn({7, 37});
   const at::Tensor ours = input(values), theirs = input(values), dy = at::randn({7, 37});
@@ -44,12 +44,12 @@ TEST(Relu, EqualsAtensAndLeavesItsGradientToOthers) {
   EXPECT_TRUE(at::equal(dy, before));
 }
 
-TEST(Relu, LetsANanThrough) {
+TEST(Relu, PropagatesNaN) {
   const at::Tensor x = at::full({3}, std::nan(""));
   EXPECT_TRUE(activate(Activation::kRelu, x).isnan().all().item<bool>());
 }
 
-TEST(Linear, GivesNoGradientAtAnInputThatWantsNone) {
+TEST(Linear, SkipsUnneededInputGradient) {
   const at::Tensor x = at::ones({3, 4}), w = weight(at::ones({2, 4})), b = weight(at::zeros({2}));
   linear(x, w, b).sum().backward();
   EXPECT_FALSE(x.grad().defined());
@@ -69,7 +69,7 @@ struct Norms {
   BatchNorm norm() const { return {gain, bias, mean, variance}; }
 };
 
-TEST(BatchNorm, EqualsAtensInTraining) {
+TEST(BatchNorm, EqualsAtenInTraining) {
   at::manual_seed(2);
   for (const auto& [samples, width] : {std::pair(2, 1), {9, 37}, {64, 48}, {130, 200}}) {
     SCOPED_TRACE(width);
@@ -96,7 +96,7 @@ TEST(BatchNorm, EqualsAtensInTraining) {
 
 // Like GPipe and torchgpipe: the mean of the micro-batches' variances would miss the differences of
 // their means.
-TEST(BatchNorm, FindsTheStatisticsOfTheWholeMiniBatchInItsMicroBatches) {
+TEST(BatchNorm, MicroBatchesYieldStatisticsOfMiniBatch) {
   at::manual_seed(5);
   // fp32 numbers near 1000 are 6e-5 apart; sums of their squares would be 4 apart.
   for (const auto& [offset, tolerance] : {std::pair(0.0, 1e-5), {1000.0, 2e-3}}) {
@@ -164,7 +164,7 @@ at::Tensor dots_by_aten(const at::Tensor& first, const at::Tensor& rest, std::in
   return at::cat(parts, 1);
 }
 
-TEST(PairwiseDots, EqualTheirDefinition) {
+TEST(PairwiseDots, EqualDefinition) {
   at::manual_seed(5);
   for (const auto& [samples, vectors, width] :
        {std::tuple(1, 1, 4), {5, 2, 8}, {33, 7, 16}, {3, 26, 10}, {4, 3, 70}}) {
@@ -187,7 +187,7 @@ TEST(PairwiseDots, EqualTheirDefinition) {
   }
 }
 
-TEST(Cross, EqualsItsDefinitionAlsoWhereBothInputsAreOne) {
+TEST(Cross, EqualsDefinitionEvenForEqualInputs) {
   at::manual_seed(6);
   const at::Tensor values = at::randn({9, 21}), others = at::randn({9, 21}), h = at::randn({9, 21});
   const at::Tensor dy = at::randn({9, 21});
@@ -201,7 +201,7 @@ TEST(Cross, EqualsItsDefinitionAlsoWhereBothInputsAreOne) {
   expect_close(same.grad(), dy * h + dy, 1e-6);
 }
 
-TEST(SideBySide, GivesEachItsPartOfTheGradient) {
+TEST(SideBySide, SplitsGradientBetweenInputs) {
   const at::Tensor a = input(at::randn({4, 3})), b = input(at::randn({4, 5}));
   const at::Tensor plain = at::randn({4, 3}), dy = at::randn({4, 8});
   side_by_side(a, b).backward(dy);
@@ -228,7 +228,7 @@ Labelled some_labels() {
   return some;
 }
 
-TEST(LogisticLoss, IsTheSumOverTheSamplesThatCountAndItsGradientScaled) {
+TEST(LogisticLoss, SumsCountedSamplesAndScalesGradient) {
   const Labelled some = some_labels();
   for (const double smoothing : {0.0, 0.2}) {
     for (const bool integers : {false, true}) {
