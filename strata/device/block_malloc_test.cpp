@@ -30,7 +30,7 @@ TEST(BlockMalloc, BlocksAreAlignedAndApart) {
     EXPECT_EQ(bytes[0], i + 1);
     EXPECT_EQ(bytes[sizes[i] - 1], i + 1);
   }
-  // Other threads free the blocks than those that allocated them.
+  // A thread that did not allocate the blocks frees them.
   std::thread([&] {
     for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].release(blocks[i].data, sizes[i]);
   }).join();

@@ -20,7 +20,7 @@
 namespace strata {
 namespace {
 
-// Heads of keys [first, first + count) of one sample; also the whole range.
+// Heads of keys [first, first + count) of one sample, possibly all of them.
 struct Piece {
   std::int64_t sample, first, count;
 };
