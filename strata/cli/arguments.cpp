@@ -1,5 +1,5 @@
-// A run that is stopped goes on with everything that it was told before: `--set`, `--metrics` and
-// the others are repeated, and `--from` stays, because it says which model the weights belong to.
+// A resumed run repeats the options of the run before: `--set`, `--metrics` and others. `--from`
+// stays, because it says which model the weights belong to.
 #include "strata/cli/arguments.h"
 
 #include <unistd.h>
@@ -23,7 +23,8 @@
 namespace strata {
 namespace {
 
-// The recipe that a checkpoint or a folder of memory.disk stores; empty: another program wrote it.
+// The recipe that a checkpoint or a folder of memory.disk stores; empty if another program wrote
+// the path.
 std::string stored_recipe(const std::string& path) {
   if (holds_commits(path)) return last_commit(path).recipe;
   const CheckpointReader source = CheckpointReader::open(path);
@@ -116,7 +117,8 @@ void TrainArguments::add_to(CLI::App& verb) {
                 "of a recommender: measure what each feature carries, on the validation samples");
 }
 
-// A run is resumed with the optimizer that it started with, whatever this version's defaults are.
+// A resumed run keeps the optimizer that it started with, even if the defaults of this version
+// differ.
 Recipe TrainArguments::load() const {
   return recipe.load([this](Recipe& defaults, Task& task) {
     const std::string& model = from.empty() ? resume : from;
@@ -146,7 +148,8 @@ TrainArguments parse_train_command(const std::vector<std::string>& command) {
   TrainArguments arguments;
   CLI::App verb;
   arguments.add_to(verb);
-  std::vector<std::string> words(command.rbegin(), command.rend() - 1);  // CLI11 takes them so
+  // CLI11 parses from the back
+  std::vector<std::string> words(command.rbegin(), command.rend() - 1);
   try {
     verb.parse(std::move(words));
   } catch (const CLI::ParseError& error) {

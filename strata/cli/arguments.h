@@ -1,7 +1,6 @@
-/// Reads what verbs are told on the command line, and writes the command that goes on from a
-/// checkpoint.
+/// Reads the options that verbs share, and writes the command that resumes a run from a checkpoint.
 ///
-/// Errors  UserError, as for a command line.
+/// Errors  UserError: options that are missing, unknown or out of range.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,30 +11,31 @@
 
 namespace strata {
 
-/// For options that name a file or folder. An empty one is most likely a shell variable that is not
-/// set: doing without the option would start a long run anew, or lose its results.
+/// For options that name a file or folder. An empty path is most likely a shell variable that is
+/// not set: ignoring the option would restart a long run, or lose its results.
 inline const CLI::Validator refuse_empty_path(
     [](const std::string& path) { return path.empty() ? std::string("the path is empty") : ""; },
     "");
 
-/// For numbers of `least` or more, and from `least` to `most`. They say nothing in help: sentences do.
+/// For numbers of `least` or more, or from `least` to `most`. They add nothing to the help text.
 CLI::Validator at_least(double least);
 CLI::Validator between(double least, double most);
 
-/// For seeds: CLI11 would take -1 for the largest.
+/// For seeds: CLI11 would parse -1 as the largest seed.
 CLI::Validator seed_number();
 
-/// Refuses a folder that cannot be made or written to; makes none. `field` names it in errors.
+/// Refuses a folder that cannot be made or written to (UserError); makes none. `field` names it in
+/// errors.
 void require_writable_folder(const std::string& path, const std::string& field);
 
-/// What every verb with a recipe takes: the file and `--set`.
+/// The arguments of every verb with a recipe: the file and `--set`.
 struct RecipeArguments {
   std::string path;
   std::vector<std::string> overrides;
 
   void add_to(CLI::App& verb);
   std::string text() const;  ///< "recipes/tiny.yaml --set train.steps=10"
-  /// `defaults`: what holds unless the recipe says otherwise.
+  /// `defaults` apply unless the recipe overrides them.
   Recipe load(const RecipeDefaults& defaults = nullptr) const {
     return load_recipe(path, overrides, defaults);
   }
@@ -48,26 +48,27 @@ struct TrainArguments {
 
   void add_to(CLI::App& verb);
 
-  /// The recipe. What neither it nor --set says about model and tokenizer is taken from --from, or
-  /// else from the checkpoint of --resume; what they do not say about the optimizer, from the checkpoint
-  /// of --resume.
+  /// The recipe. Model and tokenizer that neither the recipe nor --set names come from --from, or
+  /// else from the checkpoint of --resume; optimizer fields that they do not name, from the
+  /// checkpoint of --resume.
   Recipe load() const;
 
-  /// The words behind the program that go on from `checkpoint` and are otherwise the same.
+  /// The words after the program's name that resume from `checkpoint` and are otherwise the same.
   std::vector<std::string> resume_command(const std::string& checkpoint) const;
 };
 
-/// Of a command: "train" and what stands behind it.
+/// Parses a command: "train" and its words.
 TrainArguments parse_train_command(const std::vector<std::string>& command);
 
-/// Words as a shell reads them.
+/// The words as one line of shell input.
 std::string shell_text(const std::vector<std::string>& words);
 
-/// What stands between the program and a verb where `strata launch` has started this process: "launch -n 4".
+/// Names the variable with the words of the `strata launch` that started this process: "launch -n
+/// 4".
 inline constexpr const char* kLauncherVariable = "STRATA_LAUNCHER";
 
-/// The command that starts this program with another verb and its words as it was started itself: with its
-/// launcher, if it has one.
+/// The command that starts this program with another verb, through the same launcher, if there is
+/// one.
 std::string command_text(const std::vector<std::string>& verb);
 
 }  // namespace strata

@@ -16,10 +16,10 @@
 namespace strata {
 namespace {
 
-// Powers of 1000, as memory and networks of machines are sold.
+// Powers of 1000, as vendors of memory and networks count.
 std::string decimal_bytes(double bytes) { return format_count(bytes) + "B"; }
 
-// The help ends with the names.
+// Appends the names of the choices to the help.
 template <typename E>
 CLI::Option* add_named(CLI::App& verb, const std::string& flag, E& target,
                        std::initializer_list<E> values, const std::string& help) {

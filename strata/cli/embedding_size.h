@@ -1,6 +1,6 @@
-/// Computes what a table of embeddings needs that no recipe describes: bytes, servers, network.
+/// Computes the bytes, servers and network of an embedding table that no recipe describes.
 ///
-/// Errors  UserError: what rowserver/capacity.h refuses, counts and sizes that cannot be read.
+/// Errors  UserError: what rowserver/capacity.h refuses; counts and sizes that cannot be parsed.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ class App;
 
 namespace strata {
 
-/// Arguments of `strata size embeddings`: numbers as they are written.
+/// Arguments of `strata size embeddings`, as the user writes them.
 struct EmbeddingSizeArguments {
   std::string rows;
   int width = 16;
@@ -22,12 +22,12 @@ struct EmbeddingSizeArguments {
   RowOptimizerKind optimizer = RowOptimizerKind::kRowWiseAdagrad;
   std::string server_memory = "12TB";
   double fill = 0.85;   ///< share of a server's memory for embeddings
-  std::string samples;  ///< trained a second; empty: the network is left out
-  double ids = 26;      ///< of a sample
+  std::string samples;  ///< trained per second; empty: the network is not computed
+  double ids = 26;      ///< per sample
   double distinct = 0.5;
   int batch = 1024;
   WirePrecision wire = WirePrecision::kScaledFp16;
-  std::string disk = "2GB";  ///< bytes a second of a server
+  std::string disk = "2GB";  ///< bytes per second of a server
 
   void add_to(CLI::App& verb);
 };

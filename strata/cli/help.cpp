@@ -7,10 +7,10 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t kColumn = 30;  // where sentences begin
+constexpr std::size_t kColumn = 30;  // where descriptions begin
 constexpr std::size_t kWidth = 100;
 
-// A name that reaches into the sentence's column has a line of its own.
+// A name that is too long for its column has its own line.
 std::string entry(const std::string& name, const std::string& sentence) {
   std::string text = "  " + name;
   std::size_t column = text.size();
@@ -41,7 +41,7 @@ HelpFormatter::HelpFormatter() {
   label("Positionals", "Arguments");
 }
 
-// A verb that starts another one takes that behind its own options.
+// A verb that starts another verb takes the other's words after its own options.
 std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) const {
   std::string usage = CLI::Formatter::make_usage(app, std::move(name));
   if (app->get_prefix_command()) usage.insert(usage.size() - 1, " VERB ...");

@@ -1,8 +1,8 @@
-/// Writes what `strata VERB --help` prints: names, what stands for a value, and a sentence with the default,
-/// wrapped to a terminal's width.
+/// Writes what `strata VERB --help` prints: names, placeholders of values, and a sentence with the
+/// default, wrapped to a terminal's width.
 ///
-/// What a value is called is the option's type_name(): COUNT, FILE, NAME. Choices and what an option goes with
-/// are said in its sentence alone.
+/// A placeholder is the option's type_name(): COUNT, FILE, NAME. The sentence alone states choices
+/// and options that belong together.
 #pragma once
 
 #include <CLI/CLI.hpp>

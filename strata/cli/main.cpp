@@ -1,8 +1,8 @@
 // The program `strata`: reads the command line, runs a verb, turns errors into exit codes.
 //
-// Closed standard streams are opened first of all: a file of the program would get the free descriptor,
-// and what is printed would land in it. That output was lost, as on a full disk, shows only when it is
-// flushed, so the program ends with that.
+// First, main() opens closed standard streams: otherwise a file of the program would get the free
+// descriptor and receive printed output. Output that is lost, as on a full disk, is reported only
+// when it is flushed, so the program flushes last.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -51,7 +51,7 @@ void require_verb(const CLI::App& app, const std::string& name) {
 
 namespace {
 
-// Those of descriptors 0 to 2 that are closed, on /dev/null.
+// Opens the closed ones of descriptors 0 to 2 on /dev/null.
 void open_closed_streams() {
   // In ascending order: open() takes the lowest number that is free.
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
@@ -83,7 +83,7 @@ int fail(const std::exception& error) {
   return exit_code(error);
 }
 
-// Fields of a recipe are no options of their own: `--steps 10` is `--set train.steps=10`.
+// Fields of a recipe are no options: `--steps 10` becomes `--set train.steps=10`.
 std::string fix_of_extra(const CLI::App& verb, const std::string& extra) {
   const std::string otherwise = "see strata " + verb.get_name() + " --help";
   if (!extra.starts_with("--")) return otherwise;
@@ -99,7 +99,7 @@ std::string fix_of_extra(const CLI::App& verb, const std::string& extra) {
                        : "write --set " + field + "=VALUE, as for every field of a recipe";
 }
 
-// In the order in which they were given.
+// In the order of the command line.
 UserError refuse_extras(const CLI::App& verb) {
   const std::vector<std::string> extras = verb.remaining();
   std::string all;
@@ -110,7 +110,7 @@ UserError refuse_extras(const CLI::App& verb) {
                     .fix = fix_of_extra(verb, extras.front())});
 }
 
-// What CLI11 refuses, in our shape. Help and version aren't errors.
+// Prints a refusal of CLI11 in our shape. Help and version are no errors.
 int refuse(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) {
     app.exit(error);
@@ -125,8 +125,8 @@ int refuse(const CLI::App& app, const CLI::ParseError& error) {
                          .fix = "see strata --help, or strata VERB --help"}));
 }
 
-// CLI11 takes "--" for the end of its own subcommands, too; here it only sets a launched verb
-// apart. In the reverse order that it parses in.
+// CLI11 would also end its own subcommands at "--"; here "--" only separates a launched verb.
+// Returned in reverse order, because CLI11 parses from the back.
 std::vector<std::string> arguments_of(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && arguments.front() == "launch") {
@@ -168,7 +168,7 @@ int run_verb(int argc, char** argv) {
     require_output();
     return 0;
   } catch (const CLI::RuntimeError& error) {
-    return error.get_exit_code();  // a launched process has said why
+    return error.get_exit_code();  // a launched process has printed the reason
   } catch (const CLI::ParseError& error) {
     return refuse(app, error);
   }
@@ -176,7 +176,7 @@ int run_verb(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   open_closed_streams();
-  // A write beyond the limit on the size of files (ulimit -f) fails then, instead of ending the process.
+  // A write beyond the limit on file sizes (ulimit -f) then fails instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run_verb(argc, argv);

@@ -37,7 +37,7 @@ std::string utc_now() {
 
 std::vector<std::pair<std::string, std::string>> report_origin(const Recipe& recipe,
                                                                const std::string& source) {
-  // Of several processes that of rank 0 writes reports; others may have other machines.
+  // With several processes, rank 0's writes reports; others may run on other machines.
   const bool alone = rendezvous_from_environment().alone();
   return {{alone ? "machine" : "machine of rank 0", machine_text(recipe)},
           {"made", utc_now()},

@@ -1,4 +1,4 @@
-/// Says where a report comes from: facts for its header.
+/// Collects the facts of a report's header: machine, date, program and recipe.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace strata {
 
-/// Machine (of this process), date, program and recipe. `source`: what named the recipe.
+/// The machine is that of this process. `source` names the recipe's origin.
 std::vector<std::pair<std::string, std::string>> report_origin(const Recipe& recipe,
                                                                const std::string& source);
 

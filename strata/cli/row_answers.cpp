@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// One question, word by word.
+// Reads a question word by word.
 class Words {
  public:
   explicit Words(const std::string& question) {

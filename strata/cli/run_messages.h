@@ -1,11 +1,11 @@
-/// Resolves a recipe for a verb that runs it here, with its messages on standard error.
+/// Resolves a recipe for a verb that runs it here; prints its messages on standard error.
 #pragma once
 
 #include "strata/run/resolved_run.h"
 
 namespace strata {
 
-/// Notices are lines of their own; what is measured is named on a terminal alone.
+/// A notice is a line of its own. Progress of measurements is printed on a terminal only.
 ResolvedRun resolve_here(Recipe recipe);
 
 }  // namespace strata

@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// Whatever the variable says, nothing is written to a file that isn't the launcher's.
+// The variable is external input: only a file that the launcher made is written to.
 int inherited_said() {
   const char* given = std::getenv(kLaunchVariable);
   const int file = given ? std::atoi(given) : -1;
@@ -37,7 +37,7 @@ void say_once(const std::string& error) {
     std::cerr << error << '\n';
     return;
   }
-  // A lock of the process: descriptors that are inherited share those of flock().
+  // fcntl() locks belong to a process; inherited descriptors would share a lock of flock().
   struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
@@ -46,7 +46,7 @@ void say_once(const std::string& error) {
   const std::string entry = error + '\0';
   if (said.find(entry) == std::string::npos) {
     std::cerr << error << '\n' << std::flush;
-    // Where this fails, another process says it again.
+    // If this fails, another process prints the error again.
     [[maybe_unused]] const ssize_t written =
         ::pwrite(file, entry.data(), entry.size(), static_cast<::off_t>(said.size()));
   }

@@ -1,8 +1,8 @@
-/// Prints an error once, though every process of one launch ends with it.
+/// Prints an error once, even if every process of a launch ends with it.
 ///
-/// The launcher opens a file in memory that its processes inherit (STRATA_LAUNCH names the descriptor). Whoever
-/// has an error to print looks there, under a lock, whether another has printed the same, which also keeps
-/// different ones apart.
+/// The launcher opens a file in memory that its processes inherit (STRATA_LAUNCH names the
+/// descriptor). A process with an error locks the file and checks whether another process has
+/// printed the same. The lock also keeps different errors apart.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace strata {
 
 inline constexpr const char* kLaunchVariable = "STRATA_LAUNCH";
 
-/// Of a new launch; < 0: none, and errors are printed by each.
+/// Opens the file of a new launch; < 0 if that fails: then each process prints its errors.
 int open_said();
 
-/// On the standard error.
+/// Prints on standard error.
 void say_once(const std::string& error);
 
 }  // namespace strata

@@ -17,7 +17,7 @@ int threads_of(const Recipe& recipe, const Mesh& mesh) {
   return std::max(1, cores / mesh.size());
 }
 
-// A checkpoint of text is served as text, whatever an override says.
+// A checkpoint of a language model is served as one, even if an override names another task.
 TextTask& text_to_serve(Task& task) {
   if (auto* text = dynamic_cast<TextTask*>(&task)) return *text;
   throw UserError({.operation = "cli.generate",
@@ -30,13 +30,13 @@ TextTask& text_to_serve(Task& task) {
 
 }  // namespace
 
-// What the checkpoint itself says of model and tokenizer holds; its recipe adds the mesh. A recipe
-// whose options have other names by now isn't needed.
+// Model and tokenizer come from the checkpoint itself; its recipe adds the mesh. A recipe whose
+// options have been renamed since is ignored.
 Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides) {
   const CheckpointReader checkpoint = CheckpointReader::open(path);
-  checkpoint.decoder();  // refuses a model that is none
+  checkpoint.decoder();  // refuses other kinds of models
   Recipe known;
-  std::string text = path;  // every recipe of text names one
+  std::string text = path;  // every recipe for text names a text file
   if (!checkpoint.is_pretrained()) {
     try {
       known = parse_recipe(checkpoint.manifest().recipe, path, {});

@@ -10,11 +10,12 @@
 namespace strata {
 
 /// The recipe that trained the checkpoint at `path`, or for a Hugging Face folder its model and
-/// tokenizer, with `overrides`. A tokenizer.json in the folder is taken before the recipe's.
+/// tokenizer, with `overrides`. A tokenizer.json in the folder takes precedence over the recipe's.
+/// Errors  UserError: a path without a model of text, an override that is no field.
 Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides);
 
-/// The decoder of a recipe of text, with weights from `checkpoint`: on the stages and the tensor-parallel
-/// slices of one replica of its mesh.
+/// The decoder of a text recipe, with weights from `checkpoint`, on the stages and the
+/// tensor-parallel slices of one replica of its mesh.
 ServedModel served_model(const Recipe& recipe, const std::string& checkpoint);
 
 }  // namespace strata

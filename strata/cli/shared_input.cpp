@@ -19,7 +19,7 @@
 namespace strata {
 namespace {
 
-// Recipes that are longer than 1 MiB are refused, so the launcher keeps no more than that and a byte.
+// Recipes longer than 1 MiB are refused, so the launcher keeps at most that and one byte.
 constexpr std::size_t kLongestText = (std::size_t{1} << 20) + 1;
 
 [[noreturn]] void refuse(const std::string& what, int error) {
@@ -31,7 +31,7 @@ constexpr std::size_t kLongestText = (std::size_t{1} << 20) + 1;
                      .fix = "write the recipe to a file and name it"});
 }
 
-// The descriptor that a word names; none if it names something else.
+// The descriptor that a word names, if any.
 std::optional<int> named_stream(std::string_view word) {
   if (word == "-" || word == "/dev/stdin") return STDIN_FILENO;
   for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
@@ -63,7 +63,7 @@ std::string beginning_of(int descriptor) {
   return text;
 }
 
-// Puts a file in memory with this text in the place of the descriptor.
+// Replaces the descriptor by a file in memory with this text.
 void replace(int descriptor, const std::string& text) {
   const int file = ::memfd_create("input", MFD_CLOEXEC);
   if (file < 0) refuse("it cannot be kept for all processes", errno);

@@ -1,8 +1,8 @@
-/// Lets every process of a launch read the whole of a stream that the command names as a file, such as a
+/// Lets every process of a launch read a whole stream that the command names as a file, such as a
 /// recipe on standard input: processes that inherit one stream would each get a part of it.
 ///
-/// The launcher reads each such stream once, to its end, and keeps the text in memory. `-`, /dev/stdin,
-/// /dev/fd/N and /proc/self/fd/N name one.
+/// The launcher reads each such stream to its end and keeps the text in memory. Names of streams
+/// are `-`, /dev/stdin, /dev/fd/N and /proc/self/fd/N.
 ///
 /// Threads  one.
 /// Errors   SystemError: a stream cannot be read or kept.
@@ -16,17 +16,17 @@ namespace strata {
 
 class SharedInput {
  public:
-  /// `command`: the verb and its words. `verb` knows which of them are values of options.
+  /// `command`: the verb and its words. `verb` knows which words are values of options.
   SharedInput(const CLI::App& verb, const std::vector<std::string>& command);
 
-  /// In a process that was forked: its streams begin at their first byte, and are its own.
+  /// Called in a forked process: gives it streams of its own that begin at the first byte.
   void give() const;
 
-  /// The launcher itself reads them from their first byte again.
+  /// Rewinds the streams for the launcher's own reads.
   void rewind() const;
 
  private:
-  std::vector<int> streams_;  // descriptors, of which each now is a file in memory
+  std::vector<int> streams_;  // descriptors; each now refers to a file in memory
 };
 
 /// Whether a path names a stream, which another program cannot read again: `-`, a pipe.

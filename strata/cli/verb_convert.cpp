@@ -1,4 +1,4 @@
-// A recipe's other sections are components' of their own: here they are kept and never read.
+// The recipe's other sections belong to other components: here they are parsed as text and ignored.
 #include <array>
 #include <filesystem>
 #include <iostream>
@@ -23,7 +23,7 @@ struct ConvertArguments {
 
 constexpr std::int64_t kBayesSamples = 1'000'000;
 
-// No recipe names it, so no recipe's field can be what to mend.
+// No recipe names the log, so the error names no field of a recipe.
 void require_log(const std::string& path) {
   std::error_code none;
   const bool folder = std::filesystem::is_directory(path, none);
@@ -37,7 +37,7 @@ void require_log(const std::string& path) {
                                  : "name an existing file"});
 }
 
-// The data of a recipe, or of the log alone, with what --set says.
+// The data options of a recipe, or of the log alone, with the values of --set.
 TabularOptions data_options(const ConvertArguments& arguments) {
   TabularOptions options;
   OptionSet set;
@@ -48,7 +48,7 @@ TabularOptions data_options(const ConvertArguments& arguments) {
     const char* const names[] = {"model", "embedding", "train", "mesh", "memory"};
     for (std::size_t i = 0; i < others.size(); ++i)
       set.add(names[i], &others[i], {.help = "Of the recipe."});
-    std::string tokenizer;  // what recipes of text alone have
+    std::string tokenizer;  // only recipes for text have one
     set.add("data.tokenizer", &tokenizer, {.help = "Of a recipe of text."});
     const FileUse use{.operation = "cli.convert", .fix = "name a recipe or a log of samples"};
     set.load_yaml(read_file(arguments.from, use, std::uint64_t{1} << 20), arguments.from);
@@ -92,7 +92,8 @@ void run_convert(const ConvertArguments& arguments) {
                      .got = "none",
                      .fix = "leave out --validation, or set data.validation"});
   }
-  // Of a recipe, what its run would refuse; of a log alone, columns are not known to be numbers or labels.
+  // With a recipe, refuses what its run would refuse; with a log alone, it is unknown which columns
+  // are numbers or labels.
   const std::string& path = other_file ? options.validation : options.train;
   const auto from = arguments.from.ends_with(".yaml")
                         ? open_checked_samples(path, complete(options))

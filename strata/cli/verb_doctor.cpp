@@ -28,8 +28,8 @@ namespace {
 
 struct DoctorArguments {
   bool as_json = false;
-  std::string disk;  // folder
-  std::string save;  // file
+  std::string disk;  // folder to measure; empty: none
+  std::string save;  // file to write; empty: none
 };
 
 std::string instruction_sets() {
@@ -41,7 +41,8 @@ std::string instruction_sets() {
   return sets.empty() ? "baseline only" : sets;
 }
 
-// Where MKL leaves instructions unused and nothing else is there.
+// Advice for processors on which MKL uses fewer instructions than they have and no other library is
+// built in.
 std::string fp32_advice() {
   if (!mkl_leaves_avx512() || has_onednn()) return "";
   return "fp32          by MKL, which uses AVX2 here; oneDNN is twice as fast: install libdnnl2 or "
@@ -74,7 +75,7 @@ std::string gigabytes(Bytes rate, int decimals = 1) {
 
 std::string machine_text(const MachineProfile& machine, const DoctorArguments& arguments,
                          bool gpus) {
-  constexpr double kUpdateBytes = 28;  // of AdamW in fp32, an element
+  constexpr double kUpdateBytes = 28;  // of AdamW in fp32, per element
   const auto& [bytes, reserve, cores, copy, triad, update, update_one_core] = machine.host;
   std::string text =
       "memory        " + format_bytes(cpu_backend().free_bytes(0)) + " free of " +
@@ -94,7 +95,7 @@ std::string machine_text(const MachineProfile& machine, const DoctorArguments& a
   return text;
 }
 
-// Of each GPU; the first is what plans are told of.
+// Measures every GPU; plans use the rates of the first.
 std::vector<DeviceRates> measure_gpus(MachineProfile& machine) {
   std::vector<DeviceRates> gpus;
   if (cuda_backend().count() > 0) prepare_device(DeviceKind::kCuda, /*deterministic=*/false);
@@ -149,7 +150,7 @@ void run_doctor(const DoctorArguments& arguments) {
       measure_machine({.cores = processor.cores, .disk_folder = arguments.disk});
   const PrecisionRates rates = measure_precision_rates(processor.cores);
   const std::vector<DeviceRates> gpus = measure_gpus(machine);
-  // Plans read both: an estimate says what is fast here without measuring anything.
+  // Plans read this file, so an estimate knows the rates without measuring.
   const std::string file = default_rates_file();
   save_rates(file, processor, rates);
   machine.name = processor.model;

@@ -1,7 +1,7 @@
-// Serves the rows of one shard until a signal ends it; asks a server that runs elsewhere.
+// Serves the rows of one shard until a signal ends it, or queries a running server.
 //
-// Signals are taken by a thread that waits for them: a handler could not shut gRPC down. All threads
-// that start later inherit the mask.
+// A thread waits for signals, because a handler could not shut gRPC down. All threads that start
+// later inherit the mask.
 #include <pthread.h>
 #include <csignal>
 
@@ -37,7 +37,7 @@ struct EmbedServerArguments {
   std::vector<std::string> overrides;
 };
 
-// What the recipe says of this shard.
+// Reads this shard's fields from the recipe.
 void take_from_recipe(EmbedServerArguments& arguments) {
   const Recipe recipe = load_recipe(arguments.recipe, arguments.overrides);
   const RecommenderFields* fields = recommender_fields(recipe);
@@ -67,7 +67,7 @@ void take_from_recipe(EmbedServerArguments& arguments) {
   options.log_limit = embedding.log_limit.count;
   const std::string name = "shard-" + std::to_string(options.shard);
   if (!options.follow.empty()) {
-    // Rows that the primary has on disk must not be forgotten here.
+    // A replica must not lose rows that its primary has on disk.
     if (!embedding.cold.empty() && options.cold_folder.empty())
       throw UserError({.operation = "cli.embed_server",
                        .where = "--cold",
@@ -87,9 +87,10 @@ void take_from_recipe(EmbedServerArguments& arguments) {
 constexpr const char* kDefaultAddress = "127.0.0.1:7001";
 
 constexpr int kAskSeconds = 60;
-constexpr double kMostSynced = 1e6;  // updates, or milliseconds, that wait to be durable together
+// updates, or milliseconds, until pending updates are made durable together
+constexpr double kMostSynced = 1e6;
 
-// Reports what takes long: a digest may wait for its version to be trained.
+// Reports long waits: a digest may wait until its version is trained.
 std::string ask_patiently(const std::string& address, const ServerAccess& access,
                           const std::string& question) {
   std::future<std::string> answer = std::async(std::launch::async, [&] {
@@ -121,13 +122,15 @@ sigset_t signals_waited_for() {
   return signals;
 }
 
-// Ends the server, which outlives it, at SIGINT and SIGTERM; they are blocked in every thread.
+// Shuts the server down at SIGINT and SIGTERM, which are blocked in every thread. The server must
+// outlive this object.
 class SignalWait {
  public:
   explicit SignalWait(EmbedServer& server)
       : waiting_([this, &server] {
           const sigset_t signals = signals_waited_for();
-          // SIGUSR2 wakes this thread when the server has ended by itself; from others it is nothing.
+          // SIGUSR2 wakes this thread when the server has ended; if another process sent it, it is
+          // ignored.
           for (int signal = SIGUSR2; signal == SIGUSR2 && !over_;) sigwait(&signals, &signal);
           if (!over_) server.shut_down();
         }) {}

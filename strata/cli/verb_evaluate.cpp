@@ -1,6 +1,6 @@
-// Evaluating is a run that goes on from a checkpoint and has no step left: data, mesh and rows come to be as
-// in training, and nothing is written. What the recipe has on a disk goes to a folder beside it, which is
-// removed: the run's own may be ahead of the checkpoint.
+// An evaluation resumes a run from a checkpoint with no steps left: data, mesh and rows are set up
+// as in training, and nothing is written. A disk tier gets a temporary folder next to the recipe's,
+// because the run's own folder may be ahead of the checkpoint.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -64,7 +64,7 @@ void print(const EvaluateArguments& arguments, const Recipe& recipe, const Train
             << tables_text(result.inspection.tables);
 }
 
-// Refused in every process before anything is planned.
+// Every process refuses before planning.
 void require_samples(const EvaluateArguments& arguments, const TaskData& data) {
   if (data.evaluates()) return;
   throw UserError({.operation = "cli.evaluate",

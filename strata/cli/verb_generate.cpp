@@ -9,8 +9,8 @@
 namespace strata {
 namespace {
 
-// The process of rank 0 alone gets text. The text of a single prompt is shown while it is made;
-// those of several are shown at the end, with an empty line between them.
+// Only the process of rank 0 gets text. It prints the text of a single prompt as tokens arrive, and
+// that of several prompts at the end, separated by empty lines.
 void run_generate(const std::string& checkpoint, TextRequest request,
                   const std::vector<std::string>& overrides) {
   const ServedModel served = served_model(recipe_of(checkpoint, overrides), checkpoint);

@@ -1,9 +1,9 @@
-// Starts this program several times on one machine, as processes of one run, and waits for all.
+// Starts several processes of one run on one machine and waits for all.
 //
-// They get a secret of their own (STRATA_SECRET), unless one is set: nobody else can join them. They die
-// with their launcher, whatever ends it. Signals that end a program go to all. After the first failure
-// the others, which end by themselves, have 15 s. Only what the system did is worth a restart, and that
-// goes on from the last checkpoint.
+// The processes share a new secret (STRATA_SECRET), unless one is set, so no other process can
+// join. They die with their launcher. Signals that end a program are forwarded to all. After the
+// first failure the others have 15 s to end by themselves. Only failures of the system cause a
+// restart, which resumes from the last checkpoint.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,22 +38,22 @@ namespace {
 
 // How the processes ended.
 struct LaunchResult {
-  int exit_code = 0;            // the first that was not 0; 3 if a signal ended the process
+  int exit_code = 0;            // the first that is not 0; 3 if a signal ended the process
   int killed = 0;               // processes that a signal ended
   bool interrupted = false;     // the launcher got a signal
-  int process = 0, signal = 0;  // of the first that failed, if a signal ended it
+  int process = 0, signal = 0;  // of the first failed process, if a signal ended it
 };
 
 constexpr std::chrono::seconds kGrace{15};
 constexpr int kMostProcesses = 1024;
 constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
-// Taken in one move, so that none is lost that comes meanwhile.
+// Read and cleared by one atomic exchange, so that no signal is lost.
 std::atomic<int> last_signal = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal's handler may use nothing else");
 void note_signal(int signal) { last_signal = signal; }
 
-// Notes signals instead of ending; without SA_RESTART, so that waiting for a child is interrupted.
+// Records signals instead of ending; without SA_RESTART, so that a signal interrupts waitpid().
 class SignalNotes {
  public:
   SignalNotes() {
@@ -74,7 +74,7 @@ class SignalNotes {
   std::array<struct sigaction, kForwarded.size()> before_{};
 };
 
-// Keeps signals until a child no longer has the launcher's handlers, which would swallow them.
+// Blocks signals until the child has removed the launcher's handlers, which would swallow them.
 class HeldSignals {
  public:
   HeldSignals() {
@@ -91,7 +91,7 @@ class HeldSignals {
   sigset_t before_;
 };
 
-// Where the processes of one launch look what has been said.
+// The file in which processes of a launch record printed errors.
 class Said {
  public:
   Said() : file_(open_said()) { ::setenv(kLaunchVariable, std::to_string(file_).c_str(), 1); }
@@ -115,7 +115,7 @@ struct LaunchedProgram {
 [[noreturn]] void become(int process, int processes, int port, const std::string& secret,
                          const LaunchedProgram& program) {
   program.input.give();
-  // A group of its own: the terminal's Ctrl-C reaches it once, through the launcher.
+  // Its own process group: Ctrl-C at the terminal reaches it once, through the launcher.
   ::setpgid(0, 0);
   const auto set = [](const char* name, int value) {
     ::setenv(name, std::to_string(value).c_str(), 1);
@@ -126,10 +126,10 @@ struct LaunchedProgram {
   set("LOCAL_WORLD_SIZE", processes);
   set("MASTER_PORT", port);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-  // Other users of the machine reach loopback, too.
+  // Other users of the machine can connect to loopback, too.
   if (!secret.empty()) {
     ::setenv("STRATA_SECRET", secret.c_str(), 1);
-    ::setenv(kLaunchSecretVariable, "1", 1);  // servers of rows do not know it
+    ::setenv(kLaunchSecretVariable, "1", 1);  // row servers do not know this secret
   }
   std::vector<char*> argv{program_invocation_name};
   for (const std::string& argument : program.arguments)
@@ -157,7 +157,7 @@ pid_t start(int process, int processes, int port, const std::string& secret,
                        .fix = "raise the limit (ulimit -u), or launch fewer"});
   if (pid > 0) return pid;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(3);  // it died before the line above
+  if (::getppid() != launcher) ::_exit(3);  // the launcher died before prctl()
   become(process, processes, port, secret, program);
 }
 
@@ -170,7 +170,7 @@ class Children {
     for (const auto& [pid, process] : running_) ::kill(pid, signal);
   }
 
-  // What has ended since; the number of milliseconds between looks is what a user may notice.
+  // Collects ended processes; the polling interval is short enough that a user does not notice it.
   void collect(LaunchResult& result) {
     std::erase_if(running_, [&](const Child& child) {
       int status = 0;
@@ -197,7 +197,7 @@ class Children {
   int started_ = 0;
 };
 
-// A process that a signal ended has not said why.
+// Prints the signal that ended a process, because the process printed no error.
 [[noreturn]] void fail(const LaunchResult& result) {
   if (result.signal == 0) throw CLI::RuntimeError(result.exit_code);
   throw SystemError(
@@ -233,7 +233,7 @@ LaunchResult launch_processes(int processes, const LaunchedProgram& program) {
     if (result.exit_code != 0 && failed == Clock::time_point::max()) failed = Clock::now();
     if (failed < Clock::time_point::max() && Clock::now() - failed > kGrace) {
       children.send(SIGKILL);
-      result.killed = killed_before;  // these are not lost, only late
+      result.killed = killed_before;  // processes that the launcher kills do not count as lost
     }
   }
   return result;
@@ -251,8 +251,8 @@ std::string words_of(const LaunchArguments& arguments) {
          (arguments.shrink ? " --shrink" : "");
 }
 
-// Goes on from what lies on the disk, which is never older, or from the last checkpoint, if there is one,
-// whatever was resumed before.
+// Resumes from the folder of memory.disk, which is never older than a checkpoint, or else from the
+// last checkpoint, if there is one. Replaces an earlier --resume.
 void resume_latest(TrainArguments& arguments) {
   const Recipe recipe = arguments.load();
   const std::string& folder = recipe.train.checkpoint_folder;
@@ -263,7 +263,7 @@ void resume_latest(TrainArguments& arguments) {
   if (!folder.empty() && !list_checkpoints(folder).empty()) arguments.resume = folder;
 }
 
-// With the processes that are left: the most of them that hold whole replicas.
+// Shrinks the run to the largest number of remaining processes that hold whole replicas.
 void shrink(int killed, int& processes, TrainArguments& arguments) {
   const auto dp = static_cast<int>(arguments.load().mesh.dp);
   for (int left = processes - killed; left >= 1; --left) {

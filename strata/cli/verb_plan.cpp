@@ -27,8 +27,8 @@ namespace {
 struct PlanArguments {
   RecipeArguments recipe;
   bool estimate = false;
-  std::string machine;     // a known GPU or a file; empty: this one
-  std::string convention;  // of bytes a parameter; empty: ours
+  std::string machine;     // a known GPU or a file; empty: this machine
+  std::string convention;  // for bytes per parameter; empty: ours
   bool program = false;
   std::string json;
 };
@@ -38,7 +38,7 @@ void print_programs(const Plan& plan) {
     std::cout << "\nrank " << rank << '\n' << list_actions(plan.schedule().programs[rank]);
 }
 
-// Where each rank's step goes, as a report of the run would say it.
+// Adds where each rank's step time goes, as in the report of a run.
 void add_times(nlohmann::json& json, const Plan& plan) {
   const double step = plan.simulation.step_seconds;
   std::vector<std::vector<TraceEvent>> rows;
@@ -67,7 +67,7 @@ void add_times(nlohmann::json& json, const Plan& plan) {
   }
 }
 
-// Of ranks that one machine has no devices for: as many machines are taken to be there.
+// Says that the plan assumes more machines, if this one has too few devices for its ranks.
 std::string machines_text(const PlannedRun& run, const MachineProfile& machine) {
   const std::int64_t devices = machine.peers.devices;
   if (devices == 0 || run.ranks <= devices) return "";
@@ -174,7 +174,7 @@ void add_plan_verb(CLI::App& app) {
                                .got = moved,
                                .fix = std::string("run ") + replacement});
             })
-        ->group("");  // not in the help
+        ->group("");  // hidden from the help
   verb->callback([arguments] { run_plan(*arguments); });
 }
 

@@ -1,4 +1,4 @@
-// Arithmetic of sizes that no recipe describes; nothing is planned or measured.
+// Computes sizes that no recipe describes; plans and measures nothing.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>

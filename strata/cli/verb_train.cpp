@@ -39,7 +39,7 @@ std::atomic<bool> stop_requested{false};
 
 constexpr int kStopSignals[] = {SIGINT, SIGTERM};
 
-// The first one ends training after the step; the second ends the program.
+// The first signal ends training after the current step; the second ends the program.
 void request_stop(int) {
   stop_requested = true;
   for (const int signal : kStopSignals) std::signal(signal, SIG_DFL);
@@ -55,14 +55,14 @@ std::string ranks_text(const PlannedRun& run, const World& world) {
   return text;
 }
 
-// What lives on disk is committed to its folder as the run goes.
+// Whether the run commits its model to the folder of memory.disk.
 bool keeps_model(const Recipe& recipe, const PlannedRun& run) {
   const bool on_disk = std::ranges::any_of(
       run.plan.ledger, [](const RankLedger& rank) { return rank.disk_bytes > 0; });
   return !recipe.train.checkpoint_folder.empty() || (on_disk && !recipe.memory.disk.path.empty());
 }
 
-// Of ranks that compute on this processor; what servers of rows in the process hold is not counted.
+// For ranks that compute on this processor; bytes of row servers in the process are not counted.
 std::optional<ProcessBytes> process_of(const Recipe& recipe, const PlannedRun& run, int processes) {
   if (recipe.task->has_uncounted_memory() || recipe.device_kind() != DeviceKind::kCpu)
     return std::nullopt;
@@ -99,7 +99,7 @@ std::string first_weights_text(const TrainArguments& arguments, const Recipe& re
   return "weights  random, of train.seed " + std::to_string(recipe.train.seed) + "\n";
 }
 
-// At the pace of this run: disks wear.
+// The rate of disk writes of this run, because disks wear out.
 std::string disk_text(const std::vector<StepRecord>& records) {
   DiskRecord all;
   double seconds = 0;
@@ -118,7 +118,8 @@ std::string disk_text(const std::vector<StepRecord>& records) {
 
 constexpr int kMostRankLines = 8;
 
-// A line a rank; of many ranks a line a pipeline rank, whose replicas and slices are planned as one.
+// One line per rank; with many ranks, one line per pipeline rank, because its replicas and slices
+// have one plan.
 void print_peaks(const PlannedRun& run, const std::vector<std::int64_t>& peaks) {
   const Mesh mesh = run.mesh.mesh();
   const int together = run.ranks > kMostRankLines ? mesh.dp * mesh.tp : 1;
@@ -135,7 +136,7 @@ void print_peaks(const PlannedRun& run, const std::vector<std::int64_t>& peaks) 
   }
 }
 
-// At the end, and the most that memory held behind any step.
+// Rows at the end, and the largest number in memory after any step.
 std::string rows_text(const TrainingResult& result) {
   const EmbeddingSize size = sum_of(result.embeddings);
   std::int64_t peak = size.bytes;
@@ -195,7 +196,7 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
   std::cout << "trace    " << path << " (open in ui.perfetto.dev)\n";
 }
 
-// Before training, so that no result of hours is lost to a folder that can't be made.
+// Checked before training, so that hours of training are not lost to a folder that cannot be made.
 void require_outputs(const TrainArguments& arguments, const Recipe& recipe) {
   for (const auto& [option, path] :
        {std::pair("--metrics", &arguments.metrics), std::pair("--trace", &arguments.trace),
@@ -207,7 +208,7 @@ void require_outputs(const TrainArguments& arguments, const Recipe& recipe) {
     if (!path->empty()) require_writable_folder(*path, field);
 }
 
-// What one process of the run shows and writes: that of rank 0.
+// Prints and writes the output of a run, in the process of rank 0.
 class Output {
  public:
   Output(const TrainArguments& arguments, const Recipe& recipe, std::int64_t steps_done)
@@ -217,7 +218,7 @@ class Output {
     go_on_behind(steps_done);
   }
 
-  // Above the line of the last step.
+  // Prints above the line of the last step.
   void note(const std::string& text) {
     const std::lock_guard lock(mutex_);
     progress_.note(text);
@@ -225,7 +226,7 @@ class Output {
 
   void write(const StepRecord& record) {
     const std::lock_guard lock(mutex_);
-    // The disks of other processes may be a commit behind those that are seen from here.
+    // Disks of other processes may be one commit behind the disks of this process.
     if (record.step <= steps_done_) go_on_behind(record.step - 1);
     steps_done_ = record.step;
     progress_.update(record, now_seconds());
@@ -240,7 +241,7 @@ class Output {
     if (!tensorboard_folder_.empty()) tensorboard_.emplace(tensorboard_folder_, steps_done);
   }
 
-  std::mutex mutex_;  // servers of rows are waited for by threads of their own
+  std::mutex mutex_;  // threads of their own wait for row servers
   Progress progress_;
   std::string metrics_path_, tensorboard_folder_;
   std::int64_t steps_done_ = 0;
@@ -259,7 +260,7 @@ TextSample sample(const Recipe& recipe, const TrainingResult& result) {
                       .front()};
 }
 
-// A command that works: what it goes on from may have been removed since it was saved.
+// Prints only a command that works: the checkpoint may have been removed since.
 void print_resume(TrainArguments arguments, const Recipe& recipe, const TrainingResult& result) {
   const std::string from = result.on_disk ? recipe.memory.disk.path : result.checkpoint;
   if (from.empty()) {
@@ -315,9 +316,9 @@ void run_train(const TrainArguments& arguments) {
       .inspection = {.importance = arguments.importance, .report = !arguments.report.empty()},
       .timeline = !arguments.trace.empty() || !arguments.report.empty(),
       .stop = &stop_requested};
-  // Bad data and checkpoints are refused before anything is measured.
-  ResumePoint begin;                     // of this process, if it is the one that looks
-  std::unique_ptr<const TaskData> data;  // the same
+  // Refuses bad data and checkpoints before measuring.
+  ResumePoint begin;                     // in the process that checks
+  std::unique_ptr<const TaskData> data;  // likewise
   const std::string steps = world.agree([&] {
     begin = resume_point(recipe, arguments.resume);
     data = open_data(recipe, arguments.resume);
@@ -328,7 +329,7 @@ void run_train(const TrainArguments& arguments) {
   });
   recipe.train.steps = std::stoll(steps);
   const PlannedRun run = plan_run(world, resolved, begin.decisions, data.get());
-  // Before there is a file that says that training runs.
+  // Before a file exists that says that training runs.
   for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {
     print_start(recipe, run, world);

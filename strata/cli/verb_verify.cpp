@@ -31,7 +31,7 @@ void print(const Verification& result) {
 void run_verify(const RecipeArguments& arguments, const std::string& resume) {
   const ResolvedRun resolved = resolve_here(arguments.load());
   const Recipe& recipe = resolved.recipe;
-  resume_position(recipe, resume);  // refused before anything is measured
+  resume_position(recipe, resume);  // refuses before measuring
   const PlannedRun run = plan_run(resolved);
   std::cout << "replaying one step on " << run.ranks << " ranks (" << name_of(run.mesh.schedule)
             << ", recompute " << name_of(recipe.memory.recompute) << ") and on one\n";

@@ -1,4 +1,4 @@
-/// Lists the verbs of the program, each in a file of its own, and what they share.
+/// Declares the verbs of the program, each in its own source, and what they share.
 #pragma once
 
 #include <string>
@@ -21,11 +21,11 @@ void add_embed_server_verb(CLI::App& app);
 void add_evaluate_verb(CLI::App& app);
 void add_row_verb(CLI::App& app);
 
-/// Refuses a name that is no verb's.
+/// Throws UserError for a name that is no verb.
 void require_verb(const CLI::App& app, const std::string& name);
 
-/// Flushes the standard output and refuses to go on if anything printed so far was lost: a full
-/// disk shows no earlier. SystemError where it cannot be written.
+/// Flushes standard output. Throws SystemError if any earlier output was lost: a full disk is
+/// reported no earlier.
 void require_output();
 
 }  // namespace strata

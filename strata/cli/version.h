@@ -1,9 +1,9 @@
-/// Says which program this is. The build writes the source (cmake/version.cmake).
+/// Names the version of this program. The build writes the source (cmake/version.cmake).
 #pragma once
 
 namespace strata {
 
-/// "0.1.0, commit 402b138e55ab"; where the source was no checkout of git, the number alone.
+/// "0.1.0, commit 402b138e55ab"; only the number if the source was no git checkout.
 extern const char* const kVersion;
 
 }  // namespace strata

@@ -1,5 +1,5 @@
-// Sixteen sums, added pairwise at the end: an order that no vector width changes. The square of a
-// float is exact in fp64, so a fused multiply-add changes nothing either.
+// A block has sixteen sums, added pairwise at the end, so the order is the same for every vector
+// width. The square of a float is exact in fp64, so a fused multiply-add changes nothing either.
 #include "strata/optim/gradient_norm.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Four threads a block of 1,024: each keeps four of the host's sixteen sums, of which a 16-byte read feeds one
-// element each.
+// Four threads handle a block of 1,024 elements. Each keeps four of the host's sixteen sums; a
+// 16-byte read feeds one element to each.
 #include "strata/device/simt/simt_vector.h"
 #include "strata/optim/cuda_kernels.h"
 

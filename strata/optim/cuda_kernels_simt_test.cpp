@@ -1,4 +1,4 @@
-// The end of a step as a GPU makes it, against the host's: bits.
+// Compares the kernels of a step's end with the host's code, bit by bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -70,7 +70,7 @@ TEST_F(CudaOptim, LayersAreSummedInAnOrderOfTheirOwn) {
     std::vector<double> right(5, 7.0);
     sum_layers(blocks.data(), layers, right.data());
     for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(sums[i], right[i], 1e-14 * right[i]) << i;
-    // Alone it is the same, wherever its blocks stand.
+    // The same blocks alone, at another offset, have the same sum.
     SimtVector<double> again(std::vector<double>(blocks.begin() + 3000, blocks.end())), sum(1, 0.0);
     SimtVector<LayerBlocks> whole(1, LayerBlocks{0, 2000, 0});
     cuda::sum_layers(again.device(), whole.device(), 1, sum.device(), nullptr);
@@ -164,16 +164,16 @@ TEST_F(CudaOptim, ConstantsOfAStepAreTheHosts) {
                                   of.square_share,    of.epsilon,    of.momentum};
       };
       EXPECT_EQ(numbers(step[0]), numbers(right));
-      // Through powers of beta.
+      // Depends on powers of beta.
       EXPECT_FLOAT_EQ(step[0].size, right.size);
       EXPECT_FLOAT_EQ(step[0].root_scale, right.root_scale);
     }
 }
 
-// Which array of an update begins an element behind a border of 16 bytes.
+// Which array of an update is misaligned: one element after a multiple of 16 bytes.
 enum class Off { kNone, kWeights, kGradients, kFirst, kSecond, kRounded, kHigh, kLow, kAll };
 
-// Arrays of an update, on the machine and on the host.
+// The arrays of an update, on the device and on the host.
 struct Arrays {
   enum class Weights { kFp32, kBf16Copy, kFp16Copy, kSplit };
 

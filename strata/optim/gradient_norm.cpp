@@ -11,12 +11,13 @@
 namespace strata {
 namespace {
 
-constexpr std::int64_t kBlocksPerThread = 64;  // 64 Ki elements: below, a second thread costs more
+// 64 Ki elements; for fewer, a second thread does not pay
+constexpr std::int64_t kBlocksPerThread = 64;
 
-// Squares of elements [begin, end) of a layer, x at `begin`; sums: of the layer's blocks.
+// Adds squares of elements [begin, end) of a layer to its blocks' `sums`; `x` points at `begin`.
 void square_range(const float* x, std::int64_t begin, std::int64_t end, std::span<double> sums) {
   const std::int64_t edge = std::min(end, (begin + kFlatBlock - 1) / kFlatBlock * kFlatBlock);
-  if (begin < edge) {  // the rest of a block that an earlier range may have begun
+  if (begin < edge) {  // the rest of a block that another range may have begun
     double sum = 0;
     block_squares(x, &sum, edge - begin);
     sums[begin / kFlatBlock] += sum;

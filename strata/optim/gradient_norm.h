@@ -1,10 +1,10 @@
-/// Computes the global gradient norm exactly alike on any mesh.
+/// Computes the global gradient norm with the same bits on any mesh.
 ///
-/// fp64 sums of squares over blocks of 1,024 elements, added in block order within a layer; the
-/// layers' sums are added in layer order by the caller. Never one scalar a rank: that would depend
-/// on the cut.
+/// Sums squares in fp64 over blocks of 1,024 elements and adds blocks in order within a layer; the
+/// caller adds the layers' sums in layer order. A sum per rank would depend on the cut.
 ///
-/// Shapes  gradients: flat fp32; only the own range counts (a tied weight once, at its owner).
+/// Shapes  gradients: flat fp32; only the rank's own range counts (a tied weight once, at its
+///         owner).
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@
 #include "strata/base/flat_range.h"
 
 namespace at {
-class Tensor;  // no torch in here: block_squares.cpp compiles once for each instruction set
+class Tensor;  // no torch here: block_squares.cpp is compiled once per instruction set
 }
 
 namespace strata {
 
-/// Writes sums[b], in fp64, of the squares of block b of x (kFlatBlock), the last block cut at n; the
-/// same bits on every instruction set.
+/// Writes to sums[b], in fp64, the squares of block b of x (kFlatBlock); the last block ends at n.
+/// The bits are the same for every instruction set.
 void block_squares(const float* x, double* sums, std::int64_t n);
 
 double sum_of_squares(const at::Tensor& gradients);
 
-/// The layer's sums of squares block by block, as far as they lie in `part` and are counted; zero
+/// The layer's sums of squares by block, for elements that lie in `part` and in `counted`; zero
 /// elsewhere, so that ranks with different parts can add theirs. `gradients` holds the elements of
 /// `part` of a layer of `numel`; `counted`: ascending ranges of the layer.
 std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
                                std::span<const FlatRange> counted, std::int64_t numel);
 
-/// The same, written to `sums`, as many as the layer has blocks.
+/// The same, written to `sums`, one per block of the layer.
 void block_sums(const at::Tensor& gradients, FlatRange part, std::span<const FlatRange> counted,
                 std::span<double> sums);
 
-/// In ascending order.
+/// Adds in ascending order.
 double ordered_sum(std::span<const double> values);
 
-/// Factor that brings `norm` down to `clip`; 1 when it is below or clip is 0 (off).
+/// Factor that reduces `norm` to `clip`; 1 if the norm is smaller or clip is 0 (off).
 constexpr double clip_factor(double norm, double clip) {
   return clip > 0 && norm > clip ? clip / norm : 1.0;
 }

@@ -14,7 +14,7 @@
 namespace strata {
 namespace {
 
-// The documented order, one element after the other: 16 sums a block, added pairwise.
+// The documented order, element by element: 16 sums per block, added pairwise.
 double reference(const at::Tensor& gradients) {
   const float* x = gradients.const_data_ptr<float>();
   double total = 0;
@@ -69,7 +69,7 @@ TEST(SumOfSquares, RefusesWhatIsNotAFlatFp32Buffer) {
 
 TEST(OrderedSum, AddsInOrder) {
   EXPECT_EQ(ordered_sum(std::array{9.0, 16.0}), 25.0);
-  // In another order the small ones would survive.
+  // In another order the small values would not be lost.
   EXPECT_EQ(ordered_sum(std::array{0x1p54, 1.0, 1.0}), 0x1p54);
   EXPECT_EQ(ordered_sum({}), 0.0);
 }

@@ -22,7 +22,7 @@ double LearningRateSchedule::at(std::int64_t step) const {
       decay_steps <= 0
           ? 0.0
           : std::min(1.0, static_cast<double>(step - peak_step) / static_cast<double>(decay_steps));
-  // Of the way from the final fraction up to the peak.
+  // The remaining share of the way down from the peak to the final fraction.
   const double remaining =
       decay == Decay::kLinear ? 1 - progress : (1 + std::cos(std::numbers::pi * progress)) / 2;
   return peak * (final_fraction + (1 - final_fraction) * remaining);

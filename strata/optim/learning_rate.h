@@ -1,4 +1,4 @@
-/// Gives the learning rate of a step: linear warm-up, then constant, linear or cosine decay.
+/// Computes the learning rate of a step: linear warm-up, then constant, linear or cosine decay.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct LearningRateSchedule {
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 1;
   Decay decay = Decay::kCosine;
-  double final_fraction = 0.1;  ///< of the peak, at the last step
+  double final_fraction = 0.1;  ///< share of the peak at the last step
 
   /// `step` counts from 0.
   double at(std::int64_t step) const;

@@ -1,7 +1,7 @@
 /// Scales the loss so that 16-bit gradients neither vanish nor overflow.
 ///
-/// The scale doubles after a number of good steps and is halved when a gradient is not finite; that
-/// step's update is skipped. Every rank sees the same norm, so all ranks' scales agree.
+/// The scale doubles after a number of good steps. It is halved when a gradient is not finite, and
+/// the update of that step is skipped. Every rank has the same norm, so all ranks' scales agree.
 ///
 /// Source  Micikevicius et al. 2018 (mixed precision training), section 3.2.
 #pragma once
@@ -19,20 +19,20 @@ struct LossScale {
 
   double scale = 1;
   bool dynamic = false;
-  std::int64_t good_steps = 0;  ///< since the scale last changed
-  std::int64_t skipped = 0;     ///< steps without an update, ever
+  std::int64_t good_steps = 0;  ///< since the scale changed
+  std::int64_t skipped = 0;     ///< all steps without an update
 
   static LossScale fixed() { return {}; }
   static LossScale half() { return {.scale = 65536, .dynamic = true}; }
 
-  /// A step was updated.
+  /// Records a step with an update.
   constexpr void good() {
     if (!dynamic || ++good_steps < kGrowthSteps) return;
     scale *= 2;
     good_steps = 0;
   }
 
-  /// Its gradient was not finite.
+  /// Records a step whose gradient was not finite.
   constexpr void skip() {
     scale = std::max(kSmallest, scale / 2);
     good_steps = 0;
@@ -40,7 +40,7 @@ struct LossScale {
   }
 };
 
-/// As steps carry it.
+/// The loss scale that a step's scalars carry.
 constexpr LossScale loss_scale_of(const StepScalars& scalars) {
   return {.scale = scalars.loss_scale,
           .dynamic = scalars.may_skip != 0,

@@ -1,4 +1,4 @@
-// The two halves are joined and divided by the host, of a device's in copies.
+// The host joins and splits weights; those of a device are copied first.
 #include "strata/optim/master_weights.h"
 
 #include <ATen/ops/empty.h>
@@ -28,7 +28,7 @@ MasterWeights MasterWeights::narrow(std::int64_t begin, std::int64_t numel) cons
           split() ? remainder.narrow(0, begin, numel) : at::Tensor()};
 }
 
-// bf16 weights lack 16 bits, fp16 ones are copies of others.
+// Split bf16 weights lack 16 bits; fp16 weights are copies of fp32 ones.
 std::int64_t master_bytes(at::ScalarType precision) {
   return precision == at::kFloat ? 0 : precision == at::kBFloat16 ? 2 : 4;
 }

@@ -8,10 +8,12 @@
 namespace strata {
 namespace {
 
-constexpr std::int64_t kLeastUpdated = 1 << 15;  // elements: below, a second thread costs more
-constexpr std::int64_t kLine = 64;               // elements: no two threads write to one cache line
+// elements; for fewer, a second thread does not pay
+constexpr std::int64_t kLeastUpdated = 1 << 15;
+// elements: threads never write to the same cache line
+constexpr std::int64_t kLine = 64;
 
-// Of what the kernels read or write.
+// Checks a tensor that the kernels read or write.
 void check_flat(const at::Tensor& flat, std::int64_t numel) {
   STRATA_CHECK(flat.is_contiguous(), "optim.update");
   STRATA_CHECK_EQ(flat.numel(), numel, "optim.update");

@@ -1,9 +1,9 @@
-/// Updates ranges of tensors by an optimizer: on the host by the rank's threads.
+/// Updates ranges of tensors with an optimizer, on the host with the rank's threads.
 ///
-/// Shapes  weights, slots, gradients: flat, all of the same length on one device; [0, decay_numel) is
-///         decayed. Cuts and threads change no bit.
+/// Shapes  weights, slots, gradients: flat, of the same length, on one device; weight decay applies
+///         to [0, decay_numel). Cuts and threads change no bit.
 /// Cost    one pass over memory (update_kernels.h).
-/// Errors  InternalError: tensors that don't belong together.
+/// Errors  InternalError: tensors of different lengths, dtypes or devices.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,24 +19,24 @@ namespace strata {
 
 struct StepScalars;
 
-/// One layer's share of an update; maybe nothing.
+/// One layer's part of an update; may be empty.
 struct UpdateRange {
   at::Tensor weights;             ///< fp32, or bf16 with a remainder
   at::Tensor gradients;           ///< fp32 or 16 bit; read only
   std::vector<at::Tensor> slots;  ///< fp32
   std::int64_t decay_numel = 0;
-  at::Tensor rounded = {};    ///< 16 bit: becomes the updated weights; undefined: none
+  at::Tensor rounded = {};    ///< 16 bit: receives the updated weights; undefined: no copy
   at::Tensor remainder = {};  ///< int16: what bf16 weights lack (master_weights.h)
 };
 
-/// The update of a step, begun: what its ranges have in common, made once and where they are.
+/// The constants of one step's update, computed once on the device of the ranges.
 struct BegunUpdate {
-  /// Where they were when it began, and are as long as ranges are updated.
+  /// The step's scalars on that device; they must outlive the updates of all ranges.
   const StepScalars* scalars;
-  at::Tensor constants;  ///< as the StepPrimitives that began it read them
+  at::Tensor constants;  ///< in the format of the StepPrimitives that made them
 };
 
-/// Of tensors that belong together, on one device.
+/// The pointers of a range's tensors. Throws InternalError if lengths, dtypes or devices differ.
 kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots);
 
 class Optimizer {
@@ -45,13 +45,12 @@ class Optimizer {
 
   std::vector<std::string> slot_names() const { return strata::slot_names(rule_of(options_)); }
 
-  /// `step` counts from 1; `learning_rate` is the one of this step; gradients are multiplied by their
-  /// factor.
+  /// `step` counts from 1; `learning_rate` is that of this step; gradients are multiplied by
+  /// `gradient_factor`.
   void update(const UpdateRange& range, std::int64_t step, double learning_rate,
               double gradient_factor = 1) const;
 
-  /// The same with the step's numbers where the tensors are, on whatever device: nothing happens if
-  /// they say that the update is skipped.
+  /// The same with the step's scalars on the tensors' device; nothing is updated if they say skip.
   BegunUpdate begin_update(const StepScalars& scalars, Device device) const;
   void update(const UpdateRange& range, const BegunUpdate& step) const;
 
@@ -61,7 +60,7 @@ class Optimizer {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options);
 
-/// The same on raw memory: elements [0, numel) of the arrays, on the calling thread's pool.
+/// Updates elements [0, numel) of raw memory with the calling thread's pool.
 void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArrays& arrays,
                        std::int64_t numel);
 

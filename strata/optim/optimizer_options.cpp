@@ -19,9 +19,10 @@ const char* name_of(OptimizerKind kind) {
 }
 
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options) {
-  // A decay rate of 1 would never forget, and divides by zero in AdamW's bias correction.
+  // A decay rate of 1 would keep the first gradients for ever and divide by zero in AdamW's bias
+  // correction.
   constexpr double kBelowOne = 0.999999;
-  // An element whose gradients are all 0 is divided by this alone; states are 32-bit floats.
+  // An element whose gradients are all 0 is divided by epsilon alone; states are fp32.
   constexpr double kSmallestEpsilon = 1e-30;
   constexpr double kLargest = 1e30;
   set.add(prefix + ".kind", &options.kind,

@@ -1,6 +1,6 @@
-/// Chooses an optimizer and its constants, and computes what one of its steps does to every element.
+/// Chooses an optimizer and its constants, and computes the constants of one update.
 ///
-/// No torch: whoever updates raw memory needs no more than this and update_kernels.h.
+/// No torch: updates of raw memory need only this header and update_kernels.h.
 #pragma once
 
 #include <string>
@@ -30,10 +30,10 @@ kernels::UpdateRule rule_of(const OptimizerOptions& options);
 
 kernels::UpdateConstants constants_of(const OptimizerOptions& options);
 
-/// Names in checkpoints, e.g. {"exp_avg", "exp_avg_sq"}.
+/// Names of the slots in checkpoints, e.g. {"exp_avg", "exp_avg_sq"}.
 std::vector<std::string> slot_names(kernels::UpdateRule rule);
 
-/// `step` counts from 1; `learning_rate` is the one of this step.
+/// `step` counts from 1; `learning_rate` is that of this step.
 kernels::UpdateStep update_step(const kernels::UpdateConstants& constants, std::int64_t step,
                                 double learning_rate, double gradient_factor = 1);
 kernels::UpdateStep update_step(const OptimizerOptions& options, std::int64_t step,

@@ -38,7 +38,7 @@ UpdateRange piece(const UpdateRange& range, std::int64_t begin, std::int64_t end
   return part;
 }
 
-// Three steps over the range, cut at the given elements.
+// Makes three steps over the range, cut at these elements.
 UpdateRange trained(const Optimizer& optimizer, const std::vector<std::int64_t>& cuts) {
   const UpdateRange range = random_range(kNumel, 1024 + 32, optimizer.slot_names().size());
   for (std::int64_t step = 1; step <= 3; ++step) {
@@ -66,7 +66,7 @@ TEST_P(OptimizerTest, GivesTheSameBitsWithAnyThreads) {
   const auto run = [&](int threads) {
     ThreadPool pool(threads);
     const ThreadPoolScope scope(pool);
-    // Large enough to be shared, its end and the end of decay in the middle of a vector.
+    // Large enough for several threads; the range and its decayed part end within a vector.
     const UpdateRange range = random_range((1 << 18) + 5, 70001, optimizer->slot_names().size());
     for (std::int64_t step = 1; step <= 2; ++step) optimizer->update(range, step, 0.01);
     return range;
@@ -111,7 +111,8 @@ TEST_P(OptimizerTest, LeavesZeroPaddingAtZero) {
 TEST_P(OptimizerTest, RefusesBuffersThatDoNotBelongTogether) {
   const auto optimizer = make_optimizer(options());
   UpdateRange range = random_range(64, 65, optimizer->slot_names().size());
-  EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);  // decays more than there is
+  // decays more elements than there are
+  EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);
   range.decay_numel = 32;
   range.slots.push_back(at::zeros({64}));
   EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);  // one slot too many
@@ -119,12 +120,13 @@ TEST_P(OptimizerTest, RefusesBuffersThatDoNotBelongTogether) {
   range.gradients = at::zeros({48});
   EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);  // a shorter gradient
   range.gradients = at::zeros({128}).slice(0, 0, 128, 2);
-  EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);  // with gaps
+  EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);  // not contiguous
   range.gradients = at::zeros({64}, at::kDouble);
   EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);
   range.gradients = at::zeros({64});
   range.rounded = at::zeros({64});
-  EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);  // rounded to what it was
+  // `rounded` has the dtype of the weights
+  EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);
   range.rounded = at::Tensor();
   range.weights = range.weights.to(at::kBFloat16);
   EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);
@@ -145,7 +147,7 @@ TEST_P(OptimizerTest, ScalesAndRoundsInTheBitsOfSeparatePasses) {
       optimizer->update(apart, 2, 0.01);
       optimizer->update(together, 2, 0.01, /*gradient_factor=*/0.3);
       EXPECT_TRUE(at::equal(apart.weights, together.weights));
-      EXPECT_TRUE(at::equal(given, together.gradients));  // read only
+      EXPECT_TRUE(at::equal(given, together.gradients));  // gradients are read only
       for (std::size_t i = 0; i < apart.slots.size(); ++i)
         EXPECT_TRUE(at::equal(apart.slots[i], together.slots[i]));
       EXPECT_TRUE(at::equal(apart.weights.to(dtype), together.rounded));
@@ -167,7 +169,7 @@ void expect_close(const at::Tensor& a, const at::Tensor& b, const at::Tensor& si
   EXPECT_LE((ulps > 2).sum().item<double>(), 1e-2 * static_cast<double>(ulps.numel()));
 }
 
-// How large the terms of a step are that may cancel each other: of the weights, then of the slots.
+// The sizes of a step's terms, which may cancel: for the weights, then for the slots.
 std::vector<at::Tensor> sizes_of_terms(const OptimizerOptions& o, const UpdateRange& range,
                                        std::int64_t step, double rate) {
   const auto size = [](const at::Tensor& x) { return x.to(at::kDouble).abs(); };
@@ -206,8 +208,8 @@ void update_by_torch(const OptimizerOptions& options, const UpdateRange& range, 
   }
 }
 
-// PyTorch fuses multiplications and additions, takes the mean as g + beta1 (m - g), and divides by the
-// root of the bias correction.
+// PyTorch fuses multiplications and additions, takes the mean as g + beta1 (m - g), and divides by
+// the root of the bias correction.
 TEST_P(OptimizerTest, IsWithinUnitsOfTheLastPlaceOfPyTorch) {
   constexpr std::int64_t kMany = 1 << 16;
   OptimizerOptions options = this->options();

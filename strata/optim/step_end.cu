@@ -1,5 +1,5 @@
-// A block sums a layer's blocks; what follows from some hundred sums, a dozen numbers that the host would have
-// to wait for, is one thread's work.
+// A thread block sums the blocks of a layer. One thread computes the dozen numbers that follow from
+// some hundred sums, so that the host need not wait for them.
 #include "strata/device/simt/simt.h"
 #include "strata/optim/cuda_kernels.h"
 

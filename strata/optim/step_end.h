@@ -1,8 +1,9 @@
-/// Ends a step out of its sums: loss, norm, clip factor, whether the update is skipped, the next loss scale.
+/// Computes from a step's sums the loss, norm, clip factor, whether to skip the update, and the
+/// next loss scale.
 ///
-/// No torch, and nothing is asked of anybody: a device does the same in a kernel (step_end.cu), so that a step
-/// ends without the host. Rules are constexpr functions of numbers, which both compile; roots and powers are
-/// each machine's own.
+/// No torch: a device does the same in a kernel (step_end.cu), so that a step ends without the
+/// host. The rules are constexpr functions that both compilers share; roots and powers come from
+/// each platform's own math library.
 ///
 /// Source  Pascanu et al. 2013 (clipping by the norm); Micikevicius et al. 2018 (loss scale).
 #pragma once
@@ -16,13 +17,13 @@
 
 namespace strata {
 
-/// A layer's sums of squares among those of its rank, and which number of the step its sum becomes.
+/// Which sums of squares of a rank belong to a layer, and the index of the layer's sum in the step.
 struct LayerBlocks {
   std::int64_t begin = 0, end = 0;
   std::int64_t target = 0;
 };
 
-/// What follows from the `squares` of a step, added up, and their root.
+/// Ends a step from the total of `squares` and its root.
 constexpr void end_step(double squares, double root, double loss, double clip,
                         StepScalars& scalars) {
   scalars.loss = loss;
@@ -42,21 +43,22 @@ constexpr void end_step(double squares, double root, double loss, double clip,
   carry(scale, scalars);
 }
 
-/// Counts from 1; of a step that is not skipped.
+/// The number of a step's update, from 1; for a step that is not skipped.
 constexpr std::int64_t update_number(const StepScalars& scalars) {
   return scalars.step + 1 - scalars.skipped_updates;
 }
 
-/// Of a running statistic: towards that of the mini-batch.
+/// Moves a running statistic towards that of the mini-batch.
 constexpr float moved_statistic(float value, double found, double momentum) {
   return static_cast<float>((1 - momentum) * value + momentum * found);
 }
 
-/// sums[target] of each layer, its blocks added in ascending order; the other numbers stay.
+/// sums[target] = the blocks of each layer, added in ascending order; other elements of `sums`
+/// stay.
 void sum_layers(const double* blocks, std::span<const LayerBlocks> layers, double* sums);
 
-/// `sums`: of squares, which are added in ascending order, and the step's loss behind them. Writes
-/// what the step has found and, if it updates, what is carried to the next. `clip` 0: no clipping.
+/// `sums`: sums of squares, added in ascending order, and last the step's loss. Writes the results
+/// of the step and, if it updates, the values carried to the next one. `clip` 0: no clipping.
 void end_step(std::span<const double> sums, double clip, StepScalars& scalars);
 
 }  // namespace strata

@@ -72,7 +72,7 @@ TEST(StepEnd, SkipsAnUpdateThatIsNotFiniteAndHalvesTheScale) {
     EXPECT_EQ(scalars.skipped_updates, 2);
     StepScalars fixed;
     end_step(sums, 1, fixed);
-    EXPECT_EQ(fixed.skip, 0);  // it is the run that ends
+    EXPECT_EQ(fixed.skip, 0);  // an update is never skipped: the run fails instead
   }
 }
 
@@ -124,7 +124,7 @@ TEST(StepPrimitives, UpdateByTheNumbersOfTheBlock) {
   optimizer.update(range, begun);
   EXPECT_TRUE(range.weights.equal(expected.weights));
   EXPECT_TRUE(range.slots[1].equal(expected.slots[1]));
-  // What is begun is for all ranges of the step.
+  // The begun update applies to all ranges of the step.
   UpdateRange another = fresh();
   optimizer.update(another, begun);
   EXPECT_TRUE(another.weights.equal(expected.weights));

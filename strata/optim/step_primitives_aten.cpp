@@ -1,5 +1,6 @@
-// Every number stays on the device: what a rule would ask of a number is a choice between two
-// tensors. Updates write each operation apart, as update_kernels.cpp does, so that bits agree.
+// Every number stays on the device: instead of a branch, where() chooses between two tensors.
+// Updates call a separate operation for each rounding, as update_kernels.cpp does, so that bits
+// agree.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/pow.h>
@@ -19,11 +20,11 @@ namespace {
 
 using kernels::UpdateRule;
 
-// Elements that are computed at a time, so that temporaries stay small; whole blocks.
+// Elements per piece, so that temporaries stay small; a multiple of a block.
 constexpr std::int64_t kPiece = 1 << 22;
 static_assert(kPiece % kFlatBlock == 0);
 
-// Places in BegunUpdate::constants, fp32; as UpdateStep has them.
+// Indices into BegunUpdate::constants, fp32, as in UpdateStep.
 enum Constant {
   kGradientFactor,
   kSize,
@@ -42,7 +43,7 @@ at::Tensor one_nan(const at::Tensor& x) {
   return at::where(x.isnan(), std::bit_cast<float>(0x7FC00000u), x);
 }
 
-// ---- Weights in halves, as kernels::SplitWeights has them. Bits of 16 in int32, without a sign.
+// ---- Split weights, as kernels::SplitWeights. Unsigned 16-bit values are stored in int32.
 
 at::Tensor bits_of_half(const at::Tensor& x) {
   return x.view(at::kShort).to(at::kInt).bitwise_and(0xFFFF);
@@ -60,14 +61,15 @@ at::Tensor high_half(const at::Tensor& w) {
 
 at::Tensor low_half(const at::Tensor& w) { return w.view(at::kInt).to(at::kShort); }
 
-// ---- Rules: the new weight, from weight and gradient; slots are replaced by the new ones.
+// ---- Rules: compute the new weight from weight and gradient; replace the slots.
 
 struct Element {
   at::Tensor weight, gradient;
   std::vector<at::Tensor> slots;
 };
 
-// Rounded correctly, as the kernels' is: by fp64, because ATen's in fp32 may be MKL's, which isn't.
+// Correctly rounded, as in the kernels: computed in fp64, because ATen's fp32 root may be MKL's,
+// which is not.
 at::Tensor root_of(const at::Tensor& x) { return x.to(at::kDouble).sqrt_().to(at::kFloat); }
 
 at::Tensor updated(UpdateRule rule, const at::Tensor& constants, bool decayed, Element& e) {
@@ -81,7 +83,7 @@ at::Tensor updated(UpdateRule rule, const at::Tensor& constants, bool decayed, E
     return kept - constant(kSize) * mean / root;
   }
   at::Tensor g = e.gradient;
-  if (decayed)  // no penalty is not 0 * w, which an infinite weight would make NaN
+  if (decayed)  // 0 * w would turn an infinite weight into NaN
     g = at::where(constant(kPenalty).eq(0), g, g + constant(kPenalty) * e.weight);
   if (rule == UpdateRule::kSgdMomentum) g = e.slots[0] = constant(kMomentum) * e.slots[0] + g;
   if (rule != UpdateRule::kAdagrad) return e.weight - constant(kSize) * g;
@@ -89,7 +91,7 @@ at::Tensor updated(UpdateRule rule, const at::Tensor& constants, bool decayed, E
   return e.weight - constant(kSize) * g / (root_of(e.slots[0]) + constant(kEpsilon));
 }
 
-// Elements [begin, begin + count), all decayed or none.
+// Updates elements [begin, begin + count), of which all are decayed or none.
 void update_piece(UpdateRule rule, const UpdateRange& range, const at::Tensor& constants,
                   const at::Tensor& skip, bool decayed, std::int64_t begin, std::int64_t count) {
   const auto part = [&](const at::Tensor& x) { return x.narrow(0, begin, count); };
@@ -113,7 +115,7 @@ void update_piece(UpdateRule rule, const UpdateRange& range, const at::Tensor& c
     write(part(range.slots[i]), one_nan(e.slots[i]));
 }
 
-// sums[b] += squares of block b of x, the last one cut at its end.
+// sums[b] += the squares of block b of x; the last block ends with x.
 void add_block_squares(const at::Tensor& x, const at::Tensor& sums) {
   for (std::int64_t begin = 0; begin < x.numel(); begin += kPiece) {
     const std::int64_t count = std::min(kPiece, x.numel() - begin), whole = count / kFlatBlock,
@@ -127,7 +129,7 @@ void add_block_squares(const at::Tensor& x, const at::Tensor& sums) {
   }
 }
 
-// The loss scale of the next step, as LossScale has it.
+// Writes the loss scale of the next step, as LossScale.
 void carry_loss_scale(const StepTensors& step, const at::Tensor& skip) {
   const at::Tensor scale = step(&StepScalars::loss_scale), good = step(&StepScalars::good_steps),
                    skipped = step(&StepScalars::skipped_updates);
@@ -163,7 +165,7 @@ class AtenStepPrimitives final : public StepPrimitives {
       const std::int64_t begin = std::max(range.begin, part.begin);
       const std::int64_t end = std::min(range.end, part.end);
       const std::int64_t edge = std::min(end, num_blocks(begin) * kFlatBlock);
-      add(begin, edge);  // the rest of a block that an earlier range may have begun
+      add(begin, edge);  // the rest of a block that another range may have begun
       add(std::max(begin, edge), end);
     }
   }
@@ -217,7 +219,7 @@ class AtenStepPrimitives final : public StepPrimitives {
   }
 
   void update(UpdateRule rule, const UpdateRange& range, const BegunUpdate& begun) const override {
-    update_arrays(range, kernels::num_slots(rule));  // checks that the tensors belong together
+    update_arrays(range, kernels::num_slots(rule));  // checks the tensors
     const AtenScope scope;
     const at::Tensor skip =
         StepTensors(*begun.scalars, range.weights.device())(&StepScalars::skip).ne(0);

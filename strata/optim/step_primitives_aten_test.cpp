@@ -1,5 +1,5 @@
-// ATen's end of a step against the host's: bits of updates, of what follows from a norm and of statistics; sums of
-// squares, whose order differs, within 1e-14.
+// Compares ATen's primitives with the host's: updates, scalars and statistics bit by bit; sums of
+// squares, which are added in another order, within 1e-14.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Everything is given to the device's compute stream and nothing waits for it: what one kernel finds, the next
-// reads from the step's block.
+// Everything is enqueued on the device's compute stream without waiting: each kernel reads the
+// results of earlier kernels from the step's scalars.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class CudaStepPrimitives final : public StepPrimitives {
     for (const FlatRange range : counted) {
       const std::int64_t begin = std::max(range.begin, part.begin);
       const std::int64_t end = std::min(range.end, part.end);
-      // The rest of a block that an earlier range may have begun is a sum of its own, as on the host.
+      // The rest of a block that another range may have begun is a sum of its own, as on the host.
       const std::int64_t edge = std::min(end, num_blocks(begin) * kFlatBlock);
       add(begin, edge);
       add(std::max(begin, edge), end);
@@ -84,7 +84,7 @@ class CudaStepPrimitives final : public StepPrimitives {
   }
 
  private:
-  // Copied once a device and table: a recorded step may not read the host's.
+  // Copied once per device and table, because a recorded step must not read host memory.
   const LayerBlocks* on_device(std::span<const LayerBlocks> layers, const at::Tensor& like) const {
     std::vector<std::int64_t> key = {like.device().index()};
     for (const LayerBlocks& layer : layers)
@@ -92,7 +92,7 @@ class CudaStepPrimitives final : public StepPrimitives {
     const std::lock_guard lock(mutex_);
     at::Tensor& table = tables_[key];
     if (!table.defined()) {
-      const UnchargedScope nobody;  // ranks that share the device read it, and it outlives them
+      const UnchargedScope nobody;  // shared by ranks on the device, outlives them
       const auto bytes = static_cast<std::int64_t>(layers.size_bytes());
       const at::Tensor host = at::empty({bytes}, host_options(at::kByte));
       std::memcpy(host.mutable_data_ptr(), layers.data(), layers.size_bytes());
@@ -108,7 +108,7 @@ class CudaStepPrimitives final : public StepPrimitives {
 }  // namespace
 
 const StepPrimitives& cuda_step_primitives() {
-  // Never freed: its tables would outlive the driver.
+  // Never freed, because the driver may be unloaded before static objects.
   static const auto& primitives = *new CudaStepPrimitives;
   return primitives;
 }

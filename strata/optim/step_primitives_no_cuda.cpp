@@ -1,4 +1,4 @@
-// Stands for the end of a step on a GPU in a build that has no CUDA.
+// Replaces the GPU's primitives in a build without CUDA.
 #include "strata/device/no_cuda.h"
 #include "strata/optim/step_primitives.h"
 

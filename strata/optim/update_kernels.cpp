@@ -1,7 +1,7 @@
-// Products and sums are written apart, and the compiler may not contract them (cmake/toolchain.cmake):
-// a fused multiply-add exists on some targets only and rounds once. The end of a range goes through
-// padded vectors and the same operations. A NaN that two others meet in has the bits of either,
-// as the compiler orders them, so NaNs are written as one.
+// Products and sums are separate operations that the compiler must not contract
+// (cmake/toolchain.cmake): a fused multiply-add exists on some targets only and rounds once. The
+// end of a range uses padded vectors and the same operations. An operation on two NaNs returns the
+// bits of either, as the compiler orders them, so every NaN is written with the same bits.
 #include "strata/optim/update_kernels.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ HWY_INLINE V one_nan(V x) {
   return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(D(), hn::Set(wide, 0x7FC00000u)), x);
 }
 
-// ---- Rules: the new weight, from weight and gradient; slots change in place. -------------------------
+// ---- Rules: compute the new weight from weight and gradient; change slots in place.
 
 struct AdamWRule {
   static constexpr int kSlots = 2;
@@ -56,7 +56,7 @@ struct AdamWRule {
   }
 };
 
-// The L2 penalty of SGD and Adagrad; none is not 0 * w, which an infinite weight would make NaN.
+// The L2 penalty of SGD and Adagrad. Without one, 0 * w would turn an infinite weight into NaN.
 HWY_INLINE V penalised(V g, V w, float penalty) {
   return penalty == 0 ? g : hn::Add(g, hn::Mul(hn::Set(D(), penalty), w));
 }
@@ -95,14 +95,14 @@ struct AdagradRule {
   }
 };
 
-// Elements: a cache line of 16-bit arrays, two of fp32.
+// Elements: one cache line of a 16-bit array, two of fp32.
 constexpr std::int64_t kLine = 32;
-// Elements between what is computed and what is fetched: processors alone look less far ahead, and two
-// cores with AVX-512 then update 1.1 instead of 1.4 G elements a second.
+// Prefetch distance in elements: hardware prefetchers look less far ahead; with it two cores with
+// AVX-512 update 1.4 instead of 1.1 G elements a second.
 constexpr std::int64_t kAhead = 512;
 
-// Elements of a range whose copy is not read again before the cache has lost it: then it is written around
-// the cache, which saves reading what is overwritten (a tenth of the time).
+// Ranges of at least so many elements write their copy around the cache, because the cache would
+// lose it before its next read. This saves reading the overwritten lines (a tenth of the time).
 constexpr std::int64_t kLeastAroundCache = 1 << 22;
 
 template <typename T>
@@ -110,7 +110,7 @@ HWY_INLINE void prefetch(const T* array, std::int64_t i) {
   for (std::int64_t k = 0; k < kLine; k += 64 / sizeof(T)) hwy::Prefetch(array + i + k);
 }
 
-// ---- Weights: how they are read and written, n elements from i on. -----------------------------------
+// ---- Weights: load and store n elements from i on.
 
 struct Fp32Weights {
   float* weights;
@@ -133,7 +133,8 @@ struct RoundedWeights {
     if (!stream(w, rounded + i, n)) store_partial(w, rounded + i, n);
   }
 
-  // Whether it could: less than 16 bytes would write over what follows.
+  // Returns false if it cannot: streams of less than 16 bytes would overwrite the following
+  // elements.
   HWY_INLINE bool stream(V w, Bf16* to, std::int64_t n) const {
     const hn::Rebind<std::uint16_t, D> narrow;
     constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(Bf16);
@@ -148,7 +149,7 @@ struct RoundedWeights {
   }
 };
 
-// Sums and shifts wrap at 32 bits, which makes them right also where the upper half is 0 or 0xFFFF.
+// Sums and shifts wrap at 32 bits, so they are right even if the upper half is 0 or 0xFFFF.
 struct HalvedWeights {
   using Narrow = hn::Rebind<std::uint16_t, D>;
   SplitWeights split;
@@ -161,7 +162,7 @@ struct HalvedWeights {
     return hn::BitCast(D(), hn::Or(hn::ShiftLeft<16>(upper), lower));
   }
 
-  // Values below 2^16.
+  // Stores values below 2^16.
   HWY_INLINE static void store_halves(hn::Vec<Wide> halves, std::uint16_t* to) {
     const hn::RebindToSigned<D> whole;
     hn::StoreU(hn::DemoteTo(Narrow(), hn::BitCast(whole, halves)), Narrow(), to);
@@ -304,7 +305,7 @@ HWY_EXPORT(Join);
 
 namespace {
 
-// Element `begin` becomes element 0.
+// Arrays whose element 0 is element `begin` of `arrays`.
 UpdateArrays from(UpdateArrays arrays, std::int64_t begin) {
   const auto advance = [&](auto*& pointer) {
     if (pointer) pointer += begin;
@@ -321,8 +322,8 @@ UpdateArrays from(UpdateArrays arrays, std::int64_t begin) {
   return arrays;
 }
 
-// The forms that no kernel has: gradients are widened and weights rounded a block at a time, in the first
-// level of the cache.
+// Forms without a kernel of their own: widens gradients and rounds weights block by block in the L1
+// cache.
 void update_blocks(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {
   constexpr std::int64_t kBlock = 1024;
   float gradients[kBlock];

@@ -1,5 +1,5 @@
-// A thread updates four elements: 16 bytes of every fp32 array are under way at once. Which arrays there are
-// is the same for all threads, so it is asked as they come to it; only the rule makes a kernel of its own.
+// A thread updates four elements, so every fp32 array has 16 bytes in flight. Which arrays exist is
+// the same for all threads and is tested at run time; only the rule is a template argument.
 // Operations, their order and NaNs are those of update_kernels.cpp.
 #include "strata/device/simt/simt_vector.h"
 #include "strata/device/step_scalars.h"
@@ -20,7 +20,7 @@ using simt::bits_as;
 using simt::load;
 using simt::store;
 
-constexpr int kOwn = 4;  // elements of a thread
+constexpr int kOwn = 4;  // elements per thread
 using Vector = simt::Floats<kOwn>;
 
 STRATA_DEVICE float one_nan(float x) { return x != x ? bits_as<float>(0x7FC00000u) : x; }
@@ -28,7 +28,7 @@ STRATA_DEVICE Vector one_nan(const Vector& x) {
   return simt::floats<kOwn>([&](int k) { return one_nan(x[k]); });
 }
 
-// The new weight; slots change in place.
+// Returns the new weight; changes slots in place.
 template <UpdateRule kRule>
 STRATA_DEVICE float updated(const UpdateStep& s, bool decayed, float w, float g, float& first,
                             float& second) {
@@ -38,7 +38,7 @@ STRATA_DEVICE float updated(const UpdateStep& s, bool decayed, float w, float g,
     const float root = sqrtf(second) * s.root_scale + s.epsilon;
     return w * (decayed ? s.kept : 1.0f) - s.size * first / root;
   }
-  // No penalty is not 0 * w, which an infinite weight would make NaN.
+  // 0 * w would turn an infinite weight into NaN.
   if (decayed && s.penalty != 0) g = g + s.penalty * w;
   if constexpr (kRule == UpdateRule::kSgdMomentum) g = first = s.momentum * first + g;
   if constexpr (kRule != UpdateRule::kAdagrad) return w - s.size * g;

@@ -1,9 +1,9 @@
 /// Updates flat weights in one pass over memory, vectorised for the machine that runs it (Highway).
 ///
-/// No torch, no state, and no opinion on where the arrays lie: a store may call it on raw memory.
-/// An element's bits depend on its own values and on the constants of the step alone, never on cuts,
-/// threads or the instruction set: every operation is one that IEEE 754 rounds correctly, none are
-/// fused, and a NaN is written as 0x7FC00000.
+/// No torch and no state; arrays may lie in any memory. An element's bits depend on its own values
+/// and the constants of the step alone, never on cuts, threads or the instruction set: every
+/// operation is one that IEEE 754 rounds correctly, none are fused, and a NaN is written as
+/// 0x7FC00000.
 ///
 /// Source   AdamW (Loshchilov & Hutter 2019); SGD with momentum (Sutskever et al. 2013); Adagrad
 ///          (Duchi et al. 2011).
@@ -26,7 +26,7 @@ constexpr int num_slots(UpdateRule rule) {
   return rule == UpdateRule::kAdamW ? 2 : rule == UpdateRule::kSgd ? 0 : 1;
 }
 
-/// What a step does to every element; update_step() computes it.
+/// The constants of one update; update_step() computes them.
 ///
 ///     g = gradient * gradient_factor
 ///     AdamW     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g g
@@ -47,19 +47,19 @@ struct UpdateStep {
   float momentum = 0;
 };
 
-/// What the steps of an optimizer have in common.
+/// The constants that all steps of an optimizer share.
 struct UpdateConstants {
   UpdateRule rule = UpdateRule::kAdamW;
   double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0, momentum = 0;
 };
 
-/// Of AdamW's means, which began at zero, after n updates.
+/// Correction of AdamW's means, which start at zero, after n updates.
 struct BiasCorrection {
   double mean = 1;         ///< 1 - beta1^n
   double square_root = 1;  ///< sqrt(1 - beta2^n)
 };
 
-/// Computed in fp64, rounded once; by the host or the device, each with its own powers and roots.
+/// Computed in fp64, rounded once, by the host or the device, each with its own powers and roots.
 constexpr UpdateStep update_step(const UpdateConstants& of, const BiasCorrection& correction,
                                  double learning_rate, double gradient_factor) {
   UpdateStep step{.rule = of.rule,
@@ -79,28 +79,29 @@ constexpr UpdateStep update_step(const UpdateConstants& of, const BiasCorrection
   return step;
 }
 
-/// An fp32 weight in two halves, 4 bytes in all. `high` is the weight as a bf16 that may be sent and
-/// computed with as it is, rounded to nearest, ties away from zero: other than rounding to nearest
-/// even only where the lower half is 0x8000. The weight's upper half is high - (low >> 15), so no bit
-/// is lost, whatever its sign, denormal or infinite; a NaN becomes 0x7FC00000.
+/// An fp32 weight in two halves, 4 bytes in all. `high` is the weight as a bf16 that can be sent
+/// and computed with, rounded to nearest, ties away from zero; it differs from ties-to-even only if
+/// the lower half is 0x8000. The weight's upper half is high - (low >> 15), so no bit is lost for
+/// any sign, denormal or infinity; a NaN becomes 0x7FC00000.
 struct SplitWeights {
   std::uint16_t* high = nullptr;
   std::uint16_t* low = nullptr;
 };
 
-/// Element 0 of each array.
+/// Pointers to element 0 of each array.
 struct UpdateArrays {
   float* weights = nullptr;  ///< or `split`
   SplitWeights split = {};
   const void* gradients = nullptr;  ///< read only
   Element gradient_element = Element::kFp32;
-  float* slots[2] = {};     ///< AdamW: means, mean squares; momentum: velocities; Adagrad: sums
-  void* rounded = nullptr;  ///< 16 bit: becomes the weights, to nearest even; null: none
+  float* slots[2] = {};  ///< AdamW: means, mean squares; momentum: velocities; Adagrad: sums
+  /// 16 bit: receives the weights, rounded to nearest even; null: no copy
+  void* rounded = nullptr;
   Element rounded_element = Element::kBf16;
   std::int64_t decay_numel = 0;  ///< elements [0, decay_numel) are decayed
 };
 
-/// Elements [range.begin, range.end).
+/// Updates elements [range.begin, range.end).
 void update(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range);
 
 void split_weights(const float* weights, SplitWeights split, std::int64_t n);

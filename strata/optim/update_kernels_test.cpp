@@ -1,5 +1,5 @@
-// The oracle computes element by element in long double and rounds after every operation, which gives
-// the bits that IEEE 754 asks of fp32: no vectors, nothing of Highway or ATen.
+// The oracle computes each element in long double and rounds after every operation, which gives the
+// bits that IEEE 754 requires for fp32. It uses neither vectors nor Highway nor ATen.
 #include "strata/optim/update_kernels.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ constexpr Format kBf16{8, 7}, kFp16{5, 10};
 
 Format format_of(Element element) { return element == Element::kBf16 ? kBf16 : kFp16; }
 
-// Of codes up to infinity's, which counts as the power of two that would follow.
+// The magnitudes of codes up to infinity's, which counts as the next power of two.
 double magnitude_of(Format format, int code) {
   const int exponent = code >> format.mantissa_bits, mantissa = code % (1 << format.mantissa_bits);
   const int shift = -format.bias() - format.mantissa_bits;
@@ -109,7 +109,7 @@ std::uint32_t bits_of(float x) {
   return std::isnan(x) ? 0x7FC00000u : std::bit_cast<std::uint32_t>(x);
 }
 
-// ---- What is updated, in one of its forms ------------------------------------------------------------
+// ---- The arrays of an update, in each form
 
 enum class Form : std::uint8_t { kFp32, kBf16Copy, kFp16Copy, kSplit };
 
@@ -168,7 +168,7 @@ struct State {
                                         : widened(format_of(c.gradient), narrow_gradients[i]);
   }
 
-  // After the update; NaNs as one.
+  // The bits after the update; all NaNs count as equal.
   std::vector<std::uint32_t> bits(const Case& c) const {
     std::vector<float> joined = weights;
     if (c.form == Form::kSplit)
@@ -184,7 +184,7 @@ struct State {
   }
 };
 
-// `wild`: any bits, so all magnitudes, denormals, infinities and NaNs; else of a run's size.
+// `wild`: random bits, so all magnitudes, denormals, infinities and NaNs; else values as in a run.
 State random_state(std::int64_t numel, bool wild, unsigned seed = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -201,7 +201,7 @@ State random_state(std::int64_t numel, bool wild, unsigned seed = 1) {
     s.slots[1].push_back(std::abs(value(1e-6f)));
     s.narrow_gradients.push_back(static_cast<std::uint16_t>(wild ? random() : random() & 0xBFFFu));
   }
-  for (const float weight : s.weights) {  // a NaN has one form in halves
+  for (const float weight : s.weights) {  // split weights store every NaN with the same bits
     const std::uint32_t bits = bits_of(weight);
     s.high.push_back(static_cast<std::uint16_t>((bits + 0x8000u) >> 16));
     s.low.push_back(static_cast<std::uint16_t>(bits));
@@ -324,7 +324,7 @@ TEST(UpdateKernels, DontDependOnCutsOrThreads) {
   }
 }
 
-// Long ranges write the copy around the cache, where it lies so that they can.
+// Long ranges write the copy around the cache where its alignment allows it.
 TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
   constexpr std::int64_t kNumel = (5 << 20) + 1037, kGuard = 64;
   const Case c{UpdateRule::kAdamW, Form::kBf16Copy, Element::kBf16};
@@ -336,7 +336,7 @@ TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
   for (auto* values : {&before.weights, &before.slots[0], &before.slots[1]}) repeat(*values);
   for (auto* values : {&before.narrow_gradients, &before.rounded}) repeat(*values);
   const UpdateStep step = step_of(c.rule);
-  for (const std::int64_t behind_line : {0, 5}) {  // vectors can go around the cache, or none can
+  for (const std::int64_t behind_line : {0, 5}) {  // aligned for stream stores, or not
     before.decay_numel = 1 << 20;
     State expected = before;
     for (std::int64_t begin = 0; begin < kNumel; begin += 1 << 20)
@@ -348,19 +348,19 @@ TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
       update(step, long_range.arrays(c), {0, begin});
       update(step, long_range.arrays(c), {begin, begin + (1 << 20)});
       update(step, long_range.arrays(c), {begin + (1 << 20), kNumel});
-      EXPECT_TRUE(long_range.rounded == expected.rounded);  // and nothing behind its end
+      EXPECT_TRUE(long_range.rounded == expected.rounded);  // and nothing after its end
       EXPECT_EQ(std::memcmp(long_range.weights.data(), expected.weights.data(), kNumel * 4), 0);
     });
   }
 }
 
 TEST(SplitWeights, LoseNoBitAndRoundTheirUpperHalf) {
-  // All upper halves, with lower ones around both edges.
+  // All upper halves, with the lower halves around both edges.
   std::vector<float> weights;
   for (std::uint32_t high = 0; high < 0x10000; ++high)
     for (const std::uint32_t low : {0x0u, 0x1u, 0x5555u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu})
       weights.push_back(std::bit_cast<float>(high << 16 | low));
-  weights.push_back(1.0f);  // no whole number of vectors
+  weights.push_back(1.0f);  // not a multiple of the vector length
   const auto n = static_cast<std::int64_t>(weights.size());
   on_every_target([&] {
     std::vector<std::uint16_t> high(n, 1), low(n, 1);
@@ -378,7 +378,7 @@ TEST(SplitWeights, LoseNoBitAndRoundTheirUpperHalf) {
   });
 }
 
-// Long enough for halves to carry and borrow, from values about 0.
+// Enough steps for the halves to carry and borrow, from values near 0.
 TEST(SplitWeights, TrainToTheBitsOfFp32Weights) {
   constexpr std::int64_t kNumel = 4099;
   for (const UpdateRule rule : kRules) {
