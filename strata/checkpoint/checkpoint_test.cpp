@@ -82,7 +82,7 @@ class CheckpointTest : public ::testing::Test {
     }
   }
 
-  // The error, which must contain `name`.
+  // The error's text, which must contain `name`.
   static std::string refusal(const std::string& name, const std::function<void()>& action) {
     try {
       action();
@@ -122,7 +122,7 @@ TEST_F(CheckpointTest, JoinsShardsWrittenConcurrently) {
   const CheckpointWriter writer(root_, 7, files(kShards));
   writer.prepare();
   std::vector<std::thread> ranks;
-  std::vector<std::string> told(kShards);  // what each rank tells the one that commits
+  std::vector<std::string> told(kShards);  // what each rank sends to the committing rank
   for (int rank = 0; rank < kShards; ++rank) {
     ranks.emplace_back([&, rank] {
       told[rank] = encode(write(CheckpointWriter(root_, 7, files(kShards)), rank, rank));
@@ -142,7 +142,7 @@ TEST_F(CheckpointTest, JoinsShardsWrittenConcurrently) {
   }
   const auto index = nlohmann::json::parse(std::ifstream(path + "/model.safetensors.index.json"));
   EXPECT_EQ(index["weight_map"]["block2.bias"], "model-00003-of-00004.safetensors");
-  EXPECT_EQ(index["weight_map"].size(), 2u * kShards);  // states are no weights
+  EXPECT_EQ(index["weight_map"].size(), 2u * kShards);  // states are not weights
   EXPECT_EQ(index["metadata"]["total_size"], kShards * (64 * 3 + 64) * 4);
 }
 
@@ -265,7 +265,7 @@ TEST_F(CheckpointTest, NamesTensorThatDoesNotFit) {
 }
 
 TEST_F(CheckpointTest, ReadsIntactPartsOfDamagedFile) {
-  constexpr std::int64_t kRows = 3 * kChunkBytes / 4096;  // of 4 KiB
+  constexpr std::int64_t kRows = 3 * kChunkBytes / 4096;  // rows of 4 KiB
   const CheckpointWriter writer(root_, 1, {.model = 1});
   writer.prepare();
   const at::Tensor whole = at::arange(kRows * 1024, at::kFloat).view({kRows, 1024});
@@ -292,7 +292,7 @@ TEST_F(CheckpointTest, ReadsIntactPartsOfDamagedFile) {
   EXPECT_EQ(refusal("model.safetensors", [&] { reader.verify_all(); }), damaged);
 }
 
-// Changes the manifest and gives it the checksum that belongs to it.
+// Changes the manifest and recomputes its checksum.
 void rewrite_manifest(const std::string& path, const std::function<void(Manifest&)>& change) {
   Manifest manifest = CheckpointReader::open(path).manifest();
   change(manifest);
@@ -405,7 +405,7 @@ TEST_F(CheckpointTest, ReportsWriteErrors) {
   EXPECT_THROW(CheckpointWriter(root_, 1, {}).write_model(0, weights(0, 1)), UserError);
 }
 
-// A process that saves again and again, replacing and pruning, is killed at random moments.
+// A process that saves repeatedly, replacing and pruning checkpoints, is killed at random moments.
 TEST_F(CheckpointTest, SurvivesKilledSaverAtAnyMoment) {
   save(1, 2);
   std::mt19937 random(5);

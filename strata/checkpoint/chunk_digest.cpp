@@ -1,6 +1,6 @@
-// A part of a chunk cannot be verified by itself, so the chunk around it is read whole, once, and
-// what was verified is remembered. A file that changes afterwards is not noticed: the disk is
-// trusted while the program reads.
+// A part of a chunk cannot be verified alone, so the whole chunk is read once and recorded as
+// verified. A file that changes afterwards is not noticed: the disk is trusted while the program
+// reads.
 #include "strata/checkpoint/chunk_digest.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ std::shared_ptr<const VerifiedFile> VerifiedFile::open(const std::string& path, 
       fs::is_regular_file(fs::symlink_status(path, none)) ? fs::file_size(path, none) : 1;
   if (size > 0 || digest->bytes == 0) {
     FileUse here = use;
-    here.follow_links = false;  // what a manifest lists lies in its folder
+    here.follow_links = false;  // files of a manifest are in its folder
     if (size > 0) file->file_ = RandomAccessFile::open(path, here);
   }
   const auto bytes = static_cast<std::int64_t>(file->size());
@@ -92,7 +92,7 @@ void VerifiedFile::read(std::uint64_t begin, std::span<std::byte> out,
     } else if (count == bytes) {
       file_->read(begin, out.first(count));
       verify(chunk, out.first(count), reader);
-    } else {  // two threads may verify the same: no harm
+    } else {  // two threads may verify the same chunk
       whole.resize(bytes);
       file_->read(first, whole);
       verify(chunk, whole, reader);

@@ -1,8 +1,8 @@
-/// Checks parts of a file: a checksum for every 4 MiB, so that a reader verifies no more than it
-/// reads.
+/// Verifies parts of a file: it has a checksum for every 4 MiB, so that a reader verifies only what
+/// it reads.
 ///
-/// Threads  a digester one; a verified file any, its methods are const.
-/// Cost     a chunk is read whole, once, at the rate of memory; parts of it later by themselves.
+/// Threads  a digester: one; a verified file: any, its methods are const.
+/// Cost     a chunk is read whole once, at the rate of memory; its parts later are read alone.
 /// Errors   UserError that names the file: missing, a link, of another size, damaged.
 #pragma once
 
@@ -22,14 +22,14 @@ namespace strata {
 
 inline constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
 
-/// What a file holds, without its name. The last chunk may be shorter.
+/// The size and checksums of a file, without its name. The last chunk may be shorter.
 struct ChunkDigest {
   std::int64_t bytes = 0;
-  std::vector<std::uint64_t> checksums;  ///< one a chunk
+  std::vector<std::uint64_t> checksums;  ///< one per chunk
   friend bool operator==(const ChunkDigest&, const ChunkDigest&) = default;
 };
 
-/// Digests a file while it is written.
+/// Computes the digest of a file while it is written.
 class ChunkDigester {
  public:
   void add(std::span<const std::byte> bytes);
@@ -40,20 +40,20 @@ class ChunkDigester {
   std::optional<Checksum> chunk_;
 };
 
-/// A file that is verified as it is read, if there is a digest of it.
+/// A file that is verified while it is read, if it has a digest.
 class VerifiedFile {
  public:
-  /// `digest`: null for another program's file, which may be reached through a symbolic link.
+  /// `digest`: null for another program's file, which may be a symbolic link.
   static std::shared_ptr<const VerifiedFile> open(const std::string& path, const FileUse& use,
                                                   const ChunkDigest* digest);
 
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return file_ ? file_->size() : 0; }
 
-  /// Fills `out` from byte `begin` on; `reader` says in errors what it was wanted for.
+  /// Fills `out` from byte `begin` on; errors name the `reader`.
   void read(std::uint64_t begin, std::span<std::byte> out, const std::string& reader) const;
 
-  /// All of it, at most `max_bytes`.
+  /// The whole file; UserError if it has more than `max_bytes`.
   std::string text(std::uint64_t max_bytes) const;
 
   void verify_all() const;
@@ -64,7 +64,7 @@ class VerifiedFile {
 
   std::string path_;
   FileUse use_;
-  std::shared_ptr<const RandomAccessFile> file_;  // null: no bytes
+  std::shared_ptr<const RandomAccessFile> file_;  // null: the file is empty
   std::optional<ChunkDigest> expected_;
   mutable std::vector<std::atomic<bool>> verified_;
 };

@@ -1,7 +1,7 @@
 /// Makes states as the ranks of any mesh hold them, without a trainer.
 ///
-/// Each element's value is a function of its state's name and its place in the whole, so a rank can
-/// tell by itself what it should have read.
+/// Each element's value is a function of its state's name and its global index, so a rank can check
+/// what it has read.
 #pragma once
 
 #include <ATen/ops/equal.h>
@@ -41,13 +41,13 @@ class ExampleRank {
   ExampleRank(const DecoderOptions& model, const ExampleMesh& mesh, int rank)
       : model_(make_model(model)), mesh_(mesh), place_(mesh.mesh.place(rank)) {}
 
-  /// What this rank owns, with its values: in shards of dp whatever ZeRO says, so that every
+  /// What this rank owns, with its values: sharded over dp for any ZeRO stage, so that every
   /// element has one owner.
   ExampleStates owned() const { return states(true); }
-  /// What this rank needs, unread; the last stage a replica of the tied embedding too.
+  /// What this rank needs, not yet read; the last stage also has a replica of the tied embedding.
   ExampleStates held() const { return states(false); }
 
-  /// Whether all runs have their values and everything between them is as it was.
+  /// Whether all runs have their values and everything between them is unchanged.
   static bool was_read(const NamedState& state) {
     if (state.runs.empty()) return true;
     at::Tensor expected = at::full({state.local.numel()}, kUnread);
@@ -64,7 +64,7 @@ class ExampleRank {
         values[run.local + i] = example_value(name, run.global + i);
   }
 
-  // The shard of a flat state of `numel` elements that this rank's dp index has.
+  // The shard of a flat state of `numel` elements for this rank's dp index.
   std::pair<std::int64_t, std::int64_t> shard(std::int64_t numel) const {
     const std::int64_t size = (numel + mesh_.mesh.dp - 1) / mesh_.mesh.dp;
     return {std::min(numel, size * place_.dp), std::min(numel, size * (place_.dp + 1))};
@@ -82,7 +82,7 @@ class ExampleRank {
                      .local = at::full({end - begin}, kUnread),
                      .runs = clip_runs(runs, begin, end)};
     for (Run& run : state.runs) run.local -= begin;
-    if (begin == end) state.local = at::Tensor();  // as the trainer lists what it has nothing of
+    if (begin == end) state.local = at::Tensor();  // as the trainer lists states without elements
     if (!owned) return state;
     if (spec.split.axis < 0 && place_.tp > 0)
       state = {.name = name, .shape = spec.shape};  // tp rank 0 owns it

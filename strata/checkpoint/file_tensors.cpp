@@ -1,6 +1,6 @@
-// Three ways to copy: rows as they lie are read straight into the state; rows that widen go through
-// a block of narrow ones; transposed tensors are read in blocks of their own rows, sixteen of our
-// rows at a time, so that a cache line that is touched is used.
+// Copies in one of three ways: equal rows are read directly into the state; rows that widen pass
+// through a buffer of narrow ones; transposed tensors are read in blocks of the file's rows,
+// sixteen of our rows at a time, so that cache lines are used whole.
 #include "strata/checkpoint/file_tensors.h"
 
 #include <c10/util/BFloat16.h>
@@ -28,7 +28,7 @@ From load(const std::byte* bytes) {
   return value;
 }
 
-// Elements [begin, end) of one of our rows.
+// Elements [begin, end) of one of our weight's rows.
 struct RowPart {
   std::int64_t row;  // within the file's tensor
   std::int64_t begin, end;
@@ -55,7 +55,7 @@ std::vector<RowPart> row_parts(const std::vector<Run>& runs, const FileTensor& p
   return parts;
 }
 
-// Block by block of our columns, which are the file's rows; each block is read once.
+// Reads blocks of our columns, which are the file's rows; each block once.
 template <typename From, typename To>
 void copy_transposed(const SafetensorsFile& file, const FileTensor& part,
                      const std::vector<Run>& runs, To* local) {
@@ -88,11 +88,11 @@ void copy_transposed(const SafetensorsFile& file, const FileTensor& part,
   }
 }
 
-// Reads elements in ascending order, short stretches many at a time.
+// Reads elements in ascending order, many short runs per read.
 template <typename From>
 class ElementStream {
  public:
-  /// Nothing from `end` on is wanted.
+  /// The stream ends before element `end`.
   ElementStream(const SafetensorsFile& file, const std::string& name, std::int64_t end)
       : file_(file), name_(name), end_(end) {}
 

@@ -1,10 +1,10 @@
 /// Finds the tensors of a Hugging Face folder that hold one of our weights, copies the parts that a
-/// rank needs out of them, and splits whole weights for files.
+/// rank needs, and splits whole weights for files.
 ///
-/// Shapes  a file's tensor holds rows of our weight, all columns of each, perhaps with rows and
-///         columns exchanged; the other dimensions of a weight count as columns. 16-bit floats in
-///         the file widen to fp32, other dtypes must agree.
-/// Cost    the bytes of the runs; of exchanged tensors all bytes of their columns, in blocks.
+/// Shapes  a file's tensor holds rows of our weight, all columns of each, possibly transposed; the
+///         other dimensions of a weight count as columns. 16-bit floats in the file widen to fp32;
+///         other dtypes must be equal.
+/// Cost    the bytes of the runs; for transposed tensors all bytes of their columns, in blocks.
 /// Errors  UserError that names the file and the tensor: another shape or dtype, damaged bytes.
 #pragma once
 
@@ -21,19 +21,19 @@ namespace strata {
 struct FileTensor {
   std::string name;
   std::vector<std::int64_t> shape;  ///< in the file
-  std::int64_t row_begin = 0;       ///< of our weight
+  std::int64_t row_begin = 0;       ///< in our weight
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   bool transposed = false;  ///< [columns, rows] in the file
 };
 
-/// `weight`: only its name and shape count. Null model: every tensor is under its own name.
+/// `weight`: only its name and shape are used. Null model: every tensor has its own name.
 std::vector<FileTensor> file_tensors(const DecoderOptions* model, const NamedState& weight);
 
-/// Fills those runs of `state.local` that lie in `part`.
+/// Reads those runs of `state.local` that lie in `part`.
 void copy_runs(const SafetensorsFile& file, const FileTensor& part, const NamedState& state);
 
-/// `whole` as the file shall hold it; a view where rows aren't exchanged with columns.
+/// The part of `whole` that the file's tensor holds; a view unless it is transposed.
 at::Tensor part_of(const at::Tensor& whole, const FileTensor& part);
 
 }  // namespace strata

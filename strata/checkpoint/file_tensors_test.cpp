@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kColumns = 37;
 constexpr float kUntouched = -7;
 
-// A weight of three parts of unequal height.
+// A weight of three parts with unequal numbers of rows.
 std::vector<FileTensor> parts_of(bool transposed) {
   std::vector<FileTensor> parts;
   std::int64_t row = 0;
@@ -27,7 +27,7 @@ std::vector<FileTensor> parts_of(bool transposed) {
   return parts;
 }
 
-// Pieces of the whole in random order of size, with gaps in both.
+// Pieces of the whole of random size, with gaps in both.
 std::vector<Run> random_runs(std::mt19937& random, std::int64_t numel) {
   std::vector<Run> runs;
   std::int64_t local = 0, global = 0;
@@ -45,7 +45,7 @@ std::vector<Run> random_runs(std::mt19937& random, std::int64_t numel) {
 
 class FileTensorsTest : public ::testing::Test {
  protected:
-  // Writes the whole in parts and reads random runs of it back.
+  // Writes the whole tensor in parts and reads random runs of it.
   void round_trip(at::ScalarType file_dtype, at::ScalarType local_dtype, bool transposed) {
     const std::vector<FileTensor> parts = parts_of(transposed);
     const at::Tensor whole = at::randint(-99, 99, {64, kColumns}).to(file_dtype);
@@ -89,7 +89,7 @@ TEST_F(FileTensorsTest, WidensSixteenBitFloats) {
   }
 }
 
-// More bytes than are read at once.
+// More bytes than one read returns.
 TEST_F(FileTensorsTest, ReadsLargeTensorsInBlocks) {
   const at::Tensor whole = at::randn({1500, 700});
   write_safetensors(

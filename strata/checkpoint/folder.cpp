@@ -1,4 +1,4 @@
-// A checkpoint that is removed loses its name first, so that no half-removed one looks complete.
+// A checkpoint is renamed before it is removed, so that a partly removed one never looks complete.
 #include "strata/checkpoint/folder.h"
 
 #include <charconv>

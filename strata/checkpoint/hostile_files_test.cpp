@@ -1,6 +1,6 @@
-// Changes the files of a small checkpoint in hundreds of ways, many of them with checksums that fit
-// again, and loads what is left: every outcome is an error of the user or the system, soon and in
-// little memory. Each batch runs in a process of its own, so that a crash names its change.
+// Changes the files of a small checkpoint in hundreds of ways, many with matching checksums, and
+// loads the result: every outcome is a user or system error, soon and with little memory. Each
+// batch runs in its own process, so that a crash names its change.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -75,7 +75,7 @@ class HostileFilesTest : public ::testing::Test {
     ASSERT_EQ(names_.size(), 6u);
   }
 
-  // All that a program does with a checkpoint.
+  // Everything that a program does with a checkpoint.
   static void load(const std::string& path) {
     const CheckpointReader reader = CheckpointReader::open(path);
     reader.verify_all();
@@ -89,7 +89,7 @@ class HostileFilesTest : public ::testing::Test {
     if (!reader.is_pretrained()) load_states(path, model(), states.weights, states.slots);
   }
 
-  // Gives the manifest the digests of the files as they are, and its own checksum.
+  // Writes the digests of the current files and the checksum of the manifest.
   void sign(const std::string& path) const {
     try {
       Manifest manifest = parse_manifest(read(whole_ + "/manifest.json"), "manifest.json");
@@ -105,7 +105,7 @@ class HostileFilesTest : public ::testing::Test {
     }
   }
 
-  // A manifest whose own checksum fits whatever it says.
+  // Writes a matching checksum of the manifest, whatever its content.
   static void sign_text(const std::string& path) {
     std::string text = read(path);
     const std::size_t field = text.rfind(",\n  \"manifest_checksum\"");
@@ -116,7 +116,7 @@ class HostileFilesTest : public ::testing::Test {
     write(path, text + "\n");
   }
 
-  // Number `change` of the changes, done to the copy at `path`; what it was.
+  // Applies change number `change` to the copy at `path`; returns its description.
   std::string spoil(const std::string& path, int change) const {
     std::mt19937 random(static_cast<unsigned>(change));
     const auto below = [&](std::size_t n) {
@@ -192,9 +192,10 @@ class HostileFilesTest : public ::testing::Test {
            ", signing " + std::to_string(signing);
   }
 
-  // In a process of its own: the first change of [first, last) that ends otherwise, -1 for none.
+  // Runs in its own process: returns the first change of [first, last) with another outcome, -1 for
+  // none.
   void run_batch(int first, int last, int* current) const noexcept {
-    ::alarm(600);  // a wait for ever ends here
+    ::alarm(600);  // ends a process that hangs
     for (*current = first; *current < last; ++*current) {
       const std::string path = folder_.path("copy/step-00000001");
       fs::remove_all(folder_.path("copy"));

@@ -11,8 +11,8 @@
 namespace strata {
 namespace {
 
-// The names in the files are those of the model that they were written for; it has the same weights
-// as `model` here.
+// The files use the names of the model that they were written for; it has the same weights as
+// `model`.
 CheckpointReader open_same_model(const std::string& path, const CheckpointModel& model,
                                  SameModel what) {
   CheckpointReader checkpoint = CheckpointReader::open(path);
@@ -43,7 +43,7 @@ TrainingPosition StateLoader::position() const { return position_of(*checkpoint_
 
 namespace {
 
-// Files have no halves, and are read by the host.
+// Files hold no split weights, and only the host reads them.
 void read(const CheckpointReader& checkpoint, const DecoderOptions* names,
           const NamedState& state) {
   NamedState read = state;

@@ -1,5 +1,5 @@
-/// Loads what one mesh saved under any other: a rank reads the bytes of its own parts and no
-/// others.
+/// Loads a checkpoint on any mesh, independent of the mesh that saved it: a rank reads only the
+/// bytes of its own parts.
 ///
 /// Errors  UserError: what CheckpointReader refuses; a checkpoint of another model, with a weight
 ///         and both its shapes.
@@ -22,8 +22,8 @@ class CheckpointReader;
 /// Reads a checkpoint part by part, for a rank that cannot hold all of its states at once.
 class StateLoader {
  public:
-  /// `path`: a checkpoint, or the latest of the folder; with kWeights any Hugging Face folder, too.
-  /// Of a model that has the same as `model`.
+  /// `path`: a checkpoint, or a folder with several (the latest); with kWeights also any Hugging
+  /// Face folder. `what`: what its model must have in common with `model`.
   StateLoader(const std::string& path, const CheckpointModel& model, SameModel what);
   ~StateLoader();
 
@@ -36,13 +36,13 @@ class StateLoader {
   std::unique_ptr<const CheckpointReader> checkpoint_;
 };
 
-/// Reads this rank's parts (replicas and everything else that it needs) from the checkpoint at
-/// `path`, or the latest of the folder, which must be of the same model; returns where it is.
+/// Reads this rank's parts (owned and replicated) from the checkpoint at `path`, or the latest of
+/// the folder, which must be of the same model; returns its position.
 TrainingPosition load_states(const std::string& path, const CheckpointModel& model,
                              const std::vector<NamedState>& weights,
                              const std::vector<NamedState>& slots);
 
-/// Weights only, from a checkpoint, a folder of checkpoints, or any Hugging Face folder
+/// Reads only weights, from a checkpoint, a folder of checkpoints, or any Hugging Face folder
 /// (config.json and safetensors of fp32, bf16 or fp16), of a model with the same weights.
 void load_weights(const std::string& path, const CheckpointModel& model,
                   const std::vector<NamedState>& weights);
@@ -55,8 +55,8 @@ DecoderOptions model_options_of(const std::string& path);
 /// for an empty path.
 TrainingPosition position_at(const std::string& path, const CheckpointModel& model);
 
-/// Refuses to train from `steps_done` on where the folder holds later steps of another run: the
-/// newest would not be this run's.
+/// Refuses to train from `steps_done` on if the folder holds later steps of another run: the newest
+/// checkpoint would not belong to this run.
 void require_no_later_checkpoint(const std::string& folder, std::int64_t steps_done);
 
 }  // namespace strata

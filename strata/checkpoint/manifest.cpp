@@ -24,7 +24,7 @@ ManifestFile read_file_entry(const JsonPart& entry) {
     entry.member("name").refuse("a file in the checkpoint's folder", file.name);
   file.digest.bytes = entry.member("bytes").number();
   const std::vector<JsonPart> sums = entry.member("checksums").elements();
-  // Whatever the bytes are said to be: a sum with them could overflow.
+  // Divides first: a sum with the stated bytes could overflow.
   const std::int64_t chunks =
       file.digest.bytes / kChunkBytes + (file.digest.bytes % kChunkBytes > 0 ? 1 : 0);
   if (chunks != static_cast<std::int64_t>(sums.size()))

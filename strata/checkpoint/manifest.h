@@ -1,4 +1,4 @@
-/// Says what a checkpoint is and which files it consists of: its manifest.json.
+/// Reads and writes manifest.json, which states what a checkpoint is and lists its files.
 ///
 /// Errors  UserError: no JSON, a field missing or of the wrong type, damaged, of a later format,
 ///         a file that does not lie in the checkpoint's folder.
@@ -27,14 +27,14 @@ struct Manifest {
   int threads_per_rank = 1;
   std::string strata_version;
   std::string recipe;  ///< effective recipe, YAML: for people
-  /// Older checkpoints have it in their config.json alone.
+  /// Missing in older checkpoints, which have it only in their config.json.
   std::optional<DecoderOptions> model = {};
-  std::string network = "";              ///< a model of another kind: JSON (model_description.h)
-  std::string tokenizer;                 ///< as the recipe named it; "" in older checkpoints
-  std::vector<ManifestFile> files = {};  ///< all others of the checkpoint; the writer fills them in
+  std::string network = "";              ///< another kind of model: JSON (model_description.h)
+  std::string tokenizer;                 ///< as in the recipe; "" in older checkpoints
+  std::vector<ManifestFile> files = {};  ///< all other files; the writer fills them in
 };
 
-/// JSON that ends with a checksum over the rest.
+/// JSON whose last field is a checksum of the rest.
 std::string write_manifest(const Manifest& manifest);
 
 /// `path` names the manifest in errors.

@@ -47,7 +47,7 @@ TEST(Manifest, RefusesEveryFlippedBitThatChangesWhatItSays) {
       damaged[i] ^= bit;
       try {
         const Manifest read = parse_manifest(damaged, "m");
-        // Only white space between fields may change unseen.
+        // Only white space between fields may change without an error.
         EXPECT_EQ(write_manifest(read), text) << i;
       } catch (const UserError& error) {
         EXPECT_EQ(error.text().where, "m");
@@ -57,7 +57,7 @@ TEST(Manifest, RefusesEveryFlippedBitThatChangesWhatItSays) {
   }
 }
 
-// Written by the version before manifests described their model.
+// A manifest of the format before models were described in it.
 TEST(Manifest, ReadsOldOnes) {
   const std::string text = R"({
   "format_version": 2,

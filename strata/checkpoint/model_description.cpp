@@ -14,12 +14,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A description may come from anywhere: sizes beyond these describe nothing that can exist.
+// A description is external input: no model has larger sizes.
 constexpr std::int64_t kMaxLayers = 1'000'000;
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
-// Version 1, in order: f(its name in the description, the field, the recipe's name for it, what a
-// difference of it means).
+// The fields of version 1, in order: f(name in the description, field, name in the recipe, what a
+// different value means).
 enum class Difference { kOtherWeights, kOtherResult, kNone };
 
 template <typename Options, typename F>
@@ -82,7 +82,7 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
 
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
-// Of the model's weights, of the first `layers` blocks alone.
+// Shapes of the model's weights, for its first `layers` blocks only.
 Shapes shapes_of(DecoderOptions options, std::int64_t layers) {
   options.layers = std::min(options.layers, layers);
   const Sequential model = make_model(options);
@@ -98,7 +98,7 @@ std::string shape_in(const Shapes& shapes, const std::string& name) {
   return found == shapes.end() ? "no such weight" : text_of(found->second);
 }
 
-// The first weight by name that only one model has, or that has two shapes; "" if there is none.
+// The first weight by name that only one model has, or that differs in shape; "" if there is none.
 std::string other_weight(const Shapes& a, const Shapes& b) {
   for (const auto& [name, shape] : a)
     if (const auto found = b.find(name); found == b.end() || found->second != shape) return name;
@@ -107,7 +107,7 @@ std::string other_weight(const Shapes& a, const Shapes& b) {
   return "";
 }
 
-// "model.width=64 model.layers=2": the fields of `checkpoint` that `model` has otherwise.
+// "model.width=64 model.layers=2": the fields in which `checkpoint` differs from `model`.
 std::string other_fields(const DecoderOptions& checkpoint, const DecoderOptions& model,
                          SameModel what) {
   ordered_json mine;
@@ -190,7 +190,7 @@ void require_same_model(const CheckpointModel& checkpoint, const CheckpointModel
                         SameModel what, const std::string& path) {
   if (checkpoint.decoder && model.decoder)
     return require_same_model(*checkpoint.decoder, *model.decoder, what, path);
-  // In an order that doesn't depend on who wrote them.
+  // Sorted, so that the order does not depend on the writer.
   const auto fields_of = [](const CheckpointModel& one) {
     return one.decoder ? nlohmann::json{{"kind", name_of(one.decoder->kind)}}
                        : nlohmann::json::parse(one.network);

@@ -1,8 +1,7 @@
-/// Describes a model in a checkpoint, in words that outlive the options of recipes.
+/// Describes a model in a checkpoint with names that do not depend on the options of recipes.
 ///
-/// A description is a JSON object with a version of its own. Renaming an option doesn't touch it; a
-/// field that a later version adds raises the version, and read_model() goes on reading the ones
-/// before.
+/// A description is a JSON object with its own version. Renaming an option does not change it; a
+/// new field raises the version, and read_model() still reads earlier versions.
 ///
 /// Errors  UserError: a later version, a field that is missing, unknown or of another kind.
 #pragma once
@@ -24,11 +23,12 @@ nlohmann::ordered_json describe_model(const DecoderOptions& model);
 
 DecoderOptions read_model(const JsonPart& description);
 
-/// With 0 for the sizes that follow from others: what a recipe may change goes on following.
+/// The options with 0 for sizes that follow from others, so that they still follow if a recipe
+/// changes those.
 DecoderOptions without_derived_sizes(const DecoderOptions& model);
 
-/// What a checkpoint says of its model: a decoder, whose weights have Hugging Face's names in
-/// files, or another network, by the fields that make it.
+/// The model of a checkpoint: a decoder, whose weights have Hugging Face's names in files, or
+/// another network, described by its fields.
 struct CheckpointModel {
   CheckpointModel(DecoderOptions options) : decoder(std::move(options)) {}
   explicit CheckpointModel(std::string fields) : network(std::move(fields)) {}
@@ -36,18 +36,18 @@ struct CheckpointModel {
   std::optional<DecoderOptions> decoder;
   std::string network;  ///< a JSON object, equal for equal models; "" for a decoder
 
-  /// Whose names files use; null: the weights' own.
+  /// The decoder whose Hugging Face names files use; null: weights keep their own names.
   const DecoderOptions* names() const { return decoder ? &*decoder : nullptr; }
 };
 
-/// What a model that goes on from another has to have in common with it.
+/// What a model must have in common with the checkpoint that its run starts from.
 enum class SameModel {
-  kWeights,  ///< every weight, and what it means: --from
-  kAll,      ///< whatever changes a result but dropout: --resume
+  kWeights,  ///< all weights and their meaning: --from
+  kAll,      ///< every field that changes a result, except dropout: --resume
 };
 
-/// Refuses `model`, a recipe's, where the checkpoint at `path` holds another one; names a weight
-/// with both shapes, and the fields.
+/// Throws UserError if the checkpoint at `path` holds another model than `model`, the recipe's; the
+/// error names a weight with both shapes, and the fields.
 void require_same_model(const DecoderOptions& checkpoint, const DecoderOptions& model,
                         SameModel what, const std::string& path);
 void require_same_model(const CheckpointModel& checkpoint, const CheckpointModel& model,

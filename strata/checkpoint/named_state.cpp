@@ -1,6 +1,6 @@
-// Each owner exports the stretch of its bytes that its runs span and says in front where the runs
-// lie in it; the assembler reads one state at a time, so a rank never holds more than what it will
-// write. What the runs fill is counted, which finds gaps and overlaps together.
+// Each owner exports the range of bytes that its runs span and, before it, the positions of the
+// runs in it. The assembling rank reads one state at a time, so it holds no more than what it
+// writes. It counts the filled elements, which detects gaps and overlaps.
 #include "strata/checkpoint/named_state.h"
 
 #include <ATen/ops/clone.h>
@@ -23,11 +23,11 @@ namespace strata {
 namespace {
 
 constexpr const char* kAssembleOperation = "checkpoint.assemble";
-constexpr std::int32_t kRunsTag = -1;  // behind it, a state's index is its elements' tag
+constexpr std::int32_t kRunsTag = -1;  // states use tags from 0 on
 
 MessageTag tag_of(std::int64_t state) { return {.value = static_cast<std::int32_t>(state)}; }
 
-// The elements of `local` that the runs span, exported as one.
+// The elements of `local` that the runs span, as one buffer to export.
 at::Tensor spanned(const NamedState& state) {
   const Run &first = state.runs.front(), &last = state.runs.back();
   return MasterWeights{state.local, state.remainder}
@@ -35,7 +35,7 @@ at::Tensor spanned(const NamedState& state) {
       .whole();
 }
 
-// For each of the assembler's states the number of runs, then the runs as they lie in spanned().
+// For each state of rank `writer`: the number of runs, then the runs relative to spanned().
 at::Tensor describe_runs(const std::vector<NamedState>& states, const std::vector<int>& writers,
                          int writer) {
   std::vector<std::int64_t> numbers;
@@ -72,7 +72,7 @@ class RunReader {
   const std::int64_t* next_;
 };
 
-// Puts one state together and counts.
+// Assembles one state and counts its elements.
 class WholeState {
  public:
   explicit WholeState(const NamedState& state) : state_(state) {}
@@ -98,7 +98,7 @@ class WholeState {
     return runs.size() == 1 && runs[0].global == 0 && runs[0].numel == state_.numel();
   }
 
-  // Of all of it, and nobody else's.
+  // Uses `local` itself, if it holds the whole state and is not shared.
   void become(const at::Tensor& local) {
     whole_ = local.view(state_.shape);
     filled_ += local.numel();
@@ -175,12 +175,12 @@ std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& st
     }
     assembled[i] = whole.take();
   }
-  group.barrier();  // all exported bytes were read
+  group.barrier();  // all ranks have read the exported bytes
   return assembled;
 }
 
-// The copies are the compute stream's own work: an update that it is given later can't overtake
-// them, and one piece of pinned memory holds all, because each costs calls of the driver.
+// The copies run on the compute stream, so later updates cannot overtake them. All states share one
+// pinned buffer, because each allocation costs driver calls.
 HostStates copy_to_host(const std::vector<NamedState>& states, const Stream& compute) {
   constexpr std::int64_t kAlignment = 64;
   const auto type = compute.device().options(at::kByte).device().type();

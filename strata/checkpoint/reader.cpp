@@ -1,6 +1,6 @@
-// What a manifest lists must lie in its own folder: plain names, no links. Folders of other
-// programs may have links, as the cache of Hugging Face's hub has, but their index names plain
-// files, too.
+// The files of a manifest must lie in its own folder: plain names, no links. Folders of other
+// programs may contain links, as the cache of Hugging Face's hub does, but their index must list
+// plain file names, too.
 #include "strata/checkpoint/reader.h"
 
 #include <filesystem>
@@ -35,13 +35,13 @@ const FileUse kPretrainedUse{.operation = "checkpoint.open",
   throw UserError({kCheckpointUse.operation, where, what, expected, got, fix});
 }
 
-// Without the slash at the end that a shell completes: "a/b/" is the folder "b" of "a".
+// Removes the trailing slash that a shell completes: "a/b/" is the folder "b" of "a".
 std::string without_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
 }
 
-// The checkpoint that `path` means; "" for none.
+// The checkpoint that `path` names; "" for none.
 std::string resolve(const std::string& path) {
   const std::string name = fs::path(path).filename();
   if (is_unfinished(name)) {
@@ -53,7 +53,7 @@ std::string resolve(const std::string& path) {
   return complete.empty() ? "" : complete.back();
 }
 
-// The names of the files that a Hugging Face folder's weights are in.
+// The names of the weight files of a Hugging Face folder.
 std::set<std::string> weight_files(const std::string& folder) {
   const std::string index = folder + "/" + kIndexName;
   if (!name_exists(index)) return {kModelName};
@@ -90,7 +90,7 @@ CheckpointReader CheckpointReader::open(const std::string& given) {
     if (name.ends_with(".safetensors")) {
       reader.add(SafetensorsFile::open(file_path, &digest));
     } else {
-      VerifiedFile::open(file_path, kCheckpointUse, &digest);  // its size
+      VerifiedFile::open(file_path, kCheckpointUse, &digest);  // checks its size
     }
   }
   return reader;
@@ -173,7 +173,7 @@ DecoderOptions CheckpointReader::decoder() const {
 std::string CheckpointReader::tokenizer() const {
   if (pretrained_) return name_exists(folder_ + "/" + kTokenizerName) ? folder_ : "";
   if (digest_of(kTokenizerName) == nullptr) {
-    // A path was that of the machine which trained.
+    // A path belongs to the machine that trained.
     return tokenizer_kind(manifest_.tokenizer) == TokenizerKind::kFile ? "" : manifest_.tokenizer;
   }
   const std::string config = folder_ + "/" + kTokenizerConfigName;

@@ -1,10 +1,9 @@
-/// Reads a checkpoint, whatever mesh wrote it, or another program's folder in Hugging Face's
-/// layout.
+/// Reads a checkpoint of any mesh, or another program's folder in Hugging Face's layout.
 ///
 /// Threads  const, any thread.
-/// Cost     open() looks at sizes and headers; reading verifies the 4 MiB chunks that it touches.
-/// Errors   UserError that names the file or tensor: nothing complete there, a file missing,
-///          truncated or damaged, a link in its place, a name that leaves the folder, a tensor
+/// Cost     open() reads sizes and headers; reading verifies the 4 MiB chunks that it touches.
+/// Errors   UserError that names the file or tensor: no complete checkpoint, a file missing,
+///          truncated or damaged, a link instead of a file, a name that leaves the folder, a tensor
 ///          missing or of another shape or dtype.
 #pragma once
 
@@ -22,28 +21,28 @@ namespace strata {
 
 class CheckpointReader {
  public:
-  /// `path`: a checkpoint, or the folder that holds several (then the latest), or a folder without
-  /// our manifest: config.json, and model.safetensors or its index. That has no checksums.
+  /// `path`: a checkpoint, a folder that holds several (the latest), or a folder without our
+  /// manifest: config.json, and model.safetensors or its index. The last has no checksums.
   static CheckpointReader open(const std::string& path);
 
   const std::string& folder() const { return folder_; }
-  bool is_pretrained() const { return pretrained_; }      ///< another program's
+  bool is_pretrained() const { return pretrained_; }      ///< another program's folder
   const Manifest& manifest() const { return manifest_; }  ///< empty for a pretrained folder
   CheckpointModel model() const;
-  DecoderOptions decoder() const;          ///< refused where it holds another kind of model
-  std::vector<std::string> names() const;  ///< of tensors, in ascending order
+  DecoderOptions decoder() const;          ///< UserError if it holds another kind of model
+  std::vector<std::string> names() const;  ///< names of tensors, ascending
   bool contains(const std::string& name) const { return file_of_.contains(name); }
 
   at::Tensor tensor(const std::string& name) const;  ///< a copy
 
-  /// Fills the runs of `state.local` from the tensors that hold them, reading those bytes alone.
+  /// Fills the runs of `state.local` from the tensors that hold them; reads only those bytes.
   void read_runs(const NamedState& state, const std::vector<FileTensor>& parts) const;
 
   std::string config_json() const;
-  std::string text(const std::string& name) const;  ///< of a further file; "" if there is none
+  std::string text(const std::string& name) const;  ///< of another file; "" if there is none
 
-  /// How the text of the data became tokens: bytes, none, or this folder, if it has a
-  /// tokenizer.json, whose bytes are verified here; "" where nothing tells.
+  /// The tokenizer of the data: bytes, none, or this folder, if it has a tokenizer.json, whose
+  /// bytes are verified here; "" if it is unknown.
   std::string tokenizer() const;
 
   /// Reads and verifies every byte.

@@ -42,7 +42,7 @@ const std::string& name_of(at::ScalarType dtype) {
   kSafetensorsUse.refuse(path, what, "a whole safetensors file", got);
 }
 
-// Bytes of a tensor; empty where their number leaves 64 bits.
+// Bytes of a tensor; empty if the number overflows 64 bits.
 std::optional<std::size_t> bytes_of(const std::vector<std::int64_t>& shape,
                                     std::size_t element_size) {
   std::size_t bytes = element_size;
@@ -55,7 +55,7 @@ std::optional<std::size_t> bytes_of(const std::vector<std::int64_t>& shape,
 
 ChunkDigest write_safetensors(const std::string& path, std::span<const NamedTensor> unordered,
                               FileSystem& files) {
-  // Wide dtypes first, so that every tensor starts at a multiple of its element's size.
+  // Wide dtypes first, so that every tensor is aligned to its element size.
   std::vector<NamedTensor> tensors(unordered.begin(), unordered.end());
   std::ranges::stable_sort(tensors, std::greater{},
                            [](const NamedTensor& t) { return t.tensor.element_size(); });
@@ -70,7 +70,7 @@ ChunkDigest write_safetensors(const std::string& path, std::span<const NamedTens
     offset += t.tensor.nbytes();
   }
   std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data starts aligned
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the data
   const std::uint64_t length = text.size();
   DurableFile file(path, files);
   ChunkDigester digester;
@@ -155,7 +155,7 @@ void SafetensorsFile::read(const std::string& name, std::int64_t begin,
   file_->read(first, out, "'" + excerpt(name) + "'");
 }
 
-// The ranges must cover the data, each byte once: what is left over or shared is damage.
+// The ranges must cover the data exactly once: gaps and overlaps are damage.
 void SafetensorsFile::check_cover(std::size_t data) const {
   std::map<std::size_t, std::size_t> ranges;
   std::size_t total = 0;

@@ -3,10 +3,10 @@
 /// Shapes   u64 little-endian header length, JSON header {name: {dtype, shape, data_offsets}},
 ///          bytes.
 /// Threads  a reader is const; any thread.
-/// Cost     opening reads the header; elements are read from the file when they are asked for.
-/// Errors   UserError: a file that is missing, truncated or no safetensors file, ranges that
-///          overlap, leave gaps or contradict a shape, an unknown dtype or name; bytes that a
-///          digest, where there is one, doesn't know.
+/// Cost     opening reads the header; elements are read from the file on request.
+/// Errors   UserError: a file that is missing, truncated or no safetensors file; ranges that
+///          overlap, leave gaps or contradict a shape; an unknown dtype or name; bytes that
+///          contradict the digest, if there is one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,13 +28,13 @@ struct NamedTensor {
   at::Tensor tensor;  ///< contiguous, on the host
 };
 
-/// Writes the file durably (not yet its name: sync the folder) and returns what it holds.
+/// Writes and syncs the file (not its name: sync the folder) and returns its digest.
 ChunkDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                               FileSystem& files = posix_file_system());
 
 class SafetensorsFile {
  public:
-  /// What is read is verified against `digest`, if there is one; the file must have its size.
+  /// Verifies reads against `digest`, if there is one; the file must have its size.
   static SafetensorsFile open(const std::string& path, const ChunkDigest* digest = nullptr);
 
   const std::string& path() const { return file_->path(); }
@@ -47,7 +47,7 @@ class SafetensorsFile {
 
   at::Tensor tensor(const std::string& name) const;  ///< a copy
 
-  /// Fills `out` with elements from `begin` on, as many as it holds.
+  /// Fills `out` with elements from `begin` on.
   void read(const std::string& name, std::int64_t begin, std::span<std::byte> out) const;
 
  private:

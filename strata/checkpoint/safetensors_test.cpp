@@ -25,7 +25,8 @@ std::string read_text(const std::string& path) {
 
 class SafetensorsTest : public ::testing::Test {
  protected:
-  // A file with this header, the length of it as given (or right), and this many payload bytes.
+  // Writes a file with this header, its length (the right one unless given), and this many payload
+  // bytes.
   void write_raw(const std::string& header, std::size_t payload, std::int64_t length = -1) {
     const std::uint64_t written = length < 0 ? header.size() : static_cast<std::uint64_t>(length);
     std::ofstream file(path_, std::ios::binary);
@@ -33,7 +34,7 @@ class SafetensorsTest : public ::testing::Test {
     file << header << std::string(payload, '\1');
   }
 
-  // What is refused, with the path and a fix.
+  // The error's text, which must contain the path and a fix.
   std::string refusal() {
     try {
       SafetensorsFile::open(path_);
@@ -190,7 +191,7 @@ TEST_F(SafetensorsTest, RefusesAnUnknownDtypeByName) {
 TEST_F(SafetensorsTest, RefusesBytesThatDoNotFitTheShapeOrTheFile) {
   for (const char* rest : {R"("shape":[3],"data_offsets":[0,8])",   // too few bytes
                            R"("shape":[2],"data_offsets":[8,0])",   // backwards
-                           R"("shape":[2],"data_offsets":[4,12])",  // behind the end
+                           R"("shape":[2],"data_offsets":[4,12])",  // beyond the end
                            R"("shape":[9223372036854775807,2,2],"data_offsets":[0,8])"}) {
     write_raw(std::string(R"({"x":{"dtype":"F32",)") + rest + "}}", 8);
     EXPECT_EQ(refusal(), "x lies outside the file or contradicts its shape") << rest;

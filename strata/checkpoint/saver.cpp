@@ -1,10 +1,9 @@
-// save() copies, and a thread writes: training goes on while bytes go to the disk. That thread
-// talks to the other ranks' threads in groups of its own, for a group belongs to one thread. What a
-// device has is copied by the device. Where a rank has all of its stage, that thread waits for the
-// copies and puts them together; what ranks of a stage exchange is their own threads', because it
-// may have streams wait, and nobody else may do that to a stream that is being recorded. Every step
-// of a save is done by all or by none (run_on_all, gather); digests of the files reach rank 0,
-// which commits, in the same messages.
+// save() copies, and an executor's thread writes while training continues. That thread uses groups
+// of its own, because a group belongs to one thread. A device copies its states itself. If a rank
+// has its whole stage, the executor waits for the copies and assembles them. If ranks share a
+// stage, their own threads exchange the parts, because the exchange may make streams wait, which no
+// other thread may do while a stream is being recorded. All ranks do every step of a save, or none
+// (run_on_all, gather); the same messages carry the files' digests to rank 0, which commits.
 #include "strata/checkpoint/saver.h"
 
 #include <filesystem>
@@ -33,15 +32,15 @@ Group with_all(const Group& group) {
   return group.subgroup(ranks, "checkpoint");
 }
 
-// Charged for the copies of all ranks; never freed, for tensors may outlive everything.
+// The account of all ranks' copies; never freed, because tensors may outlive everything.
 MemoryAccount& copies_account() {
   static auto& account = *new MemoryAccount("checkpoint");
   return account;
 }
 
-// Which of the files that the ranks write are this rank's.
+// The range of numbers of this rank's files among those of all ranks.
 struct Numbered {
-  int file = 0;  // the first
+  int file = 0;  // this rank's first file
   int files = 0;
 };
 
@@ -54,7 +53,7 @@ Numbered number(Group& world, int mine) {
           static_cast<int>(std::accumulate(writers.begin(), writers.end(), 0.0))};
 }
 
-// What makes the checkpoint complete for whoever reads text with it; none for bytes.
+// The tokenizer's files, so that a checkpoint can be used to read text; none for bytes.
 std::map<std::string, std::string> tokenizer_files(const std::string& tokenizer) {
   std::map<std::string, std::string> files;
   if (tokenizer.empty() || tokenizer_kind(tokenizer) != TokenizerKind::kFile) return files;
@@ -72,7 +71,7 @@ std::map<std::string, std::string> tokenizer_files(const std::string& tokenizer)
 
 }  // namespace
 
-// What this rank writes; whole tensors under their names in the files.
+// What this rank writes: whole tensors under their names in the files.
 struct CheckpointSaver::Work {
   TrainingPosition position;
   std::vector<NamedTensor> weights;
@@ -89,13 +88,13 @@ CheckpointSaver::CheckpointSaver(CheckpointOptions options, const Group& world, 
   run_on_all(world_, [&] {
     if (world_.rank() != 0) return;
     lock_ = std::make_unique<CheckpointLock>(options_.folder);
-    // Now, for a run that goes on may have it from a checkpoint that is removed later.
+    // Read now, because a resumed run may have it from a checkpoint that is removed later.
     texts_ = tokenizer_files(options_.tokenizer);
     texts_.insert(options_.texts.begin(), options_.texts.end());
   });
 }
 
-// Copies of what this rank is to write: of all that is `writer`'s, or of an even share.
+// Copies what this rank writes: all states if it is `writer`, or an even share.
 CheckpointSaver::Work CheckpointSaver::assembled(const Part& part, std::optional<int> writer) {
   std::vector<NamedState> states = part.weights;
   states.insert(states.end(), part.slots.begin(), part.slots.end());
@@ -149,8 +148,8 @@ void CheckpointSaver::save(TrainingPosition position, const std::vector<NamedSta
   under_way_ = saves_.submit([this, work = std::move(work)] { written_ = write(work); });
 }
 
-// The parts of a stage go to its ranks in turn. An error ends the rank: the others of its stage
-// wait for its share of the next part.
+// The ranks of a stage write its parts in turn. An error ends the rank, because the other ranks of
+// its stage wait for its share of the next part.
 void CheckpointSaver::save_parts(TrainingPosition position, const std::vector<PartKinds>& parts,
                                  const std::function<Part(int part)>& part) {
   STRATA_CHECK(!options_.folder.empty(), "checkpoint.save");
@@ -196,7 +195,7 @@ std::string CheckpointSaver::write(const Work& work) {
   });
 }
 
-// `write` makes the files; on rank 0 it returns what all ranks have written.
+// `write` makes the files; on rank 0 it returns the files of all ranks.
 std::string CheckpointSaver::commit(const CheckpointWriter& writer, TrainingPosition position,
                                     const std::function<std::vector<std::string>()>& write) {
   const bool first = world_.rank() == 0;

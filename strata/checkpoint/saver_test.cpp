@@ -91,7 +91,7 @@ class SavingTest : public ::testing::Test {
     group.barrier();
   }
 
-  // What `action` throws.
+  // The error that `action` throws.
   template <typename E>
   static ErrorText error_of(const std::function<void()>& action) {
     try {
@@ -153,11 +153,11 @@ TEST_F(SavingTest, WritesWholeTensorsWithHuggingFaceNames) {
   for (const std::string& name : one.names())
     EXPECT_TRUE(at::equal(one.tensor(name), many.tensor(name))) << name;
   const at::Tensor qkv = many.tensor("transformer.h.1.attn.c_attn.weight");
-  EXPECT_EQ(qkv.sizes(), (std::vector<std::int64_t>{12, 36}));  // theirs is [in, out]
+  EXPECT_EQ(qkv.sizes(), (std::vector<std::int64_t>{12, 36}));  // the file has [in, out]
   EXPECT_EQ(qkv[5][7].item<float>(), example_value("block1.attention.qkv.weight", 7 * 12 + 5));
   EXPECT_EQ(many.tensor("block1.attention.qkv.weight.exp_avg").sizes(),
             (std::vector<std::int64_t>{36, 12}));
-  EXPECT_FALSE(many.contains("lm_head.weight"));  // tied: at its owner alone
+  EXPECT_FALSE(many.contains("lm_head.weight"));  // tied: only at its owner
   EXPECT_EQ(model_options_of(root_), model());
   EXPECT_EQ(many.manifest().samples_seen, 10);
   EXPECT_EQ(position_at(root_, model()), at_step(2));
@@ -181,8 +181,8 @@ TEST_F(SavingTest, CopiesStatesBeforeTheyChange) {
     EXPECT_TRUE(at::equal(state.local, at::full_like(state.local, -1)));
 }
 
-// A device that works behind the rank's back: save() comes before what makes the states and
-// returns, and what it is given later changes them again.
+// A device that works asynchronously: save() is called before the states are computed and returns,
+// and later work changes them again.
 TEST_F(SavingTest, CopiesDeviceStatesWithoutWaiting) {
   for (const int ranks : {1, 2}) {
     const std::int64_t step = 10 + ranks;
@@ -206,7 +206,7 @@ TEST_F(SavingTest, CopiesDeviceStatesWithoutWaiting) {
           });
       };
       CheckpointSaver saver(options(), group, group, Stream({}, queue));
-      if (ranks == 1) queue->hold();  // others of a stage wait for one another's copies
+      if (ranks == 1) queue->hold();  // other ranks of a stage wait for the copies
       fill(1000);
       account.reset_peak();
       saver.save(at_step(step), {weight}, {slot});
@@ -226,7 +226,8 @@ TEST_F(SavingTest, CopiesDeviceStatesWithoutWaiting) {
   }
 }
 
-// Beside bf16 weights what they lack, and states that the host has: a copy is what they were.
+// For bf16 weights their missing bits, too, and states that are on the host: the copy has the
+// values at the call.
 TEST_F(SavingTest, CopiesStatesToHostWithAllParts) {
   const auto queue = std::make_shared<DelayedQueue>();
   const MasterWeights split{at::empty({8}, at::kBFloat16), at::empty({8}, at::kShort)};
@@ -366,7 +367,7 @@ TEST_F(SavingTest, RejectsDifferentModelWithBothShapes) {
   EXPECT_EQ(load_states(path, other, {}, {}), at_step(1));
 }
 
-// As they were before manifests described their model.
+// As written before manifests described their model.
 TEST_F(SavingTest, LoadsCheckpointsWithoutModelInManifest) {
   const std::string path = save(kMeshes[0], 1);
   Manifest manifest = CheckpointReader::open(path).manifest();
@@ -465,7 +466,7 @@ TEST_F(SavingTest, SurvivesKillDuringBackgroundSave) {
   }
 }
 
-// Another program's folder: the weights alone, 16 bits each, under names without "transformer.".
+// Another program's folder: only weights, 16 bits each, with names without "transformer.".
 class PretrainedTest : public SavingTest {
  protected:
   void SetUp() override {

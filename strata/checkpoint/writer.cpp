@@ -1,6 +1,6 @@
-// The order of a commit is what makes it safe: every file is synced when it is closed, then the
-// manifest, then the unfinished folder (the files' names), and only then the folder is renamed and
-// the one above it synced. Nothing is removed before that.
+// The order of a commit makes it safe: every file is synced when it is closed, then the manifest,
+// then the unfinished folder (the files' names); only then the folder is renamed and its parent
+// synced. Nothing is removed before that.
 #include "strata/checkpoint/writer.h"
 
 #include <filesystem>
@@ -45,7 +45,7 @@ std::vector<WrittenFile> in_order(const std::vector<WrittenFile>& written,
   return ordered;
 }
 
-// The index that Hugging Face's readers want beside several files of weights.
+// The index that Hugging Face's readers need if there are several files of weights.
 std::string index_of(const std::vector<WrittenFile>& files) {
   std::map<std::string, std::string> file_of_weight;
   std::int64_t bytes = 0;
@@ -164,7 +164,8 @@ std::string CheckpointWriter::commit(Manifest manifest, const std::vector<Writte
   sync_folder(partial_folder_, file_system_);
   std::error_code none;
   if (fs::exists(final_folder_, none)) {
-    // In between, where two moves are needed, the old one has a name that the next save removes.
+    // If two renames are needed, the old checkpoint temporarily has a name that the next save
+    // removes.
     replace_folder_durably(partial_folder_, final_folder_, final_folder_ + "0.partial",
                            file_system_);
   } else {

@@ -6,9 +6,9 @@
 ///                          config.json                           the model, for transformers
 ///                          manifest.json                         the rest (docs/formats.md)
 ///
-/// Invariants, of which each test of a power cut (writer_crash_test.cpp) checks one:
-///  - a folder has its name only after every file in it, and their names, are on the medium;
-///  - a complete checkpoint loses its name only to a newer complete one.
+/// Invariants; each test of a power cut (writer_crash_test.cpp) checks one:
+/// - a folder has its name only after every file in it, and their names, are on disk;
+/// - a complete checkpoint loses its name only to a newer complete one.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct CheckpointFiles {
   int optimizer = 0;
 };
 
-/// What the writer of a file sends to the rank that commits.
+/// What the writer of a file sends to the committing rank.
 struct WrittenFile {
   ManifestFile file;
   std::map<std::string, std::int64_t> tensor_bytes;  ///< by name
@@ -38,7 +38,7 @@ struct WrittenFile {
 std::string encode(const std::vector<WrittenFile>& files);
 std::vector<WrittenFile> decode_written_files(const std::string& text);
 
-/// Writes one checkpoint together with the writers of other ranks, which may be other processes:
+/// Writes one checkpoint together with the writers of other ranks, possibly in other processes:
 ///
 ///     CheckpointWriter writer(folder, step, {.model = ranks});
 ///     if (rank == 0) writer.prepare();
@@ -63,14 +63,14 @@ class CheckpointWriter {
   WrittenFile write_model(int file, std::span<const NamedTensor> tensors) const;
   WrittenFile write_optimizer(int file, std::span<const NamedTensor> tensors) const;
 
-  /// Completes the checkpoint once all files are written and returns its folder; a complete one of
-  /// the same step is replaced. `manifest.step` and `manifest.files` are filled in here. `texts`:
-  /// further files by name.
+  /// Completes the checkpoint after all files are written and returns its folder; replaces a
+  /// complete one of the same step. Fills in `manifest.step` and `manifest.files`. `texts`:
+  /// additional files by name.
   std::string commit(Manifest manifest, const std::vector<WrittenFile>& written,
                      const std::string& config_json = "{}",
                      const std::map<std::string, std::string>& texts = {}) const;
 
-  /// Removes the unfinished folder as far as that is possible.
+  /// Removes as much of the unfinished folder as possible.
   void discard() const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Cuts the power at every operation of a history of saves and looks at what is left.
+// Cuts the power at every operation of a sequence of saves and checks what is left.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -39,7 +39,8 @@ class PowerCutTest : public ::testing::Test {
     prune_checkpoints(root, 2, files);
   }
 
-  // Every folder with a checkpoint's name is complete; returns the newest one's step, -1 for none.
+  // Checks that every folder with a checkpoint's name is complete; returns the newest step, -1 for
+  // none.
   static std::int64_t newest_whole_step(const std::string& root) {
     std::int64_t newest = -1;
     if (!fs::exists(root)) return newest;
@@ -57,7 +58,7 @@ class PowerCutTest : public ::testing::Test {
     return newest;
   }
 
-  // Returns whether the power was cut before the history was over.
+  // Returns whether the power was cut before the sequence ended.
   static bool cut_after(int operations, Lost lost) {
     const ScratchFolder folder;
     const std::string root = folder.path("runs/a");
@@ -74,7 +75,7 @@ class PowerCutTest : public ::testing::Test {
     }
     files.lose();
     EXPECT_GE(newest_whole_step(root), saved);
-    save(root, {9, 9}, posix_file_system());  // the remains do not prevent the next save
+    save(root, {9, 9}, posix_file_system());  // remains do not prevent the next save
     EXPECT_EQ(newest_whole_step(root), 9);
     return cut;
   }
@@ -97,7 +98,7 @@ TEST_F(PowerCutTest, HasNoPartialCheckpointIfNamesAreKeptAndBytesLost) {
   cut_everywhere(Lost::kBytes);
 }
 
-// The recorder itself drops what was not synced.
+// The recorder itself drops data that was not synced.
 TEST_F(PowerCutTest, RecorderDropsUnsyncedData) {
   const ScratchFolder folder;
   PowerCutFileSystem files(1000, Lost::kNamesAndBytes);

@@ -20,11 +20,11 @@ inline constexpr double kAssumedMemoryRate = 10e9;  ///< read and written togeth
 struct CostRequest {
   std::vector<TensorSpec> batch_inputs;
   std::int64_t samples = 0;         ///< of the mini-batch of one replica
-  std::int64_t loaded_samples = 0;  ///< that a rank has in memory for them; 0: no more than those
+  std::int64_t loaded_samples = 0;  ///< in a rank's memory at once; 0: as many as `samples`
   std::int64_t micro_batch = 0;     ///< samples of a full micro-batch
   int optimizer_slots = 2;
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer also keeps fp32 weights
-  Device device = {};                     ///< that layers are probed on
+  Device device = {};                     ///< the device on which layers are probed
   bool keep_intermediates = false;        ///< recompute: none
   double flops_per_second = kAssumedFlopsPerSecond;
   double memory_bytes_per_second = kAssumedMemoryRate;  ///< of the device, for updates
@@ -33,12 +33,12 @@ struct CostRequest {
   bool counts_passes = false;
 };
 
-/// Bytes exactly; seconds as FLOPs and, of updates, bytes at the given rates: enough to refuse what
-/// can't fit before anything is allocated. With passes, also what lies between products: each
-/// number that backward could need is written and read again in forward, and passes six times in
-/// backward: read, computed again, its gradient written, read and added up; logits six times in
-/// all. By the count of a GPT's block with its operators as they are (strata/nn/ops): 34 and 94
-/// times its width a token, of 16 such numbers.
+/// Computes bytes exactly, and seconds from FLOPs and, for updates, from bytes at the given rates:
+/// enough to refuse a model that does not fit before anything is allocated. With passes, also
+/// counts memory traffic between products: each number that backward could need is written and read
+/// once in forward and passes six times in backward (read, recomputed, its gradient written, read
+/// and added up); logits pass six times in all. Counted for a GPT's block with the operators of
+/// strata/nn/ops: 34 and 94 times its width per token, for 16 such numbers.
 CostTable byte_costs(const Sequential& model, const CostRequest& request);
 
 }  // namespace strata

@@ -60,7 +60,7 @@ TEST(DeviceRates, BecomeMachineProfileOfPlan) {
   EXPECT_EQ(machine.name, "here");
 }
 
-// What plan/search/gpu_costs.h reckons with: nothing of it is a CPU's.
+// The rates that plan/search/gpu_costs.h uses; none is a CPU's.
 TEST(DeviceRates, AddGpuAndPeerCostsToPlans) {
   MachineProfile machine{.name = "here"};
   set_device(machine, made_up());
@@ -69,15 +69,15 @@ TEST(DeviceRates, AddGpuAndPeerCostsToPlans) {
   EXPECT_EQ(machine.device.multiprocessors, 132);
   EXPECT_EQ(machine.device.launch, 3e-6);
   EXPECT_EQ(machine.peers.devices, 3);
-  EXPECT_EQ(machine.peers.bandwidth.count, 380'000'000'000);  // of the slowest peer
+  EXPECT_EQ(machine.peers.bandwidth.count, 380'000'000'000);  // the slowest peer's
   const AttentionShape attention{.samples = 1, .heads = 2, .tokens = 128, .head_width = 64};
   const CostTable costs = with_gpu_costs({.layers = {{.work = {.attention = attention}}}}, machine);
   EXPECT_EQ(costs.workspace_bytes, kFixedWorkspaceBytes);
-  EXPECT_EQ(costs.context_bytes, 0);  // no budget of a rank counts it
+  EXPECT_EQ(costs.context_bytes, 0);  // counted in no rank's budget
   EXPECT_EQ(costs.launch.kernel, 3e-6);
   const AxisRates rates = gpu_axis_rates(machine, {.pp = 2, .tp = 3}, {.pp = 1, .dp = 1, .tp = 1});
   EXPECT_EQ(rates.tp, 380e9);
-  EXPECT_EQ(rates.pp, 1);  // to another machine, of which nothing is known
+  EXPECT_EQ(rates.pp, 1);  // to another machine, whose network is unknown
   DeviceRates cpu = made_up();
   cpu.facts.capability.clear();
   cpu.peers.clear();

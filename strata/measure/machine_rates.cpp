@@ -1,6 +1,6 @@
-// Arrays are larger than caches, and threads are torch's own: updates of a run use the same. The
-// disk is read and written as tiers do it, through AsyncFile, so that a machine without io_uring or
-// O_DIRECT says so.
+// Arrays are larger than caches, and threads are torch's own, as in the updates of a run. The disk
+// is read and written through AsyncFile, as tiers do, which reports a machine without io_uring or
+// O_DIRECT.
 #include "strata/measure/machine_rates.h"
 
 #include <ATen/Parallel.h>
@@ -72,7 +72,7 @@ Bytes copy_rate(Arrays& arrays) {
   return rate(2 * n * static_cast<std::int64_t>(sizeof(float)), seconds);
 }
 
-// As STREAM's.
+// As in STREAM.
 Bytes triad_rate(Arrays& arrays) {
   const auto n = static_cast<std::int64_t>(arrays[0].size());
   const double seconds = best_seconds(kRounds, [&] {
@@ -197,7 +197,7 @@ void measure_disk(MachineProfile& machine, const MachineRatesOptions& options) {
 
 MachineProfile measure_machine(const MachineRatesOptions& options) {
   MachineProfile machine;
-  if (!options.disk_folder.empty()) measure_disk(machine, options);  // refused before all else
+  if (!options.disk_folder.empty()) measure_disk(machine, options);  // refuses before measuring
   measure_host(machine, options);
   measure_link(machine, options);
   return machine;

@@ -1,7 +1,7 @@
-/// Measures what memory tiers live on: the host's memory, its optimizer, the link to the device and
-/// a disk. `strata doctor` saves it, plans read it.
+/// Measures the rates of memory tiers: the host's memory and optimizer, the link to the device, and
+/// a disk. `strata doctor` saves them, plans read them.
 ///
-/// Units  bytes a second; read and written together where a kernel does both.
+/// Units  bytes per second; reads and writes are added if a kernel does both.
 /// Cost   some seconds; memory and disk space of `MachineRatesOptions`.
 #pragma once
 
@@ -23,11 +23,12 @@ struct MachineRatesOptions {
   std::string disk_folder;  ///< empty: no disk
 };
 
-/// Copy, triad, AdamW on all cores and on one, the link each way and its latency; with a folder, a
-/// file in it, past the page cache, which is removed again. The best of a few rounds: what the
-/// machine does when nobody disturbs it. Leaves the number of threads as it was.
-/// Errors  UserError: a folder that is none, full, read-only or in memory. SystemError: a disk that
-///         fails.
+/// Measures copy, triad, AdamW on all cores and on one, the link in both directions and its
+/// latency; with a folder, also a temporary file in it, past the page cache. Returns the best of a
+/// few rounds, because other programs only make the machine slower. Leaves the number of threads
+/// unchanged.
+/// Errors  UserError: a folder that does not exist, is full, read-only or in memory. SystemError: a
+///         disk that fails.
 MachineProfile measure_machine(const MachineRatesOptions& options);
 
 }  // namespace strata

@@ -32,11 +32,11 @@ constexpr double kProbeSeconds = 0.1;  // per layer, after the first round
 constexpr double kPatience = 4;        // this many times longer while rounds disagree
 constexpr double kSteadySpread = 0.1;
 constexpr int kMinRounds = 4, kMaxRounds = 100;
-constexpr double kLongSeconds = 1;  // a longer probe is reported to the user
+constexpr double kLongSeconds = 1;  // longer probes are reported to the user
 
-// Of a device: copied so often before each part of a layer, which takes an H100 about 0.7 ms:
-// longer than a host gives a block's kernels, and more than its cache holds; less on a device that
-// two such buffers would fill.
+// Before each part of a layer a device copies so many bytes, which takes an H100 about 0.7 ms:
+// longer than a host needs to enqueue a block's kernels, and more than its cache holds. Less if two
+// such buffers would fill the device.
 constexpr std::int64_t kAheadBytes = std::int64_t{128} << 20;
 constexpr std::int64_t kAheadShare = 512;
 constexpr int kAheadCopies = 8;
@@ -50,8 +50,8 @@ std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs, Devi
   return inputs;
 }
 
-// One of n tensor-parallel ranks alone: its part of the work in the shapes it has among them. What
-// the ranks tell one another is reckoned by the plan, not timed here.
+// Stands for one of n tensor-parallel ranks: does its part of the work in the split shapes. The
+// plan adds the ranks' messages; they are not timed here.
 class LoneSlice final : public TensorParallel {
  public:
   explicit LoneSlice(const TensorSplit& split) : split_(split) {}
@@ -160,7 +160,7 @@ class ProbedLayer {
     const Moment update_start = moment(clock);
     update(lease);
     const Moment update_end = moment(clock);
-    if (++runs_ == 1) return;  // it pays for page faults and the libraries' start
+    if (++runs_ == 1) return;  // the first run includes page faults and the start of libraries
     seconds_[0].push_back(between(start, forward_end));
     seconds_[1].push_back(between(backward_start, backward_end));
     seconds_[2].push_back(between(update_start, update_end));
@@ -283,8 +283,8 @@ std::int64_t largest_weight_bytes(const LayerLayout& layout) {
   return most;
 }
 
-// What a rank holds while it measures a portion: all state and inputs of its layers, and of one of
-// them what it needs while it runs or, before that, is drawn.
+// What a rank holds while it measures a portion: state and inputs of all its layers and, of one
+// layer, what it needs while it runs or its initial values are made.
 std::int64_t bytes_of(const std::vector<int>& portion, const Sequential& model,
                       const CostTable& costs, const CostRequest& request) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
@@ -349,7 +349,7 @@ void require_free_memory(const std::vector<std::vector<int>>& portions, const Se
   }
 }
 
-// By what plans assume a layer takes; the first round comes before those that count.
+// By the assumed seconds of the layers; the first round is not counted.
 bool takes_long(const std::vector<int>& portion, const CostTable& costs) {
   double seconds = 0;
   for (const int layer : portion) {

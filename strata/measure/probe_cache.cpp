@@ -1,5 +1,5 @@
-// Runs write the file one after another or at once: each reads it again before it writes, and
-// replaces it by a rename, so that a reader never sees half a file.
+// Several runs may write the file: each reads it again before it writes, and replaces it by a
+// rename, so that a reader never sees a partial file.
 #include "strata/measure/probe_cache.h"
 
 #include <unistd.h>

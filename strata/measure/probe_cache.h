@@ -1,9 +1,9 @@
-/// Remembers measured seconds of layers between runs, in one JSON file a user.
+/// Caches measured seconds of layers between runs, in one JSON file per user.
 ///
-/// A probe writes what it measured before training, training what the layers then needed, and an
-/// entry whose measurements disagreed is measured again before the next plan: one made while the
-/// machine was busy does not stay. Entries of another processor, instruction set or libtorch stay
-/// in the file, unseen.
+/// A probe writes what it measured before training; training then writes the seconds of its own
+/// layers. An entry whose measurements disagreed is measured again before the next plan, so that
+/// measurements on a busy machine do not persist. Entries of another processor, instruction set or
+/// libtorch stay in the file, unused.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ namespace strata {
 
 class ProbeCache {
  public:
-  /// Empty name: nothing is read or written.
+  /// Empty name: no file is read or written.
   explicit ProbeCache(std::string file,
                       const ProcessorIdentity& identity = ProcessorIdentity::of_this_machine());
 
@@ -29,13 +29,13 @@ class ProbeCache {
   /// Whether the entry's forward or backward was measured with a spread above kDisturbedSpread.
   bool is_disturbed(const std::string& key) const;
 
-  /// Puts a second measurement in the place of an entry, part by part, where it is the faster one:
-  /// a busy machine only ever makes a layer slower.
+  /// Replaces an entry, part by part, where the second measurement is faster: a busy machine only
+  /// makes layers slower.
   void measured_again(const std::string& key, const LayerSeconds& seconds);
 
-  /// Puts what training measured in the place of an entry, if there is one, part by part, and
-  /// leaves what it did not measure. A part stays, too, where training itself was disturbed: slower
-  /// than the entry and with a spread above kDisturbedSpread and above the entry's.
+  /// Replaces an existing entry, part by part, by what training measured; keeps parts that it did
+  /// not measure. Also keeps a part if training was disturbed: slower than the entry, with a spread
+  /// above kDisturbedSpread and above the entry's.
   void correct(const std::string& key, const LayerSeconds& trained);
 
   void save() const;
@@ -49,12 +49,12 @@ class ProbeCache {
   std::map<std::string, LayerSeconds> changed_;
 };
 
-/// Corrects the entries of a model's layers: `keys` and `trained` by layer. Layers with one key are
-/// one entry: the mean of theirs.
+/// Corrects the entries of a model's layers; `keys` and `trained` are indexed by layer. Layers with
+/// the same key share one entry, the mean of theirs.
 void correct_cache(const std::string& file, const std::vector<std::string>& keys,
                    const std::vector<LayerSeconds>& trained);
 
-// The files themselves. One that cannot be read or written only costs the time of measuring again.
+// Files of a cache. If one cannot be read or written, its measurements are repeated.
 
 /// $XDG_CACHE_HOME/strata/NAME or ~/.cache/strata/NAME; empty if neither is set.
 std::string default_cache_file(const std::string& name);

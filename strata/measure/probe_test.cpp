@@ -1,4 +1,4 @@
-// Probes on a clock that only layers move: noise is what the test says it is.
+// Tests probes with a clock that only layers advance, so that noise is under the test's control.
 #include "strata/measure/probe.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kQuick = 0.010, kSlow = 0.020;
 
-// What the layers of a probe share: the clock, and how busy the machine is in which forward.
+// State that the layers of a probe share: the clock, and the slowdown of each forward.
 struct FakeMachine {
   double now = 0;
   std::vector<char> order;  // names of the layers in the order of their forwards
@@ -162,7 +162,7 @@ TEST_F(Probe, RejectsWorkThatExceedsMemoryBeforeMeasuring) {
     EXPECT_NE(error.text().fix.find("--estimate"), std::string::npos);
     EXPECT_NE(error.text().fix.find("--machine"), std::string::npos);
   }
-  EXPECT_TRUE(machine_.order.empty());  // nor did the other layers
+  EXPECT_TRUE(machine_.order.empty());  // the other layers did not run either
 }
 
 TEST_F(Probe, ReportsLongMeasurements) {
@@ -178,8 +178,7 @@ TEST_F(Probe, ReportsLongMeasurements) {
   EXPECT_EQ(told, std::vector<std::string>{"first, second"});
 }
 
-// A device whose clock only layers and copies advance: its work takes time there, independently of
-// the host's clock.
+// A device whose clock only layers and copies advance, independently of the host's clock.
 class FakeQueue final : public StreamQueue {
  public:
   explicit FakeQueue(FakeMachine& machine) : machine_(machine) {}
@@ -219,13 +218,13 @@ class FakeQueue final : public StreamQueue {
 TEST_F(Probe, TimesDeviceByItsEventsAfterOtherWork) {
   const auto queue = std::make_shared<FakeQueue>(machine_);
   options_.stream = [&](Device device) { return Stream(device, queue); };
-  options_.clock = [] { return 0.0; };  // a host's, which says nothing of the device
+  options_.clock = [] { return 0.0; };  // the host's clock, unrelated to the device
   const CostTable costs = probe();
   EXPECT_NEAR(costs.layers[0].forward_seconds, kQuick, 1e-9);
   EXPECT_NEAR(costs.layers[1].forward_seconds, kSlow, 1e-9);
   EXPECT_NEAR(costs.layers[1].update_seconds, 0, 1e-9);
   EXPECT_TRUE(queue->known());
-  // In front of the three parts of each run of a layer: more than an L2 cache of 50 MB.
+  // Before each of the three parts of a layer's run: more than an L2 cache of 50 MB.
   EXPECT_GT(queue->copied_bytes, machine_.order.size() * 3 * (std::size_t{50} << 20));
 }
 
@@ -253,7 +252,7 @@ LayerSeconds forward_of(double seconds, double spread) {
 }
 
 TEST_F(Probe, IsCorrectedByMeasurementsOfTraining) {
-  machine_.slowdown = [](std::size_t) { return 1.8; };  // busy for all of the probe
+  machine_.slowdown = [](std::size_t) { return 1.8; };  // busy during the whole probe
   const CostTable busy = probe();
   EXPECT_NEAR(busy.layers[1].forward_seconds, 1.8 * kSlow, 1e-9);
   const std::vector<std::string> keys = probe_keys(model_, request_, options_);
@@ -299,7 +298,7 @@ TEST_F(Probe, IsKeptIfTrainingWasDisturbed) {
     return ProbeCache(options_.cache_file).find(keys[1])->forward();
   };
   EXPECT_DOUBLE_EQ(after(2 * kSlow, 0.9), kSlow);
-  EXPECT_DOUBLE_EQ(after(1.2 * kSlow, 0.1), 1.2 * kSlow);  // slower, but sure of it
+  EXPECT_DOUBLE_EQ(after(1.2 * kSlow, 0.1), 1.2 * kSlow);  // slower, with a small spread
   EXPECT_DOUBLE_EQ(after(kSlow, 0.9), kSlow);              // faster is never a disturbance
   correct_cache(options_.cache_file, {"a layer that nobody probed"}, {forward_of(1, 0)});
   EXPECT_FALSE(ProbeCache(options_.cache_file).find("a layer that nobody probed"));

@@ -1,4 +1,4 @@
-/// Says what this processor is, and which precision its matrix products are fast in.
+/// Identifies this processor, and measures in which precision its matrix products are fast.
 ///
 /// `strata doctor` measures and saves; plans read what was saved, so that an estimate allocates
 /// nothing.
@@ -15,11 +15,11 @@
 
 namespace strata {
 
-/// The properties besides the work that determine measured seconds.
+/// The properties that, in addition to the work, determine measured seconds.
 struct ProcessorIdentity {
   std::string model;  ///< "Intel(R) Xeon(R) Processor"
   int cores = 1;
-  std::string instruction_set;  ///< that ATen chose: "AVX512"; with oneDNN's limit if there is one
+  std::string instruction_set;  ///< chosen by ATen: "AVX512"; with oneDNN's limit, if there is one
   std::string libtorch;         ///< "2.11.0"
 
   static ProcessorIdentity of_this_machine();
@@ -37,16 +37,16 @@ using PrecisionRates = std::vector<PrecisionRate>;
 
 std::string precision_name(at::ScalarType precision);  ///< "fp32", "bf16", "fp16"
 
-/// Measures square products with one thread and with `cores`; leaves the number of threads as it
-/// was. Cost: a second or two.
+/// Measures square products with one thread and with `cores`, in a second or two; leaves the number
+/// of threads unchanged.
 PrecisionRates measure_precision_rates(int cores);
 
 at::ScalarType fastest_precision(const PrecisionRates& rates);
 
-/// "bf16: 2.4 times the products of fp32" or the like.
+/// A sentence such as "bf16: 2.4 times the products of fp32".
 std::string fastest_text(const PrecisionRates& rates);
 
-/// Why training in `precision` is slow here, with what to do; empty if it is not.
+/// Why training in `precision` is slow here, with a remedy; empty if it is not.
 std::string slow_precision_text(at::ScalarType precision, const PrecisionRates& rates);
 
 /// Next to the probe's cache; empty if there is no folder for it.
@@ -62,9 +62,8 @@ std::optional<PrecisionRates> load_rates(const std::string& file,
 void save_profile(const std::string& file, const ProcessorIdentity& identity,
                   const MachineProfile& machine);
 
-/// What was saved, for ranks that compute on such a device: a processor's rates are those above,
-/// and device, link and peers of a GPU count for ranks on GPUs alone. Nothing known where there is
-/// none.
+/// The saved profile for ranks that compute on such a device: a processor has the rates above;
+/// device, link and peers of a GPU apply only to ranks on GPUs. All unknown if nothing was saved.
 MachineProfile load_profile(const std::string& file, const ProcessorIdentity& identity,
                             MachineKind device = MachineKind::kCpu);
 

@@ -22,7 +22,7 @@ std::string signed_seconds(double seconds) {
 StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
                    double measured_seconds) {
   CostTable costs = plan.costs;
-  if (!trained.empty()) costs.devices = {};  // such spans have in them what others did meanwhile
+  if (!trained.empty()) costs.devices = {};  // such spans include work of others
   for (std::size_t layer = 0; layer < costs.layers.size() && layer < trained.size(); ++layer) {
     const LayerSeconds& own = trained[layer];
     LayerCost& cost = costs.layers[layer];
@@ -44,7 +44,7 @@ std::string text_of(const StepMiss& miss) {
                             signed_seconds(miss.machine_seconds()) + " in waiting and noise";
   if (std::fabs(all) <= kSmall * miss.predicted_seconds)
     return "the prediction holds within " + format_double(100 * kSmall, 0) + " %: " + parts;
-  // The part that goes the miss's own way furthest is its cause.
+  // The cause is the part with the largest contribution in the direction of the difference.
   const double way = all < 0 ? -1 : 1;
   const bool probe = way * miss.probe_seconds() > way * miss.machine_seconds();
   return signed_seconds(all) + " against the prediction, from the " +

@@ -1,9 +1,9 @@
-/// Says where the measured seconds of a step and the predicted ones part: in the probe, or in the
-/// machine.
+/// Attributes the difference between the predicted and the measured seconds of a step to the probe
+/// or to the machine.
 ///
-/// The plan is simulated once more with the seconds that its layers took while training. What that
-/// moves the prediction by is the probe's miss; what then remains is waiting, other processes, and
-/// all that the simulation leaves out.
+/// Simulates the plan again with the seconds that its layers took in training. The change of the
+/// prediction is the probe's error; the rest is waiting, other processes, and everything that the
+/// simulation omits.
 ///
 /// Units  seconds.
 #pragma once
@@ -18,7 +18,7 @@ namespace strata {
 
 struct StepMiss {
   double predicted_seconds = 0;
-  double replayed_seconds = 0;  ///< the plan with the layers' own spans
+  double replayed_seconds = 0;  ///< simulated with the layers' measured seconds
   double measured_seconds = 0;
 
   double probe_seconds() const { return replayed_seconds - predicted_seconds; }

@@ -1,4 +1,5 @@
-// What layers of decoders say of their bytes against what they allocate: plans are made of these.
+// Compares the bytes that layers of decoders state with what they allocate, because plans use the
+// stated bytes.
 #include <gtest/gtest.h>
 
 #include "strata/models/model.h"
@@ -7,7 +8,7 @@
 namespace strata {
 namespace {
 
-constexpr double kTolerance = 0.03;  // of what the layer holds: blocks of the allocator, tables
+constexpr double kTolerance = 0.03;  // share of the layer's bytes: the allocator's blocks, tables
 
 struct Kind {
   const char* name;

@@ -1,4 +1,4 @@
-// The first layer makes one value of numbers and rows: every cross reads it again.
+// The first layer joins numbers and rows to one value, which every cross reads again.
 #include "strata/models/recommender_layer.h"
 #include "strata/nn/ops/interaction.h"
 #include "strata/nn/ops/linear.h"
@@ -6,7 +6,7 @@
 namespace strata {
 namespace {
 
-// x0 * (W x + b) + x; the first one reads x0 alone. W = U V where the rank is not full.
+// x0 * (W x + b) + x; the first cross has x = x0. W = U V if the rank is not full.
 class Cross final : public Layer {
  public:
   Cross(std::int64_t width, std::int64_t rank) : width_(width), rank_(rank) {}
@@ -22,8 +22,8 @@ class Cross final : public Layer {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {inputs[0]};
   }
-  // Saved: the product, and that of the lower rank. The first cross has one gradient for x0 and x, and
-  // makes two.
+  // Saves the product and, with a lower rank, the inner product. The first cross returns the sum of
+  // the gradients for x0 and x, so it needs both.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
     const std::int64_t whole = inputs[0].bytes();
     return {.saved = whole + whole / width_ * rank_,

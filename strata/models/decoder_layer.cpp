@@ -1,5 +1,5 @@
-// Bytes are formulas, because a plan must not allocate; bytes_test.cpp and precision_bytes_test.cpp hold
-// them against what the layers really take.
+// Bytes are formulas, because a plan must not allocate; bytes_test.cpp and precision_bytes_test.cpp
+// compare them with what the layers allocate.
 #include "strata/models/decoder_layer.h"
 
 #include <algorithm>
@@ -57,10 +57,10 @@ std::vector<WeightSpec> DecoderLayer::with_partial_gradients(std::vector<WeightS
   return specs;
 }
 
-// Counted in nn/ops and nn/cuda, of micro-batches of more than 256 rows and without dropout. Forward: 2
-// norms, 4 products, attention, activation, 2 additions. Backward: 4 products for inputs and 4 for
-// weights, 2 for each of 4 biases, the activation, 2 norms again, 4 for the gradients of each, attention
-// 4, 3 copies of its gradients, 2 additions.
+// Counted in nn/ops and nn/cuda, of micro-batches of more than 256 rows and without dropout.
+// Forward: 2 norms, 4 products, attention, activation, 2 additions. Backward: 4 products for inputs
+// and 4 for weights, 2 for each of 4 biases, the activation, 2 norms again, 4 for the gradients of
+// each, attention 4, 3 copies of its gradients, 2 additions.
 LayerWork DecoderLayer::block_work(const TensorSpec& stream) const {
   LayerWork work{.forward_kernels = 10,
                  .backward_kernels = 36,
@@ -98,14 +98,14 @@ std::int64_t DecoderLayer::logit_bytes(std::int64_t rows) const {
   const std::int64_t chunk = std::min(rows, head_chunk_rows(device_));
   const std::int64_t logits = chunk * columns();
   if (device_ != DeviceKind::kCpu) {
-    // Losses in fp64; between ranks also two maxima and three sums of each row.
+    // Losses in fp64; among tensor-parallel ranks also two maxima and three sums per row.
     const std::int64_t row = 8 + (split_.ranks > 1 ? 5 * 4 : 0);
     return bytes_of(logits) + row * chunk;
   }
   const std::int64_t width = options_.width, fp32 = (logits + 3 * chunk) * 4;
   if (precision_ == at::kFloat) return fp32;
   if (widens_products(precision_)) {
-    // The logits are fp32 themselves: no piece of them is made beside.
+    // The logits themselves are fp32, so the product makes no fp32 copy of its result.
     return logits * 4 + product_bytes(chunk, width, columns()) - product_bytes(chunk, 0, columns());
   }
   return bytes_of(logits) + std::max(fp32, weight_gradient_bytes(chunk, width, columns()));

@@ -1,5 +1,5 @@
-/// Holds what the layers of all decoders are made of, and makes the layers of which model.cpp composes
-/// a decoder: what architectures differ in, and the head that they share.
+/// Holds what the layers of all decoders share, and declares the makers of the parts from which
+/// model.cpp composes a decoder: embedding, block and head.
 ///
 /// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, the stream [B, T, C] of
 ///         the precision, [B, T/n, C] on each of n ranks with sequence parallelism; loss and logits
@@ -18,12 +18,12 @@
 
 namespace strata {
 
-/// What a layer is made for: `options` are completed().
+/// What a layer is made for; `options` are completed().
 struct DecoderSetup {
   const DecoderOptions& options;
   TensorSplit split;
   at::ScalarType precision = at::kFloat;
-  DeviceKind device = DeviceKind::kCpu;  ///< that bytes are said of
+  DeviceKind device = DeviceKind::kCpu;  ///< the device that bytes are stated for
 };
 
 inline constexpr double kWeightStddev = 0.02;
@@ -46,23 +46,23 @@ class DecoderLayer : public Layer {
   /// A signature: kind, sizes, split, precision.
   std::string sizes(const std::string& kind, std::initializer_list<std::int64_t> numbers) const;
 
-  /// The token embedding's weight; a tied head has the same.
+  /// The token embedding's weight; a tied head uses the same.
   WeightSpec token_matrix(const std::string& name) const;
 
-  /// The stream that tokens become. Refuses samples of a length that the model doesn't take.
+  /// The residual stream after the embedding. Throws UserError for samples longer than the context.
   /// Shapes  [B, T] -> [B, T, C], or a rank's part of the sequence
   TensorSpec embedded(const TensorSpec& tokens) const;
 
-  /// Undivided weights that are used between split regions.
+  /// Marks the undivided weights that are used between split regions.
   std::vector<WeightSpec> with_partial_gradients(std::vector<WeightSpec> specs) const;
 
-  /// Parts of the sequence between split regions.
+  /// The number of parts of the sequence between split regions.
   std::int64_t parts() const { return split_.sequence ? split_.ranks : 1; }
   /// Columns of the vocabulary on one rank, padding included.
   std::int64_t columns() const { return (options_.vocab + split_.ranks - 1) / split_.ranks; }
 
-  /// Bytes beside an activation of `whole` bytes: while its ranks' sum is made; gathered from
-  /// parts.
+  /// Bytes in addition to an activation of `whole` bytes: while ranks sum it; for its gathered
+  /// copy.
   std::int64_t sum_bytes(std::int64_t whole) const;
   std::int64_t gathered_bytes(std::int64_t whole) const { return split_.sequence ? whole : 0; }
 
@@ -71,20 +71,20 @@ class DecoderLayer : public Layer {
     return split_.ranks > 1 ? stream.bytes() * parts() : 0;
   }
 
-  /// A transformer block's: two sums in each direction, and attention.
+  /// The work of a transformer block: two sums in each direction, and attention.
   /// Source  Narayanan et al. 2021 (SC'21), section 3.2: 8bsh(t-1)/t elements a block.
   LayerWork block_work(const TensorSpec& stream) const;
 
   /// Bytes of so many weights or activations.
   std::int64_t bytes_of(std::int64_t numel) const;
-  /// In 16 bit on a host, 0 otherwise: what a product of so many rows, in either direction, or its
-  /// weight's gradient takes beside operands and result.
+  /// On a host in 16 bit, the bytes that a product of so many rows, or its weight's gradient, needs
+  /// in addition to operands and result; 0 otherwise.
   std::int64_t product_bytes(std::int64_t rows, std::int64_t in, std::int64_t out) const;
   std::int64_t weight_gradient_bytes(std::int64_t rows, std::int64_t in, std::int64_t out) const;
 
-  /// While a chunk of at most so many rows of logits becomes loss and gradient: the logits and
-  /// three numbers a row; in 16 bit beside what products take. A GPU's chunks are larger, its logits in the
-  /// precision's type, and its losses in fp64.
+  /// Bytes while a chunk of at most so many rows of logits becomes loss and gradient: the logits
+  /// and three numbers per row; on a host in 16 bit also what products need. A GPU has larger
+  /// chunks, logits in the precision's type and losses in fp64.
   std::int64_t logit_bytes(std::int64_t rows) const;
 
   DecoderOptions options_;
@@ -98,15 +98,15 @@ enum class HeadNorm : std::uint8_t { kLayerNorm, kRmsNorm };
 struct DecoderParts {
   std::shared_ptr<const Layer> embedding;  ///< tokens -> stream
   std::shared_ptr<const Layer> block;      ///< stream -> stream
-  HeadNorm norm = HeadNorm::kLayerNorm;    ///< in front of the head
+  HeadNorm norm = HeadNorm::kLayerNorm;    ///< before the head
 };
 
 /// Pre-norm transformer with learned positions and dropout.
 /// Source  Radford et al. 2019 (GPT-2); Shoeybi et al. 2019 (the split).
 DecoderParts gpt_parts(const DecoderSetup& setup);
 
-/// Pre-norm transformer with RMSNorm, rotary positions, grouped queries and SwiGLU; with biases of
-/// queries, keys and values a Qwen 2, with norms of queries and keys a Qwen 3.
+/// Pre-norm transformer with RMSNorm, rotary positions, grouped queries and SwiGLU. With biases of
+/// queries, keys and values it is a Qwen 2, with norms of queries and keys a Qwen 3.
 /// Source  Touvron et al. 2023 (Llama); Grattafiori et al. 2024 (Llama 3); Qwen technical reports.
 DecoderParts llama_parts(const DecoderSetup& setup);
 
@@ -116,8 +116,8 @@ std::shared_ptr<const Layer> merge_layer(const DecoderSetup& setup);
 /// Final norm and projection to the vocabulary: (stream, targets) -> the loss.
 std::shared_ptr<const Layer> loss_head(const DecoderSetup& setup, HeadNorm norm);
 
-/// The same weights: stream -> logits after the last token of each sample or, in a decoding pass, of
-/// each sequence [B, V], on every rank.
+/// A head with the same weights: stream -> logits [B, V] on every rank, after the last token of
+/// each sample or, in a decoding pass, of each sequence.
 std::shared_ptr<const Layer> logits_head(const DecoderSetup& setup, HeadNorm norm);
 
 }  // namespace strata

@@ -26,7 +26,7 @@ std::string text(bool value) { return value ? "true" : "false"; }
 std::string text(std::int64_t value) { return std::to_string(value); }
 std::string text(double value) { return format_double_exactly(value); }
 
-// Of a field that a kind doesn't have: `expected` is what it is where nobody gives it.
+// Refuses a field that the kind does not have, unless its value is `expected`, the default.
 template <typename T>
 void require_unset(DecoderKind kind, const std::string& field, T expected, T got,
                    const std::string& fix) {
@@ -90,7 +90,7 @@ DecoderOptions completed_gpt(DecoderOptions o) {
                                "set model.kind to llama, or leave the field out") {
     require_unset(DecoderKind::kGpt, field, expected, got, fix);
   };
-  // What a gpt has anyway may be said.
+  // Values that every GPT has are accepted.
   if (o.kv_heads != o.heads) require("kv_heads", unset.kv_heads, o.kv_heads);
   if (o.head_width * o.heads != o.width) require("head_width", unset.head_width, o.head_width);
   if (o.mlp_width != 4 * o.width) require("mlp_width", unset.mlp_width, o.mlp_width);
@@ -201,7 +201,7 @@ DecoderOptions completed(DecoderOptions options, const FieldPlace& place) {
   }
 }
 
-// An embedding and a head; with a skip connection a layer that adds it.
+// The embedding, the head and, with a skip connection, the layer that adds it.
 std::int64_t num_layers(const DecoderOptions& options) {
   return options.layers + 2 + (options.skip ? 1 : 0);
 }

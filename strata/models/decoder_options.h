@@ -23,7 +23,7 @@ struct DecoderOptions {
   double dropout = 0;
   bool tie = true;    ///< the head uses the token embedding
   bool skip = false;  ///< the embedding's output is added again before the head
-  // llama alone, from here on
+  // Fields of llama only
   std::int64_t kv_heads = 0;    ///< 0: heads
   std::int64_t head_width = 0;  ///< 0: width / heads
   std::int64_t mlp_width = 0;   ///< 0: 8/3 width, rounded up to a multiple of 64; gpt: 4 width
@@ -36,14 +36,16 @@ struct DecoderOptions {
 
 void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options);
 
-/// Layers of the model that make_model() (model.h) makes: the blocks, and what stands before and after them.
+/// The number of layers that make_model() (model.h) makes: the blocks and the layers before and
+/// after them.
 std::int64_t num_layers(const DecoderOptions& options);
 
-/// Where a field ("model.heads") was given: "recipe.yaml:3:9".
+/// Returns the place of a field ("model.heads") in the recipe: "recipe.yaml:3:9".
 using FieldPlace = std::function<std::string(const std::string& field)>;
 
-/// The same with every 0 replaced by what it stands for.
-/// Errors  UserError: fields that contradict the kind or each other; where `place` says, or by name.
+/// The options with every 0 replaced by the size that it stands for.
+/// Errors  UserError: fields that contradict the kind or each other, with their `place`, if there
+///         is one, or name.
 DecoderOptions completed(DecoderOptions options, const FieldPlace& place = {});
 
 }  // namespace strata

@@ -1,5 +1,5 @@
-// Numbers and rows are brought to their widths in one layer, and the wide part is made there, too: so the
-// rows have one reader.
+// One layer maps numbers and rows to their widths and computes the wide part, too, so that the rows
+// have one reader.
 #include "strata/models/recommender_layer.h"
 #include "strata/nn/ops/interaction.h"
 #include "strata/nn/ops/linear.h"
@@ -26,7 +26,7 @@ class DeepWideInput final : public Layer {
            (wide_ ? " wide" : "") + (dropout_ > 0 ? " dropout" : "");
   }
 
-  // Of the rows, then of the numbers.
+  // The weights for rows, then those for numbers.
   std::vector<WeightSpec> weights() const override {
     std::vector<WeightSpec> specs = rows_.weights("rows.");
     const auto add = [&](std::vector<WeightSpec> more) {

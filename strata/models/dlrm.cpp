@@ -1,4 +1,4 @@
-// The rows are read by one layer, where they meet the numbers.
+// One layer reads the rows and combines them with the numbers.
 #include <algorithm>
 
 #include "strata/models/recommender_layer.h"

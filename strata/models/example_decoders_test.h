@@ -1,5 +1,5 @@
-/// Makes small decoders for tests, runs all their layers forward and backward on a rank, and compares a
-/// rank's slices with the whole.
+/// Makes small decoders for tests, runs all their layers forward and backward on a rank, and
+/// compares a rank's slices with the whole tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ inline DecoderOptions small_gpt() {
           .skip = true};
 }
 
-/// Inside the MLP and in the vocabulary nothing divides evenly among ranks.
+/// The MLP's width and the vocabulary are not divisible by the number of ranks.
 inline DecoderOptions small_llama() {
   return {.kind = DecoderKind::kLlama,
           .layers = 2,
@@ -58,11 +58,11 @@ struct DecoderOutcome {
   double loss = 0;
   at::Tensor output;
   std::vector<WeightSpec> specs;
-  std::vector<at::Tensor> leaves;  ///< of each use of a weight, as specs
+  std::vector<at::Tensor> leaves;  ///< for each use of a weight, as specs
 };
 
-/// One forward and, of a loss, backward of all layers. Every weight is drawn, biases and gains too:
-/// zeros would hide what is done with them.
+/// Runs all layers forward and, if the model ends with a loss, backward. Every weight is random,
+/// including biases and gains, because zeros would hide errors in their use.
 inline DecoderOutcome run_decoder(const Sequential& model, const std::vector<at::Tensor>& batch,
                                   ForwardContext context, int rank = 0) {
   DecoderOutcome outcome;
@@ -102,7 +102,7 @@ inline at::Tensor slice_of(const at::Tensor& whole, const WeightSpec& spec, int 
   return part;
 }
 
-/// `tolerance`: of the largest element.
+/// `tolerance` is a share of the largest element.
 inline void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what,
                          double tolerance) {
   ASSERT_TRUE(a.defined() && b.defined()) << what;
@@ -111,8 +111,8 @@ inline void expect_close(const at::Tensor& a, const at::Tensor& b, const std::st
   EXPECT_LE((a - b).abs().max().item<double>() / scale, tolerance) << what;
 }
 
-/// What a rank of a split has learned against one rank: the loss and every gradient, which it adds up
-/// with the others where each has a part of it.
+/// Compares a split rank's loss and gradients with those of one rank. Adds up gradients of which
+/// each rank has a part.
 inline void expect_same_learning(Group& group, DecoderOutcome& mine, const DecoderOutcome& one,
                                  double tolerance) {
   EXPECT_NEAR(mine.loss, one.loss, tolerance * one.loss);
@@ -126,7 +126,7 @@ inline void expect_same_learning(Group& group, DecoderOutcome& mine, const Decod
   }
 }
 
-/// Of parameterised tests: "4RanksSequence".
+/// Names a parameterised test: "4RanksSequence".
 inline std::string split_name(const testing::TestParamInfo<TensorSplit>& info) {
   return std::to_string(info.param.ranks) + "Ranks" + (info.param.sequence ? "Sequence" : "");
 }

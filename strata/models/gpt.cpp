@@ -1,5 +1,5 @@
-// Written as for one device, but for one thing: weights say how tensor-parallel ranks divide them,
-// and products at which border of a split region they stand.
+// Written as for one device, except that weights state how tensor-parallel ranks divide them, and
+// products state which border of a split region they are at.
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ class GptEmbedding final : public DecoderLayer {
   double forward_flops(std::span<const TensorSpec>) const override { return 0; }
 
  private:
-  // The positions of every sequence's tokens, packed as in the sample.
+  // The positions of every sequence's tokens, packed like the sample.
   static at::Tensor packed(const at::Tensor& positions, const LayerCache& cache) {
     std::vector<at::Tensor> parts;
     for (const SequenceTokens& tokens : cache.pass)
@@ -83,7 +83,7 @@ class GptBlock final : public DecoderLayer {
     const std::int64_t c = options_.width;
     const WeightSplit rows{.axis = 0}, columns{.axis = 1};
     const WeightSplit heads{.axis = 0, .sections = {c, c, c}, .unit = c / options_.heads};
-    // Two residual additions a block: their variances add up over the depth.
+    // A block has two residual additions, whose variances add up over the depth.
     const double residual = kWeightStddev / std::sqrt(2.0 * static_cast<double>(options_.layers));
     return with_partial_gradients(
         {vector_spec("norm1.weight", c, Init::Kind::kOnes),
@@ -104,15 +104,17 @@ class GptBlock final : public DecoderLayer {
     return {inputs[0]};
   }
 
-  // `own`: C numbers for each row that the rank has between split regions; `whole`: for all rows.
+  // `own`: bytes of C numbers per row that the rank has between split regions; `whole`: for all
+  // rows.
   //
-  // Saved inside split regions: 3C (packed projections), C (attention output), 4C (input of the
-  // GELU) a row; between them C (middle of the residual stream), statistics of two norms and of the
-  // attention; with `keep` also both norms' outputs (2C) and the GELU's (4C). Forward peaks in the
-  // MLP: the GELU's output beside all that is saved, or the sum behind a product. Backward peaks
-  // there too: the gradient at the GELU's input and its output again, or the sum at the norm. In 16
-  // bit, what products take comes on top. Without a graph there are the middle of the stream, the GELU's input and
-  // output, and what follows it.
+  // Saved inside split regions, per row: 3C (packed projections), C (attention output), 4C (input
+  // of the GELU). Saved between them: C (middle of the residual stream) and the statistics of two
+  // norms and of the attention; with `keep` also both norms' outputs (2C) and the GELU's (4C).
+  // Forward peaks in the MLP: at the GELU's output in addition to everything saved, or at the sum
+  // after a product. Backward peaks there too: at the gradient of the GELU's input and its
+  // recomputed output, or at the sum at the norm. In 16 bit, products need more bytes. Without a
+  // graph, memory holds the middle of the stream, the GELU's input and output, and the next
+  // product.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t rows = inputs[0].numel() / options_.width,
                        own = bytes_of(rows * options_.width);
@@ -146,7 +148,7 @@ class GptBlock final : public DecoderLayer {
     at::Tensor x = norm_linear(inputs[0], norm1, qkv, qkv_bias, keep, columns);
     x = linear(attend(x, {.head_width = options_.head_width}, context), out, out_bias, rows);
     x = residual_dropout(inputs[0], x, {options_.dropout, 0}, context);
-    // Temporaries die as soon as they are read: a name would keep their bytes to the end.
+    // Temporaries are freed after their last use: a variable would keep them until the end.
     return {residual_dropout(x,
                              feed_forward(x, norm2, {up, up_bias}, Activation::kGelu,
                                           {down, down_bias}, keep, context.tensor),

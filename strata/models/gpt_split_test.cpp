@@ -1,4 +1,5 @@
-// A GPT split among tensor-parallel ranks against one rank: loss, logits and every gradient.
+// Compares a GPT that is split among tensor-parallel ranks with one rank: loss, logits and every
+// gradient.
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
@@ -9,7 +10,7 @@
 namespace strata {
 namespace {
 
-constexpr double kTolerance = 1e-5;  // of the largest element: only the order of sums differs
+constexpr double kTolerance = 1e-5;  // share of the largest element: only the order of sums differs
 
 class SplitGpt : public testing::TestWithParam<TensorSplit> {};
 
@@ -66,7 +67,7 @@ TEST_P(SplitGpt, HasItsShareOfShapesWeightsAndWork) {
   EXPECT_LT(model.layout(1).own_numel, one.layout(1).own_numel);
 }
 
-// What the bytes of one forward and backward really are, by the rank's account.
+// Measures the bytes of one forward and backward by the rank's account.
 LayerBytes measure(const Sequential& model, int layer, const std::vector<at::Tensor>& inputs,
                    const ForwardContext& context, Group& group, MemoryAccount& account) {
   std::vector<at::Tensor> weights;
@@ -87,7 +88,7 @@ LayerBytes measure(const Sequential& model, int layer, const std::vector<at::Ten
   const at::Tensor y = model.layer(layer).forward(context, weights, inputs)[0];
   const auto out = static_cast<std::int64_t>(y.nbytes());
   const auto in = static_cast<std::int64_t>(inputs[0].nbytes());
-  group.barrier();  // the others have released what was exported to them
+  group.barrier();  // the other ranks have released the exported buffers
   bytes.saved = account.current_bytes() - before - out;
   bytes.forward_transient = account.peak_bytes() - before - out - bytes.saved;
   const at::Tensor dy = at::ones_like(y);
@@ -114,7 +115,8 @@ TEST_P(SplitGpt, NeedsTheBytesItForetells) {
       const at::Tensor input = at::randn(x.shape).requires_grad_(true);
       const LayerBytes real = measure(model, 1, {input}, context, group, account);
       EXPECT_EQ(real.saved, predicted.saved);
-      // When exported parts of activations are released depends on who is late: two sums a pass.
+      // When exported parts of activations are released depends on the slowest rank: two sums a
+      // pass.
       const auto exported = static_cast<double>(2 * x.bytes() * (split.sequence ? split.ranks : 1));
       EXPECT_NEAR(real.forward_transient, predicted.forward_transient, exported);
       EXPECT_NEAR(real.backward_transient, predicted.backward_transient, exported);

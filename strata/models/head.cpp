@@ -1,5 +1,5 @@
-// The end of every decoder: final norm and projection to the vocabulary, as loss or as logits. Only
-// the norm differs between architectures.
+// The last layer of every decoder: final norm and projection to the vocabulary, as loss or as
+// logits. Only the norm differs between architectures.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
@@ -13,7 +13,7 @@
 namespace strata {
 namespace {
 
-// Logits [B, ceil(classes / n)] of each rank's slice -> [B, classes] on every rank.
+// [B, ceil(classes / n)] logits of each rank's slice -> [B, classes] on every rank.
 at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
                           std::int64_t classes) {
   if (!group) return logits;
@@ -24,7 +24,8 @@ at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
   return all.narrow(1, 0, classes).contiguous();
 }
 
-// [B, T, C] -> [B, C], the last token of each sample; in a decoding pass of each of the B sequences.
+// [B, T, C] -> [B, C]: the last token of each sample or, in a decoding pass, of each of the B
+// sequences.
 at::Tensor last_tokens(const at::Tensor& x, const LayerCache* cache) {
   if (!cache) return x.select(1, x.size(1) - 1).contiguous();
   std::vector<at::Tensor> last;
@@ -95,9 +96,9 @@ class LossHead final : public Head {
     return {{.shape = {}}};
   }
 
-  // Backward holds the logits of a chunk and three numbers a row of it, then the gradient at the
-  // norm's output twice; split, also the gathered input and the whole gradient, then its sum. Without a graph the
-  // logits of a chunk stand beside the norm's output.
+  // Backward holds the logits of a chunk and three numbers per row, then the gradient at the norm's
+  // output twice; if split, also the gathered input and the whole gradient, then its sum. Without a
+  // graph, memory holds the logits of a chunk and the norm's output.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
     const std::int64_t rows = inputs[0].numel() / options_.width, own = inputs[0].bytes();
     const std::int64_t whole = own * parts(), chunk = logit_bytes(rows * parts());

@@ -1,5 +1,5 @@
-// A field that asks for what we don't have is refused, not skipped: such weights would run and give
-// other text.
+// A field that requests what we do not have is refused, not ignored: otherwise such weights would
+// run and produce other text.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -16,9 +16,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kGpt2Vocabulary = 50257;
-constexpr const char* kWithSkip = "strata-gpt";  // no model of theirs
+constexpr const char* kWithSkip = "strata-gpt";  // no model of Hugging Face
 constexpr double kGptEpsilon = 1e-5;
-// A model beyond these does not exist; its numbers would only overflow later.
+// No model is larger than these; larger numbers would only overflow later.
 constexpr std::int64_t kMaxLayers = 1'000'000;
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
@@ -45,7 +45,7 @@ json llama_config(const DecoderOptions& o) {
   const std::string type = o.qkv_bias ? "qwen2" : o.qk_norm ? "qwen3" : "llama";
   const std::string architecture = o.qkv_bias ? "Qwen2" : o.qk_norm ? "Qwen3" : "Llama";
   json rope = {{"rope_type", "default"}, {"rope_theta", o.rope.theta}};
-  json scaling = nullptr;  // of transformers 4
+  json scaling = nullptr;  // for transformers 4
   if (o.rope.factor != 1) {
     scaling = {{"rope_type", "llama3"},
                {"factor", o.rope.factor},
@@ -76,7 +76,7 @@ json llama_config(const DecoderOptions& o) {
   return config;
 }
 
-// Reads fields and refuses those that ask for what we don't have.
+// Reads fields and refuses values that request what we do not have.
 class Config {
  public:
   Config(const std::string& text, std::string where) : where_(std::move(where)) {
@@ -102,7 +102,7 @@ class Config {
     return has(key) ? read<T>(config_[key], key) : otherwise;
   }
 
-  // The field is absent or one of these; the first is what it means if absent.
+  // Requires that the field is absent or one of these values; the first value is the default.
   template <typename T>
   void require(const std::string& key, const std::vector<T>& known) const {
     const T value = optional<T>(key, known[0]);
@@ -121,7 +121,7 @@ class Config {
     return inside;
   }
 
-  // "folder/config.json:3:9", of a field that is there.
+  // The place of a field that is present: "folder/config.json:3:9".
   std::string place(const std::string& key) const {
     std::vector<std::string> keys = keys_;
     if (!key.empty()) keys.push_back(key);
@@ -160,7 +160,7 @@ class Config {
   }
 
   std::string where_, text_;
-  std::vector<std::string> keys_;  // of the section
+  std::vector<std::string> keys_;  // keys of the section
   json config_;
 };
 
@@ -186,7 +186,7 @@ DecoderOptions read_gpt2(const Config& config, bool skip) {
           .skip = skip};
 }
 
-// Version 5 has everything in one section, version 4 the base beside it.
+// Version 5 has all fields in one section; version 4 has the base outside of it.
 Config rope_of(const Config& config) {
   return config.section(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
 }
@@ -231,7 +231,7 @@ DecoderOptions read_llama(const Config& config, const std::string& type) {
           .qk_norm = type == "qwen3"};
 }
 
-// Ours, by the name of their field.
+// Hugging Face's name of one of our fields.
 std::string their_name(const std::string& field, bool gpt2) {
   if (field == "model.heads") return gpt2 ? "n_head" : "num_attention_heads";
   if (field == "model.kv_heads") return "num_key_value_heads";

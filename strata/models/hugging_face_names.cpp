@@ -1,4 +1,5 @@
-// Their names are tables; only the packed projections of queries, keys and values become three.
+// The names are tables; only the packed projections of queries, keys and values become three
+// tensors.
 #include <map>
 
 #include "strata/base/errors.h"

@@ -131,7 +131,7 @@ TEST(HuggingFaceConfig, RefusesWhatWeDoNotHave) {
   expect("no JSON", refusal("{", "", llama()));
 }
 
-// As a recipe's errors do: file, line and column of the value.
+// As errors in recipes do: file, line and column of the value.
 TEST(HuggingFaceConfig, SaysWhereTheRefusedValueStands) {
   const std::string text = hugging_face_config(llama());
   const auto expect_at = [&](const std::string& key, const std::string& from,
@@ -150,7 +150,7 @@ TEST(HuggingFaceConfig, SaysWhereTheRefusedValueStands) {
   expect_at("hidden_act", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
   expect_at("vocab_size", "\"vocab_size\": 100", "\"vocab_size\": -1");
   expect_at("model_type", "\"model_type\": \"llama\"", "\"model_type\": \"mixtral\"");
-  // Of fields that contradict one another, and in a section.
+  // For fields that contradict each other, also inside a section.
   expect_at("num_key_value_heads", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3");
   expect_at("head_dim", "\"head_dim\": 8", "\"head_dim\": 7");
   const std::string rope =

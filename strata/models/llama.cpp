@@ -1,5 +1,5 @@
-// Written as for one device, but for one thing: weights say how tensor-parallel ranks divide them,
-// and products at which border of a split region they stand.
+// Written as for one device, except that weights state how tensor-parallel ranks divide them, and
+// products state which border of a split region they are at.
 #include <algorithm>
 #include <cmath>
 
@@ -64,7 +64,7 @@ class LlamaBlock final : public DecoderLayer {
     const std::int64_t c = options_.width, f = options_.mlp_width, d = options_.head_width;
     const std::int64_t q = options_.heads * d, kv = options_.kv_heads * d;
     const WeightSplit heads{.axis = 0, .sections = {q, kv, kv}, .unit = d};
-    // Two residual additions a block: their variances add up over the depth.
+    // A block has two residual additions, whose variances add up over the depth.
     const double residual = kWeightStddev / std::sqrt(2.0 * static_cast<double>(options_.layers));
     std::vector<WeightSpec> specs = {
         vector_spec("norm1.weight", c, Init::Kind::kOnes),
@@ -86,16 +86,17 @@ class LlamaBlock final : public DecoderLayer {
     return {inputs[0]};
   }
 
-  // `own`: C numbers for each row that the rank has between split regions; `whole`: for all rows;
-  // the others: what a rank has of the projections, the attention's output, the MLP's inside.
+  // `own`: bytes of C numbers per row that the rank has between split regions; `whole`: for all
+  // rows. The others: a rank's projections, attention output and inside of the MLP.
   //
   // Saved: packed projections, attention output, gate and up, the middle of the residual stream,
   // statistics; with `keep` also both norms' outputs and the SwiGLU's. Forward peaks in the MLP: at
-  // the SwiGLU's output, the norm's, the sum behind a product, or the residual addition. Backward
-  // peaks at the SwiGLU (the gradient at its inputs and its output again), behind it at the norm,
-  // or, with a small MLP, in the attention, whose gradients are made packed when MLP's part has gone.
-  // In 16 bit, what products take comes on top. Without a graph there are the middle of the stream, the SwiGLU's
-  // inputs and output, and what follows it; or the attention's, up to the addition behind it.
+  // the SwiGLU's output, the norm's, the sum after a product, or the residual addition. Backward
+  // peaks at the SwiGLU (the gradient of its inputs and its recomputed output), then at the norm,
+  // or, with a small MLP, in the attention, whose gradients are packed after the MLP's bytes are
+  // freed. In 16 bit, products need more bytes. Without a graph, memory holds the middle of the
+  // stream, the SwiGLU's inputs and output, and the next product; or the attention's, until the
+  // residual addition.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t own = inputs[0].bytes(), whole = own * parts();
     const std::int64_t rows = inputs[0].numel() / options_.width * parts(), n = split_.ranks;
@@ -115,7 +116,8 @@ class LlamaBlock final : public DecoderLayer {
         std::max({(keep ? 0 : inside) + whole - own + down, (keep ? 0 : own) + entered + up - own,
                   (keep ? 0 : own) + entered, summed - own, own});
     const std::int64_t freed = keep ? 3 * inside + own : 2 * inside;
-    // Besides, the gradients of one sample, or of a quarter of the heads, before they are packed.
+    // In addition, the gradients of one sample, or of a quarter of the heads, before they are
+    // packed.
     const std::int64_t piece = packed / std::max<std::int64_t>(4, inputs[0].shape[0]);
     const std::int64_t attention =
         out + (options_.qk_norm ? 4 * packed : packed + piece) + entered - freed;
@@ -141,7 +143,7 @@ class LlamaBlock final : public DecoderLayer {
     const RowParallel rows{context.tensor};
     at::Tensor x = norm_linear(inputs[0], norm(norm1), qkv, qkv_bias(weights), keep, columns);
     x = residual_add(inputs[0], linear(attend(x, attention(weights), context), out, {}, rows));
-    // Temporaries die as soon as they are read: a name would keep their bytes to the end.
+    // Temporaries are freed after their last use: a variable would keep them until the end.
     return {residual_add(x, feed_forward(x, norm(norm2), {gate_up}, Activation::kSwiglu, {down},
                                          keep, context.tensor))};
   }

@@ -1,4 +1,5 @@
-// A Llama against one written in plain ATen, and split among tensor-parallel ranks against one.
+// Compares a Llama with one written in plain ATen, and one split among tensor-parallel ranks with
+// one rank.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,9 +13,9 @@
 namespace strata {
 namespace {
 
-constexpr double kTolerance = 2e-5;  // of the largest element: only the order of sums differs
+constexpr double kTolerance = 2e-5;  // share of the largest element: only the order of sums differs
 
-// ---- The same model in plain ATen, its weights by our names.
+// ---- The same model in plain ATen, with weights by our names.
 
 using Weights = std::map<std::string, at::Tensor>;
 

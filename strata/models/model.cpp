@@ -1,4 +1,4 @@
-// One maker for all decoders: an architecture brings its parts, the order of layers is common.
+// One maker for all decoders: an architecture supplies its parts; the order of layers is common.
 #include "strata/models/model.h"
 
 #include <cstdlib>
@@ -10,8 +10,8 @@
 namespace strata {
 namespace {
 
-// Refuses a number of tensor-parallel ranks that does not divide `size`, naming the legal number
-// nearest to it: a divisor of `legal`.
+// Refuses a number of tensor-parallel ranks that does not divide `size`; the error names the
+// nearest number that does, a divisor of `legal`.
 void check_divides(const std::string& what, std::int64_t size, std::int64_t legal, int ranks) {
   if (size % ranks == 0) return;
   std::int64_t nearest = 1;
@@ -25,9 +25,10 @@ void check_divides(const std::string& what, std::int64_t size, std::int64_t lega
                    .fix = "set mesh.tp to " + std::to_string(nearest)});
 }
 
-// Refuses what the ranks could not divide evenly; the vocabulary may: its slices are padded.
+// Refuses sizes that the ranks cannot divide evenly. The vocabulary may be uneven: its slices are
+// padded.
 void check_split(const DecoderOptions& options, TensorSplit split) {
-  // A GPT has as many key heads as heads, which divide the width and so the MLP's width.
+  // A GPT has as many key heads as heads; they divide the width and so the MLP's width.
   const std::int64_t heads = options.kv_heads;
   const std::int64_t legal = split.sequence ? std::gcd(heads, options.context) : heads;
   check_divides(options.kv_heads == options.heads ? "the heads" : "the key and value heads", heads,

@@ -1,4 +1,4 @@
-/// Builds a model: a GPT, or a Llama with its relatives Qwen 2 and Qwen 3, as the options name it.
+/// Builds the model that the options name: a GPT, or a Llama with its relatives Qwen 2 and Qwen 3.
 ///
 /// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, values [B, T, C] of the
 ///         precision, [B, T/n, C] on each of n ranks with sequence parallelism; loss and logits
@@ -17,14 +17,14 @@ namespace strata {
 enum class DecoderOutput { kLoss, kLogits };
 
 /// kLoss: batch inputs "tokens" and "targets", the last layer is the loss. kLogits: batch input
-/// "tokens", the last layer gives [B, V] logits of the last position; the same weights by name.
-/// Costs are those of one rank of the split, its bytes those on `device`. `precision` of weights and
-/// values: fp32, bf16 or fp16.
+/// "tokens", the last layer returns [B, V] logits of the last position; weights have the same
+/// names. Costs are those of one rank of the split, bytes those on `device`. `precision` is that of
+/// weights and values: fp32, bf16 or fp16.
 Sequential make_model(const DecoderOptions& options, DecoderOutput output = DecoderOutput::kLoss,
                       TensorSplit split = {}, at::ScalarType precision = at::kFloat,
                       DeviceKind device = DeviceKind::kCpu);
 
-/// The same whatever kind the options name.
+/// The same for one kind, which overrides that of the options.
 Sequential make_gpt(DecoderOptions options, DecoderOutput output = DecoderOutput::kLoss,
                     TensorSplit split = {}, at::ScalarType precision = at::kFloat,
                     DeviceKind device = DeviceKind::kCpu);

@@ -1,4 +1,5 @@
-// What layers of 16 bit say of their bytes against what they allocate: plans are made of these.
+// Compares the bytes that 16-bit layers state with what they allocate, because plans use the stated
+// bytes.
 #include <gtest/gtest.h>
 
 #include "strata/comm/ranks.h"
@@ -9,7 +10,8 @@
 namespace strata {
 namespace {
 
-// Of many rows activations are the most of what a layer takes, of few the sums of its weights' gradients.
+// With many rows activations are most of a layer's bytes; with few, the sums of its weights'
+// gradients.
 using Kind = std::tuple<DecoderKind, at::ScalarType, std::int64_t>;
 
 class PrecisionBytes : public testing::TestWithParam<Kind> {
@@ -37,7 +39,8 @@ std::vector<at::Tensor> leaves(const LayerLayout& layout, at::ScalarType precisi
   return weights;
 }
 
-// What one forward and backward take beside weights, inputs, outputs and their gradients.
+// Measures the bytes of one forward and backward in addition to weights, inputs, outputs and their
+// gradients.
 LayerBytes measure(const Layer& layer, const ForwardContext& context,
                    const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& inputs,
                    MemoryAccount& account) {
@@ -63,7 +66,7 @@ LayerBytes measure(const Layer& layer, const ForwardContext& context,
   return bytes;
 }
 
-// With products of either kind, whatever this processor is fast in.
+// With both kinds of products, independent of what this processor is fast in.
 TEST_P(PrecisionBytes, AreWhatLayersAllocate) {
   for (const bool widen : {true, false}) {
     SCOPED_TRACE(widen ? "widened products" : "products in 16 bit");
@@ -100,7 +103,8 @@ void PrecisionBytes::expect_what_layers_allocate() {
         EXPECT_NEAR(said.saved, real.saved, 1024);
         const auto expect_enough = [&](std::int64_t foretold, std::int64_t taken) {
           EXPECT_LE(static_cast<double>(taken), static_cast<double>(foretold) + small);
-          // Several threads make pieces of a weight's gradient at once, this one after another.
+          // Several threads make pieces of a weight's gradient at the same time, this thread one
+          // after another.
           const std::int64_t piece = std::get<2>(GetParam()) < 128 ? foretold / 2 : 0;
           EXPECT_GE(static_cast<double>(taken + piece), static_cast<double>(foretold) - small);
         };

@@ -34,8 +34,9 @@ class HiddenLayer final : public Layer {
     return {dropout(unit_.forward(context, weights, inputs[0]), {dropout_, 0}, context)};
   }
 
-  // Dropout makes a tensor beside its input, which nothing saves. In backward each operator behind the
-  // product makes a gradient and lets go what it saved, before there is one at the layer's input.
+  // Dropout makes a tensor in addition to its input, and saves no tensor. In backward each operator
+  // after the product makes a gradient and frees what it saved, before the gradient of the layer's
+  // input exists.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
     const std::int64_t samples = inputs[0].shape[0], whole = samples * unit_.out * kFp32Bytes;
     const int gradients = (dropout_ > 0 ? 1 : 0) + (unit_.saved_bytes(1) > 0 ? 1 : 0);
@@ -49,7 +50,7 @@ class HiddenLayer final : public Layer {
   double dropout_;
 };
 
-// [B, in] -> [B]; with a second input [B, 1], which is added.
+// [B, in] -> [B]; adds a second input [B, 1], if there is one.
 class ScoreHead : public Layer {
  public:
   ScoreHead(std::int64_t in, bool wide) : in_(in), wide_(wide) {}
@@ -117,7 +118,7 @@ class SideBySide final : public Layer {
   LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
-    // One input becomes a value, which has a graph: a copy.
+    // A single input is copied, because a value needs a graph.
     return {inputs.size() == 1 ? inputs[0].clone() : side_by_side(inputs[0], inputs[1])};
   }
   bool recomputable() const override { return false; }

@@ -1,4 +1,5 @@
-/// Holds what the layers of all recommenders are made of, and adds those that they share.
+/// Declares what the layers of all recommenders share, and adds the layers that they have in
+/// common.
 ///
 /// Shapes  B samples; values [B, width] fp32, scores [B].
 #pragma once
@@ -13,7 +14,7 @@
 
 namespace strata {
 
-/// A product with a weight, maybe normalised over the micro-batch, then the activation.
+/// A product with a weight, optionally normalised over the micro-batch, then the activation.
 struct HiddenUnit {
   std::int64_t in = 0, out = 0;
   bool batch_norm = false;
@@ -21,44 +22,45 @@ struct HiddenUnit {
 
   std::vector<WeightSpec> weights(const std::string& prefix = "") const;
   std::size_t num_weights() const { return batch_norm ? 6 : 2; }
-  /// `weights`: those of weights().
+  /// `weights` are those of weights().
   at::Tensor forward(const ForwardContext& context, std::span<const at::Tensor> weights,
                      const at::Tensor& x) const;
   std::string signature() const;
-  /// Saved of so many samples, between its input and its output, which it doesn't count.
+  /// Bytes saved for so many samples, without the input and the output.
   std::int64_t saved_bytes(std::int64_t samples) const;
 };
 
-/// What makers of recommenders are given; `options` are completed().
+/// The arguments of all makers of recommenders; `options` are completed().
 struct RecommenderSetup {
   const RecommenderOptions& options;
   const RecommenderInputs& inputs;
   RecommenderOutput output;
 };
 
-// Each adds its layers to a model that has the batch inputs.
+// Each adds its layers to a model that already has the batch inputs.
 void add_dlrm(Sequential& model, const RecommenderSetup& setup);
 void add_dcn(Sequential& model, const RecommenderSetup& setup);
 void add_deep_wide(Sequential& model, const RecommenderSetup& setup);
 
-/// Hidden layers `prefix`0, `prefix`1, ... from `input` on, each writes "x"; returns the last width.
+/// Adds hidden layers `prefix`0, `prefix`1, ... after `input`; each writes "x". Returns the last
+/// width.
 std::int64_t add_hidden(Sequential& model, const RecommenderSetup& setup, const std::string& prefix,
                         const std::vector<std::int64_t>& widths, bool batch_norm, std::int64_t in,
                         std::string input);
 
-/// The hidden layers of options.top, read from `input`.
+/// Adds the hidden layers of options.top after `input`.
 std::int64_t add_top(Sequential& model, const RecommenderSetup& setup, std::int64_t in,
                      const std::string& input = "x");
 
-/// From "x", and "wide" if there is such a value, to the score, and to the loss.
+/// Adds the layers from "x", and "wide" if it exists, to the score and the loss.
 void add_head(Sequential& model, const RecommenderSetup& setup, std::int64_t in, bool wide = false);
 
-/// One or two inputs [B, ...] side by side.
+/// Concatenates one or two inputs [B, ...].
 void add_side_by_side(Sequential& model, const std::string& name,
                       const std::vector<std::string>& inputs, const std::string& output);
 
-/// Weight [out, in] and bias [out] of a linear map from `in` elements, whose first values are uniform in
-/// +-1 / sqrt(in), as those of torch.nn.Linear.
+/// Weight [out, in] and bias [out] of a linear map from `in` elements, whose first values are
+/// uniform in +-1 / sqrt(in), as those of torch.nn.Linear.
 WeightSpec map_weight(std::string name, std::int64_t out, std::int64_t in);
 WeightSpec map_bias(std::string name, std::int64_t out, std::int64_t in);
 

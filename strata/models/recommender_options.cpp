@@ -31,7 +31,7 @@ std::string text_of(const std::vector<std::int64_t>& widths) {
   return excerpt("[" + text + "]");
 }
 
-// Refuses a field that the kind has no use for.
+// Refuses a field that the kind does not use.
 void only_for(bool given, const RecommenderOptions& options, const std::string& field,
               const std::string& expected) {
   if (given)

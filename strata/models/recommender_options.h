@@ -10,16 +10,16 @@ namespace strata {
 
 enum class RecommenderKind : std::uint8_t { kDlrm, kDcn, kDeepWide };
 
-/// How features meet. dlrm: products of all pairs of vectors, or side by side. dcn: crosses in front of
-/// the deep layers, or beside them.
+/// How features interact. dlrm: dot products of all pairs of vectors, or concatenation. dcn:
+/// crosses before the deep layers, or in parallel with them.
 enum class Interaction : std::uint8_t { kDefault, kDot, kCat, kStacked, kParallel };
 
-/// Behind the products of which hidden layers a BatchNorm stands.
+/// The hidden layers whose products are followed by a BatchNorm.
 enum class BatchNormPlace : std::uint8_t { kNone, kBottom, kAll };
 
 enum class HiddenActivation : std::uint8_t { kNone, kRelu };
 
-// As recipes call them.
+// Names as in recipes.
 const char* name_of(RecommenderKind kind);
 const char* name_of(Interaction interaction);
 const char* name_of(BatchNormPlace place);
@@ -27,14 +27,14 @@ const char* name_of(HiddenActivation activation);
 
 struct RecommenderOptions {
   RecommenderKind kind = RecommenderKind::kDlrm;
-  /// Widths. dlrm: layers of the numbers, down to the features' width; deep_wide: what numbers and rows
-  /// are brought to, one layer each; dcn: none.
+  /// Widths. dlrm: of the layers for numbers, ending with the features' width; deep_wide: that
+  /// numbers and rows are mapped to, one layer each; dcn: none.
   std::vector<std::int64_t> bottom;
-  std::vector<std::int64_t> top = {64, 32};  ///< of the hidden layers before the score
+  std::vector<std::int64_t> top = {64, 32};  ///< widths of the hidden layers before the score
   Interaction interaction = Interaction::kDefault;
-  std::int64_t cross_layers = 3;  ///< dcn
-  std::int64_t rank = 0;          ///< dcn: of the crosses' matrices; 0: full
-  double dropout = 0;             ///< behind each hidden layer
+  std::int64_t cross_layers = 3;  ///< dcn: number of crosses
+  std::int64_t rank = 0;          ///< dcn: rank of the crosses' matrices; 0: full
+  double dropout = 0;             ///< after each hidden layer
   BatchNormPlace batch_norm = BatchNormPlace::kNone;
   HiddenActivation activation = HiddenActivation::kRelu;
   bool wide = true;  ///< deep_wide: a linear map of all inputs is added to the score
@@ -43,17 +43,17 @@ struct RecommenderOptions {
 
 void describe(OptionSet& set, const std::string& prefix, RecommenderOptions& options);
 
-/// What the net reads of a sample.
+/// The inputs of the net, per sample.
 struct RecommenderInputs {
   std::int64_t numeric = 0;
-  /// Of each categorical feature, as its pooled rows stand side by side: the width of a row, times the
-  /// length of a sequence that isn't pooled.
+  /// Per categorical feature, in the order of the pooled rows: the width of a row, times the length
+  /// of a sequence that is not pooled.
   std::vector<std::int64_t> row_widths;
   std::int64_t rows() const;  ///< their sum
   friend bool operator==(const RecommenderInputs&, const RecommenderInputs&) = default;
 };
 
-/// The same with defaults replaced by what they stand for with these inputs.
+/// The options with defaults replaced by what they stand for with these inputs.
 /// Errors  UserError: fields that contradict the kind, the inputs or each other.
 RecommenderOptions completed(RecommenderOptions options, const RecommenderInputs& inputs);
 

@@ -1,5 +1,5 @@
-// Recommenders by themselves: gradients against differences, scores against logits, what layers say of
-// their bytes against what they allocate, and what is refused.
+// Tests recommenders alone: gradients against finite differences, scores against logits, stated
+// bytes against allocated ones, and refusals.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,8 @@
 namespace strata {
 namespace {
 
-constexpr double kTolerance = 0.03;  // of what the layer holds: blocks of the allocator, statistics
+// share of the layer's bytes: the allocator's blocks, statistics
+constexpr double kTolerance = 0.03;
 
 struct Kind {
   const char* name;
@@ -45,7 +46,7 @@ TEST_P(Recommenders, HaveTheBytesThatOneRunMeasures) {
 
 using Weights = std::vector<std::vector<at::Tensor>>;
 
-// Leaves, as a store makes them; by name, so that another output of the model has the same.
+// Leaves, as a store makes them, by name, so that another output of the model can use them.
 Weights first_weights(const Sequential& model) {
   Weights weights;
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -101,7 +102,7 @@ void shift(std::span<const at::Tensor> tensors, std::span<const at::Tensor> dire
 // Along random directions, with dropout, whose mask is the same each time.
 TEST_P(Recommenders, HaveGradientsThatDifferencesConfirm) {
   auto [name, options, inputs] = GetParam();
-  options.activation = HiddenActivation::kNone;  // differences across a kink say nothing
+  options.activation = HiddenActivation::kNone;  // differences across a kink prove nothing
   const Sequential model = make_recommender(options, inputs);
   const Weights weights = first_weights(model);
   std::vector<at::Tensor> batch = random_batch(inputs);

@@ -1,4 +1,5 @@
-// Operators split among tensor-parallel ranks against one rank: values and every gradient.
+// Compares operators that are split among tensor-parallel ranks with one rank: values and every
+// gradient.
 #include "strata/comm/tensor_group.h"
 
 #include <gtest/gtest.h>
@@ -18,9 +19,9 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kBatch = 2, kLength = 12, kWidth = 32, kHeads = 4, kInner = 48;
-constexpr double kTolerance = 1e-5;  // of the largest element: only the order of sums differs
+constexpr double kTolerance = 1e-5;  // share of the largest element: only the order of sums differs
 
-// A split region: from an input between regions to an output between regions.
+// A split region, from an input between regions to an output between regions.
 struct Region {
   std::vector<WeightSpec> specs;
   std::function<at::Tensor(const ForwardContext& context, const std::vector<at::Tensor>& weights,
@@ -59,7 +60,7 @@ Outcome run(const Region& region, const std::vector<at::Tensor>& weights, const 
 
 class TensorParallelRanks : public testing::TestWithParam<TensorSplit> {
  protected:
-  // Every rank's part of the outcome is that of one rank.
+  // Expects that every rank's part of the result equals that of one rank.
   void expect_as_one_rank(const Region& region, const at::Tensor& x, ForwardContext context = {}) {
     context.training = true;
     context.seed = 11;
@@ -139,7 +140,7 @@ TEST_P(TensorParallelRanks, EmbedAndDropLikeOne) {
   expect_as_one_rank(region, at::randint(kVocab, {kBatch, kLength}, at::kLong));
 }
 
-// 5 classes on 4 ranks: the last has none. 50: slices of 13, 13, 13 and 11.
+// 5 classes on 4 ranks: the last rank has none. 50 classes: slices of 13, 13, 13 and 11.
 TEST_P(TensorParallelRanks, DivideTheVocabularyOfTheLoss) {
   at::manual_seed(4);
   for (const std::int64_t vocab : {5, 48, 50}) {

@@ -1,4 +1,4 @@
-// Layers of decoders state what the planner counts beside bytes and products.
+// Tests the work of decoders' layers that the planner counts in addition to bytes and products.
 #include <gtest/gtest.h>
 
 #include "strata/models/model.h"
@@ -14,8 +14,9 @@ LayerWork work_of(const Sequential& model, int layer) {
   return model.layer(layer).work(model.input_specs(layer, batch, model.value_specs(batch)));
 }
 
-// Megatron (SC'21), section 3.2: two sums of the stream in a block's forward and two in its backward, one in the
-// embedding's forward, one in the head's backward; sequence parallelism moves as many bytes.
+// Megatron (SC'21), section 3.2: two sums of the stream in a block's forward and two in its
+// backward, one in the embedding's forward, one in the head's backward; sequence parallelism moves
+// as many bytes.
 TEST(LayerWork, HasThePublishedSumsOfTensorParallelRanks) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama})
     for (const bool sequence : {false, true}) {

@@ -32,7 +32,7 @@ struct SocketHeader {
 };
 static_assert(std::is_trivially_copyable_v<SocketHeader> && sizeof(SocketHeader) == 1024);
 
-// The payload of one message; the part that arrived() leaves is read and dropped.
+// The payload of one message; bytes that arrived() does not receive are read and dropped.
 class SocketPayload final : public IncomingPayload {
  public:
   SocketPayload(const Socket& socket, std::uint64_t left) : socket_(socket), left_(left) {}

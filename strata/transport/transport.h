@@ -24,7 +24,7 @@ class Bootstrap;
 
 /// The connection between processes: `mesh.transport`.
 enum class TransportKind : std::uint8_t {
-  kAuto,  ///< what transport_choice.h finds best
+  kAuto,  ///< the best that transport_choice.h detects
   kSockets,
   kUcx
 };

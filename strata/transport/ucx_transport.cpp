@@ -333,7 +333,7 @@ class UcxTransport final : public Transport {
                               send->message.payload, send->message.payload_bytes, &param);
     if (UCS_PTR_IS_ERR(request)) peer.lost = true;
     if (UCS_PTR_IS_PTR(request)) {
-      send.release();  // the callback's
+      send.release();  // the callback owns it now
     } else {
       --peer.pending;
     }
@@ -357,7 +357,7 @@ class UcxTransport final : public Transport {
 
   void receive_rendezvous(Arrival& arrival, void* to) {
     const ucp_request_param_t param = request_param();
-    arrival.kept = false;  // UCX takes its descriptor back
+    arrival.kept = false;  // UCX owns its descriptor again
     const ucs_status_ptr_t request =
         ucx().ucp_am_recv_data_nbx(worker_, arrival.data, to, arrival.bytes, &param);
     if (!complete(request, peers_[arrival.from])) throw TransportBroken("UCX");
