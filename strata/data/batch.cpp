@@ -25,7 +25,7 @@ SampleRange part_of(std::int64_t samples, int replica, int replicas) {
   return {first, samples * (replica + 1) / replicas - first};
 }
 
-// With copies, where a replica would have fewer samples than micro-batches.
+// The number of samples with padding: no replica has fewer samples than micro-batches.
 std::int64_t padded_samples(std::int64_t samples, int replicas, std::int64_t micro_batch_samples) {
   const std::int64_t count = count_micro_batches(samples, replicas, micro_batch_samples);
   return samples / replicas >= count ? samples : replicas * count;
@@ -77,7 +77,7 @@ std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_s
   STRATA_CHECK(batch.samples >= count, "data.split");
   std::vector<MicroBatch> micro_batches;
   for (std::int64_t i = 0, first = 0; i < count; ++i) {
-    // What is left must do for the slices that are left.
+    // The remaining slices share the remaining samples.
     const std::int64_t left = batch.samples - first, slices = count - i;
     std::int64_t samples = std::min(micro_batch_samples, left - (slices - 1));
     if (slices == 2 && left <= micro_batch_samples) samples = left / 2;

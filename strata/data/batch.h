@@ -1,5 +1,4 @@
-/// Carries what one step reads: a mini-batch, the part of it that a replica gets, and its
-/// micro-batches.
+/// Holds what one step reads: a mini-batch, the part of it for a replica, and its micro-batches.
 ///
 /// Shapes  tensors are [samples, ...]; a micro-batch is a slice of dimension 0, no copy.
 #pragma once
@@ -18,7 +17,7 @@ struct MiniBatch {
   std::int64_t samples = 0;
   /// Targets that count (not kIgnoredTarget), of the whole step; known before backward.
   std::int64_t valid_tokens = 0;
-  std::int64_t first_sample = 0;  ///< of a part: its position in the whole mini-batch
+  std::int64_t first_sample = 0;  ///< for a part: its position in the whole mini-batch
 };
 
 struct MicroBatch {
@@ -26,8 +25,8 @@ struct MicroBatch {
   std::int64_t first_sample = 0;  ///< position in the mini-batch
 };
 
-/// Consecutive samples, as many for each replica as for any other or one less. Tokens stay counted
-/// over the whole.
+/// A replica's consecutive samples; the counts of two replicas differ by at most one.
+/// `valid_tokens` stays that of the whole mini-batch.
 MiniBatch replica_batch(const MiniBatch& batch, int replica, int replicas);
 
 /// A replica's samples of a mini-batch, without padding.
@@ -50,8 +49,8 @@ std::int64_t count_micro_batches(std::int64_t samples, int replicas,
 /// no gradient.
 MiniBatch padded(const MiniBatch& batch, int replicas, std::int64_t micro_batch_samples);
 
-/// The same cut in exactly `count` slices, which may be one more than needed: then the last one is
-/// halved. InternalError if there are fewer samples than slices: padded() sees to that.
+/// The same in exactly `count` slices; the last one is halved if that is one more than needed.
+/// Throws InternalError if there are fewer samples than slices, which padded() prevents.
 std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_samples,
                               std::int64_t count);
 

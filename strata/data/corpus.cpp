@@ -22,7 +22,7 @@ std::shared_ptr<const Tokenizer> named_tokenizer(const std::string& name, std::i
                    .fix = "set model.vocab=" + std::to_string(tokenizer->vocabulary())});
 }
 
-// A text is numbered by the tokenizer; a token file must fit it.
+// The tokenizer converts a text to tokens; a token file must fit it.
 TokenFile open_tokens(const std::string& path, const std::string& name,
                       const Tokenizer* tokenizer) {
   TokenFile file = TokenFile::open(path);

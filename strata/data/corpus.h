@@ -1,8 +1,8 @@
-/// Opens the text to train on, cuts it into the samples that a language model reads, and sets some
-/// apart to validate on.
+/// Opens the text to train on, cuts it into samples for a language model, and holds some out for
+/// validation.
 ///
 /// Window i is tokens [i * context, i * context + context]: the first `context` are the input, the
-/// same shifted by one the targets. Neighbours share one token; what is left at the end isn't used.
+/// last `context` the targets. Adjacent windows share one token; the rest at the end is unused.
 ///
 /// Threads  const, any thread.
 /// Errors   UserError: no file named, too few tokens for one window, a tokenizer that contradicts
@@ -48,8 +48,8 @@ struct Corpus {
   Windows validation;  ///< count 0: no validation was requested
 };
 
-/// Opens what `options` name for a model with this context and vocabulary. A text with a tokenizer
-/// of its own is read through it here, which takes about a second for 5 MB.
+/// Opens the files of `options` for a model with this context and vocabulary. A text with a
+/// tokenizer is converted here, which takes about a second for 5 MB.
 Corpus open_corpus(const DataOptions& options, std::int64_t context, std::int64_t vocabulary);
 
 }  // namespace strata

@@ -1,5 +1,4 @@
-/// Makes the mini-batches of a run out of windows, in an order that needs no memory.
-///
+/// Makes the mini-batches of a run from windows, in an order that needs no memory.
 /// Shapes   inputs {tokens, targets}, both int64 [samples, context].
 /// Threads  const, any thread: every rank reads its own copy.
 /// Cost     one pass over the tokens; the pages are read from disk when first touched.
@@ -13,8 +12,8 @@
 
 namespace strata {
 
-/// Reads samples for ever: mini-batches run over the ends of epochs, nothing is dropped and none is
-/// short. The only state is how many samples were seen, and the caller keeps it.
+/// Reads samples endlessly: mini-batches cross the ends of epochs, so no sample is dropped and no
+/// batch is short. The only state is the number of samples seen, which the caller keeps.
 class TrainingLoader {
  public:
   TrainingLoader(Windows windows, bool shuffle, std::uint64_t seed);
@@ -22,7 +21,7 @@ class TrainingLoader {
   /// Samples [samples_seen, samples_seen + mini_batch) of the run.
   MiniBatch at(std::int64_t samples_seen, std::int64_t mini_batch) const;
 
-  /// Epochs done after so many samples, in parts too.
+  /// The number of epochs, with fraction, after so many samples.
   double epochs(std::int64_t samples_seen) const;
 
  private:

@@ -16,7 +16,8 @@ constexpr std::int64_t kContext = 4;
 
 class LoaderTest : public ::testing::Test {
  protected:
-  // 20 windows to train on and 5 to validate on; byte i is i, so a window is known by its first.
+  // 20 windows for training and 5 for validation; byte i is i, so its first byte identifies a
+  // window.
   LoaderTest() {
     std::ofstream file(folder_.path("a.txt"), std::ios::binary);
     for (int i = 0; i < 25 * kContext + 1; ++i) file.put(static_cast<char>(i));

@@ -35,7 +35,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-// Calls `body` with the bytes of tokens as a span of their type.
+// Calls `body` with the tokens' bytes as a span of their type.
 template <typename Body>
 auto as_tokens(std::span<const std::byte> bytes, int token_bytes, Body body) {
   const auto of_type = [&](auto type) {
@@ -158,8 +158,8 @@ TokenFile TokenFile::open(const std::string& path) {
   return result;
 }
 
-// The bytes are read into the end of `out` and widened from its front: a token's 8 bytes never
-// reach those that are still to be read.
+// Reads the bytes into the end of `out` and widens them from its front: the 8 bytes of a token
+// never overwrite bytes that are not yet widened.
 void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
   STRATA_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size_, "data.read");
   const std::span<std::byte> bytes =

@@ -1,17 +1,19 @@
-/// Reads and writes tokens; of a file of any size only what is asked for is read.
+/// Reads and writes files of tokens of any size; reads only the requested tokens.
 ///
-/// A file of ours has this header, little-endian, then the tokens (docs/formats.md):
+/// A token file has this header, little-endian, then the tokens (docs/formats.md):
 ///     0   8  magic  89 53 54 52 41 54 41 0A  (\x89 STRATA \n)
 ///     8   4  format version, 1
 ///     12  4  bytes a token: 1, 2 or 4
 ///     16  8  vocabulary: every token is smaller
 ///     24  8  number of tokens
 ///     32  8  checksum (XXH3-64) of all tokens' bytes
-///     40 24  zero Any other file is text, and its bytes are its tokens: vocabulary 256, nothing to
-///     convert. A name that ends with .tokens promises a file of ours.
+///     40 24  zero
+///
+/// Any other file is text, and its bytes are its tokens: vocabulary 256, no conversion. A file
+/// whose name ends with .tokens must be a token file.
 ///
 /// Threads  const, any thread.
-/// Cost     open() reads a file of ours once, for the checksum; text isn't read.
+/// Cost     open() reads a token file once, for the checksum; it does not read text.
 /// Errors   UserError: missing, empty, truncated (also while it is read), damaged, of a later
 ///          version, token out of range.
 #pragma once
@@ -39,7 +41,7 @@ class TokenFile {
   /// Copies tokens [first, first + out.size()).
   void read(std::int64_t first, std::span<std::int64_t> out) const;
 
-  /// Refuses the file unless every token is below `vocabulary`; reads it all if it must.
+  /// Throws UserError unless every token is below `vocabulary`; reads the whole file if necessary.
   void check_vocabulary(std::int64_t vocabulary) const;
 
  private:
@@ -56,15 +58,15 @@ class TokenFile {
   bool is_text_ = true;
 };
 
-/// A text's tokens, as a token file that has lost its name: the medium has its bytes back when the
-/// last copy goes.
+/// A text's tokens, as an unnamed temporary file: its bytes are freed with the last copy of the
+/// object.
 ///
-/// Cost     the text and 8 bytes a token of memory while it is written, then none.
+/// Cost     memory for the text and 8 bytes per token while it is written, then none.
 /// Errors   SystemError: no space for temporary files (TMPDIR).
 TokenFile tokenize_file(const std::string& path, const Tokenizer& tokenizer);
 
-/// Writes tokens below `vocabulary` in the fewest bytes that hold them. The file appears whole or
-/// not at all.
+/// Writes tokens below `vocabulary` in the fewest bytes that hold them. The file appears completely
+/// or not at all.
 void write_token_file(const std::string& path, std::span<const std::int64_t> tokens,
                       std::int64_t vocabulary);
 

@@ -133,7 +133,7 @@ TEST(TokenFile, RejectsEveryFlippedBit) {
   write_token_file(path, std::vector<std::int64_t>{1, 2, 300}, 50257);
   const std::string whole = read_text(path);
   for (std::size_t byte = 0; byte < whole.size(); ++byte) {
-    // A vocabulary in range and the reserved bytes cannot contradict the tokens.
+    // No vocabulary in range and no reserved byte can contradict the tokens.
     if ((byte >= 16 && byte < 24) || (byte >= 40 && byte < 64)) continue;
     std::string damaged = whole;
     damaged[byte] ^= 0x10;

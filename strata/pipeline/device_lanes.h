@@ -5,8 +5,7 @@
 ///       const auto span = lanes.span(LaneKind::kCompute, layer);
 ///       ...                                       // enqueue work on the compute stream
 ///     }
-///     lanes.settle();                             // in a later step: adds completed spans to the
-///     trace
+///     lanes.settle();                             // later: adds completed spans to the trace
 ///
 /// A span starts when the device reaches it, so it excludes waits in front of it: gaps between
 /// spans are waits. A span within another is part of it and is not recorded separately. A recorded

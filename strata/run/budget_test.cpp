@@ -1,5 +1,5 @@
-// Every plan that is accepted finishes inside its budgets, and a little less is refused before step 0, or
-// planned otherwise and then finishes, too.
+// Tests that every accepted plan stays within its budgets, and that slightly smaller budgets are
+// refused before step 0 or get another plan that stays within them, too.
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ struct Peaks {
   std::int64_t disk = 0;
 };
 
-// Of the fullest rank, first values and validation included.
+// Peaks of the fullest rank, including first values and validation.
 Peaks peaks_of(const Recipe& recipe, const PlannedRun& run) {
   Peaks peaks;
   std::mutex mutex;
@@ -40,7 +40,7 @@ Peaks peaks_of(const Recipe& recipe, const PlannedRun& run) {
   World world = join_world(resolve(recipe));
   world.run([&](Group& group, MemoryAccount& account) {
     TrainerOptions options = trainer_options(recipe);
-    options.disk.file.replace = true;  // of the run before
+    options.disk.file.replace = true;  // left by the previous run
     Trainer trainer(run.model, run.plan.steps, group, options);
     trainer.initialise();
     const std::int64_t samples = recipe.train.mini_batch;
@@ -63,7 +63,7 @@ Peaks peaks_of(const Recipe& recipe, const PlannedRun& run) {
   return peaks;
 }
 
-// The first of them without a disk, then with.
+// The first recipes use no disk, the others do.
 constexpr unsigned kRecipes = 24, kRecipesOnDisk = 12;
 
 std::string random_recipe(unsigned seed, const std::string& folder) {
@@ -83,7 +83,8 @@ std::string random_recipe(unsigned seed, const std::string& folder) {
   const std::string pp = draw("1", "1", "2"), dp = draw("1", "1", "2");
   const std::string zero = draw("0", "1", "2", "3", "3");
   const std::string reduce = zero >= "2" ? draw("each", "once") : "once";
-  // One draw a statement, in the order of the recipe: every compiler makes the same recipes.
+  // One random draw per statement, in the order of the recipe, so that every compiler makes the
+  // same recipes.
   std::string text = "model: {kind: " + kind;
   text += ", layers: " + draw("2", "3", "5", "8");
   text += ", width: " + draw("32", "64", "128");
@@ -120,7 +121,7 @@ Recipe recipe_of(const std::string& text, Peaks budgets = {}) {
 
 enum class Outcome { kRefused, kFinished };
 
-// Plans within these budgets and trains; a plan that is accepted and then breaks them throws.
+// Plans within these budgets and trains; throws if an accepted plan exceeds them.
 Outcome outcome_of(const std::string& text, const Peaks& budgets) {
   const Recipe recipe = recipe_of(text, budgets);
   std::optional<PlannedRun> run;
@@ -137,7 +138,8 @@ Outcome outcome_of(const std::string& text, const Peaks& budgets) {
   return Outcome::kFinished;
 }
 
-// There may be another plan of less: what is left to the planner, and gradients that are consumed at once.
+// Whether another plan may need less: decisions left to the planner, and gradients that are
+// consumed at once.
 bool is_open(const std::string& text) {
   const auto says = [&](const char* part) { return text.find(part) != std::string::npos; };
   return says("auto") || says("window: 0") || (says("clip: 0") && says("gradients: host"));
@@ -156,8 +158,8 @@ TEST_P(Budget, OfAnAcceptedPlanIsKeptAndALittleLessIsNotAccepted) {
   const Peaks promised{peak_bytes(run.plan.ledger), host_bytes(run.plan.ledger),
                        disk_bytes(run.plan.ledger)};
   const Peaks measured = peaks_of(recipe, run);
-  // Not by promising more than is needed: messages may be later than they were here, readers of shards, of which each
-  // rank is promised the largest, and copies that leave the device.
+  // The plan must not predict much more than is needed. Slack: messages may be late, each rank is
+  // predicted the readers of the largest shard, and copies leave the device.
   const Mesh mesh = recipe.mesh.mesh();
   const bool shards = mesh.dp > 1 && recipe.mesh.zero > 0;
   const auto expect_kept = [](std::int64_t bytes, std::int64_t promise, double slack) {
@@ -183,7 +185,7 @@ TEST_P(Budget, OfAnAcceptedPlanIsKeptAndALittleLessIsNotAccepted) {
             Outcome::kRefused);
 }
 
-// A replica that is late keeps the others' reduced gradients where they are.
+// A late replica keeps the other replicas' reduced gradients in memory.
 TEST(ShardedBudget, IsKeptByReplicasThatReadOneAnothersGradients) {
   for (const char* mesh :
        {"zero: 2, reduce: each", "zero: 3, reduce: each", "zero: 2, reduce: once"}) {
@@ -205,7 +207,8 @@ TEST(ShardedBudget, IsKeptByReplicasThatReadOneAnothersGradients) {
   }
 }
 
-// Of four layers a window of three fetches again what peers read, and takes more of the host than one of all.
+// With four layers, a window of three fetches again what peers read, and needs more host memory
+// than a window of all layers.
 TEST(ShardedBudget, IsKeptByAWindowThatFetchesNothingTwice) {
   const DiskScratch folder;
   const std::string text =
@@ -222,8 +225,8 @@ TEST(ShardedBudget, IsKeptByAWindowThatFetchesNothingTwice) {
             Outcome::kFinished);
 }
 
-// A validation of ten layers fetches up to six ahead of what it computes, and nobody may have read the four before
-// those: as many parts of weights as where all layers stay. A step fetches later.
+// A validation of ten layers fetches up to six layers ahead, and no rank may have read the four
+// before those: it needs as many parts of weights as a run without a window. A step fetches later.
 TEST(ShardedBudget, OfAWindowHasRoomForItsValidation) {
   const DiskScratch folder;
   const auto staging = [&](int window) {

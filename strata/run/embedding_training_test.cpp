@@ -1,5 +1,5 @@
-// A recommender learns the same however it is cut and wherever its rows live; staleness is what the recipe
-// says, never what the network makes of it.
+// Tests that a recommender learns the same on any mesh and wherever its rows are stored; staleness
+// depends on the recipe, never on the network.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ constexpr const char* kRecipe =
 
 class EmbeddingTraining : public testing::Test {
  protected:
-  // Clicks depend on user and words: a net without rows cannot learn them.
+  // Clicks depend on user and words: a net without embeddings cannot learn them.
   EmbeddingTraining() {
     std::ofstream log(folder_.path("clicks.tsv"));
     log << "click\tprice\tage\tuser\twords\n";
@@ -122,7 +122,7 @@ TEST_F(EmbeddingTraining, StalenessIsWhatTheRecipeSaysAndIsCounted) {
     ASSERT_EQ(record.embedding->staleness.size(), 2u);
     EXPECT_EQ(record.embedding->staleness[0].first, "user");
     const std::vector<std::int64_t>& counts = record.embedding->staleness[0].second;
-    // The first step has every update there is, the second lacks one, and so on.
+    // The first step has all updates, the second lacks one, and so on.
     const auto expected = static_cast<std::size_t>(std::min<std::int64_t>(record.step - 1, 2));
     for (std::size_t i = 0; i < counts.size(); ++i)
       EXPECT_EQ(counts[i] > 0, i == expected) << "step " << record.step << ", " << i;
@@ -174,14 +174,14 @@ TEST_F(EmbeddingTraining, GoesOnBitByBitWithRowsThatAreOlderThanTheCheckpoint) {
     const auto counts = go_on("embedding.shards=1").records.front().embedding->staleness[0].second;
     EXPECT_GT(counts[4], 0);
     EXPECT_EQ(counts[0], 0);
-    // From the second one on, other mini-batches have other ids.
+    // From the second step on, other mini-batches have other ids.
     const auto other = go_on("train.mini_batch=32").records.at(1).embedding->staleness[0].second;
     EXPECT_GT(other[1], 0);
     EXPECT_EQ(other[4], 0);
   }
 }
 
-// Nothing tells the losses that follow from those of the uninterrupted run.
+// No later loss reveals a difference from the uninterrupted run.
 TEST_F(EmbeddingTraining, DoesNotGoOnWithoutTheRowsThatWereReadAhead) {
   const std::vector<std::string> late = {"embedding.staleness=3", "train.steps=14"};
   std::vector<std::string> first = late;
@@ -206,7 +206,7 @@ TEST_F(EmbeddingTraining, DoesNotGoOnWithoutTheRowsThatWereReadAhead) {
     EXPECT_EQ(error.text().what, "there is no such file");
     EXPECT_NE(error.text().fix.find("embedding.reread=true"), std::string::npos);
   }
-  // As the fix says; where no rows may be stale; where no step is left that would read them.
+  // With the fix of the error; without staleness; without a step that would read those rows.
   const std::vector<double> others = go_on({"embedding.reread=true"});
   ASSERT_EQ(others.size(), rest.size());
   EXPECT_NE(others, rest);
@@ -214,7 +214,7 @@ TEST_F(EmbeddingTraining, DoesNotGoOnWithoutTheRowsThatWereReadAhead) {
   EXPECT_NO_THROW(train({"embedding.staleness=3", "train.steps=12"}, {.resume = resume}));
 }
 
-// The loss of the step itself is finite: its update makes the weights too large.
+// The loss of the step itself is finite, but its update makes the weights too large.
 TEST_F(EmbeddingTraining, RefusesAValidationThatIsNotFinite) {
   const std::vector<std::string> diverges = {"train.steps=1", "train.warmup=0",
                                              "train.optimizer.kind=sgd",
@@ -241,7 +241,7 @@ TEST_F(EmbeddingTraining, GoesOnFromACheckpointWithItsRowsOnAnyShards) {
   const std::vector<double> replicas = rest_of({"mesh.dp=2"});
   ASSERT_EQ(replicas.size(), rest.size());
   for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(replicas[i], rest[i], 1e-5);
-  // Statistics of numbers are the checkpoint's, whatever the samples are now.
+  // Statistics of numbers come from the checkpoint, not from the current samples.
   EXPECT_EQ(rest_of({"data.fit_samples=100"}), rest);
   EXPECT_EQ(refusal({"train.seed=2"}, resume),
             "its rows and features were trained with another train.seed");
@@ -260,7 +260,8 @@ TEST_F(EmbeddingTraining, LearnsFromRows) {
   EXPECT_LT(frozen.validation_metrics[0].second, 0.6) << "what rows alone can tell";
 }
 
-// Micro-batches of a few samples are products of other shapes on other meshes: a score may differ in its last bit.
+// Micro-batches of a few samples are products of other shapes on other meshes: a score may differ
+// in its last bit.
 void expect_near(const NamedMetrics& got, const NamedMetrics& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -271,7 +272,7 @@ void expect_near(const NamedMetrics& got, const NamedMetrics& expected) {
 
 using Numbers = std::map<std::string, double>;
 
-// By feature, what the validation says with it permuted.
+// By feature, the metrics of the validation with this feature permuted.
 std::map<std::string, Numbers> importance_of(const TrainingResult& result) {
   std::map<std::string, Numbers> importance;
   const auto json = nlohmann::json::parse(result.inspection.json);
@@ -280,14 +281,15 @@ std::map<std::string, Numbers> importance_of(const TrainingResult& result) {
   return importance;
 }
 
-// From a checkpoint, so that all meshes have the same weights.
+// Starts from a checkpoint, so that all meshes have the same weights.
 TEST_F(EmbeddingTraining, EvaluatesTheSameNumbersOnAnyMesh) {
   const std::string grouped = "data.group=user";
   train({grouped, "train.checkpoint_folder=" + folder_.path("saved"), "train.steps=12"});
   const auto evaluate = [&](std::vector<std::string> overrides) {
     overrides.push_back(grouped);
     overrides.push_back("train.steps=12");
-    overrides.push_back("data.validation_fraction=0.1075");  // 215: no part is like the other
+    // 215 samples: all parts differ in size
+    overrides.push_back("data.validation_fraction=0.1075");
     return train(overrides, {.resume = folder_.path("saved"), .inspection = {.importance = true}});
   };
   const TrainingResult one = evaluate({});
@@ -393,7 +395,7 @@ TEST_F(EmbeddingTraining, ShowsTheTextsOfHotIdsThatAVocabularyKnows) {
   ASSERT_EQ(hot.size(), 2u);
   std::map<std::uint64_t, std::string> texts;
   for (const auto& id : hot[0].at("ids")) texts[id.at("id")] = id.at("text");
-  // Sorted by bytes; what one feature has too rarely is known to the other.
+  // Sorted by bytes; an id that is too rare for one feature is known to the other.
   EXPECT_TRUE(texts.at(0).ends_with(" / u0") || texts.at(0) == "u0") << texts.at(0);
   EXPECT_NE(texts.at(1).find("u1"), std::string::npos);
   const std::string hashed = hot[1].at("ids").at(0).at("text");
@@ -445,11 +447,12 @@ TEST_F(EmbeddingTraining, AnAsynchronousNetUpdatesWithOldGradients) {
   const std::vector<double> hybrid = losses({"embedding.staleness=3"});
   const TrainingResult late = train({"embedding.staleness=3", "embedding.mode=asynchronous"});
   const std::vector<double> asynchronous = losses_of(late);
-  // Two steps without an update of the net: what it loses shows from the second step on.
+  // The net skips two updates, which is visible from the second step on.
   EXPECT_EQ(asynchronous[0], hybrid[0]);
   EXPECT_NE(asynchronous[1], hybrid[1]);
   EXPECT_EQ(losses({"embedding.staleness=1", "embedding.mode=asynchronous"}), losses({}));
-  // With rows that stay, the first gradient shows in the weights of the fourth step, not earlier or later.
+  // With constant rows, the first gradient changes the weights of the fourth step, not earlier or
+  // later.
   const std::vector<std::string> still = {"embedding.optimizer.learning_rate=0"};
   const std::vector<double> unmoved = losses({still[0], "train.optimizer.learning_rate=0"});
   const std::vector<double> moved =

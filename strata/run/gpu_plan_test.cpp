@@ -1,5 +1,5 @@
-// Plans for a GPU that is not here: what they predict of known models, by closed forms of launches, operations and
-// bytes. Nothing of it was compared with a running GPU.
+// Tests plans for a GPU that this machine lacks: their predictions for known models, against closed
+// forms of launches, operations and bytes. Not compared with a running GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ Plan plan_of(const std::string& more, const char* machine = "h100") {
   return plan_run_elsewhere(resolve(recipe_of(more), profile)).plan;
 }
 
-// What it keeps for the system and the process is not the model's; a recipe's own budget is.
+// The reserve of the system and the process is not available to the model; a recipe's own budget
+// is.
 TEST(GpuPlan, LeavesTheHostWhatTheSystemAndTheProcessNeed) {
   MachineProfile machine = parse_machine("host: {bytes: 90GB}", "m");
   const Recipe recipe = recipe_of("");
@@ -58,8 +59,9 @@ TEST(GpuPlan, LeavesTheHostWhatTheSystemAndTheProcessNeed) {
 
 double seconds(const Plan& plan) { return plan.simulation.step_seconds; }
 
-// GPT-2 124M, one sample a step: 12 blocks, an embedding and a head are given 12 x 46 + 2 x 17 kernels, which takes
-// the host longer than the device takes for them; the updates are bound by the device's memory.
+// GPT-2 124M, one sample per step: 12 blocks, an embedding and a head are 12 x 46 + 2 x 17 kernels,
+// whose launches take the host longer than the device needs to run them; updates are bound by the
+// device's memory.
 TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
   const Plan performed = plan_of("train.graph=off"), recorded = plan_of("train.graph=on");
   double work = 0, updates = 0, first = 0;
@@ -73,16 +75,17 @@ TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
   const double host = 7e-6 * kKernels;
   ASSERT_GT(host, work);
   const double last =
-      first / (12 * 36 + 2 * 14);  // the last kernel of backward is one of equal ones
+      first / (12 * 36 + 2 * 14);  // the last kernel of backward, which are all equal
   EXPECT_NEAR(seconds(performed), host + std::max(last, 7e-6) + updates, 1e-9);
   EXPECT_NEAR(seconds(recorded), 10e-6 + work + updates, 1e-9);
   EXPECT_GE(seconds(performed) / seconds(recorded), 1.3);
   EXPECT_EQ(recorded.simulation.ranks[0].launches, 0);
-  // From 6.0 µs a launch on it is 1.3 times as fast.
+  // From 6.0 µs per launch on it is 1.3 times as fast.
   EXPECT_NEAR((1.3 * seconds(recorded) - updates) / kKernels, 6.0e-6, 0.1e-6);
 }
 
-// The recipe's budget is of its own tensors; only a plan of the whole device counts what its driver keeps.
+// The recipe's budget covers its own tensors; only a plan of the whole device counts the driver's
+// memory.
 TEST(GpuPlan, CountsTheDriverWhereAWholeDeviceIsPlanned) {
   const auto context = [](const std::string& more) {
     return plan_of(more).ledger[0].at_peak[ByteKind::kContext];
@@ -128,8 +131,9 @@ TEST(GpuPlan, GainsNothingByRecordingWhereTheDeviceIsFull) {
   EXPECT_NEAR(performed, recorded, 1e-4 * recorded);
 }
 
-// Operations of a training step: 6 for each weight that multiplies and token, and causal attention. By hand for
-// 124M: 12 x 12 x 768² + 50304 x 768 weights, 6 x 12 x 768 x 1024 of attention.
+// Operations of a training step: 6 per token and weight of a product, and causal attention.
+// Computed by hand for 124M: 12 x 12 x 768² + 50304 x 768 weights, 6 x 12 x 768 x 1024 of
+// attention.
 TEST(GpuPlan, CountsAModelsOperationsAsTheFieldDoes) {
   const Plan plan = plan_of("train.mini_batch=32 train.micro_batch=32 train.graph=on");
   const double flops = 6.0 * (12.0 * 12 * 768 * 768 + 50304.0 * 768) + 6.0 * 12 * 768 * kTokens;
@@ -137,17 +141,17 @@ TEST(GpuPlan, CountsAModelsOperationsAsTheFieldDoes) {
   EXPECT_EQ(step_amount(plan).count, 32 * kTokens);
 }
 
-// Published for one of eight H100s. A plan reckons with our operators as they are, of which llm.c has fused some, and
-// counts no gaps.
+// Published speeds, per GPU of eight H100s. A plan assumes our operators, of which llm.c has fused
+// some, and counts no gaps.
 TEST(GpuPlan, IsWithinReachOfPublishedSpeeds) {
   struct Published {
     const char* model;
     double tokens_per_second;
   };
   const Published all[] = {
-      // llm.c: 139 ms for 524,288 tokens on 8
+      // llm.c: 139 ms for 524,288 tokens on 8 GPUs
       {"train.mini_batch=64 train.micro_batch=64", 471e3},
-      // llm.c: 2.80 s for 1,048,576 on 8
+      // llm.c: 2.80 s for 1,048,576 tokens on 8 GPUs
       {"model.layers=48 model.width=1600 model.heads=25 train.mini_batch=64 train.micro_batch=8",
        46.8e3},
       // llm-foundry, MPT-3B with FSDP
@@ -163,7 +167,7 @@ TEST(GpuPlan, IsWithinReachOfPublishedSpeeds) {
   }
 }
 
-// A GPU's chunks of the head are 8,192 rows of logits in 16 bit and a loss each in fp64.
+// A GPU's chunks of the head are 8,192 rows of logits in 16 bit and one fp64 loss per row.
 TEST(GpuPlan, HasTheLogitsOfAGpusChunks) {
   for (const int samples : {1, 32}) {
     const std::string count = std::to_string(samples);
@@ -174,16 +178,18 @@ TEST(GpuPlan, HasTheLogitsOfAGpusChunks) {
   }
 }
 
-// The head's logits are not the peak of many layers: a block's backward is, with attention's fp32 sums, the
-// library's three gradients and the packed ones beside what is saved, less the MLP's part that is gone.
+// With many layers the peak is not at the head's logits but in a block's backward: attention's fp32
+// sums, the library's three gradients and the packed ones, in addition to what is saved, minus the
+// MLP's freed part.
 TEST(GpuPlan, HasTheSumsOfAttention) {
   const Plan plan = plan_of("");
   const std::int64_t values = std::int64_t{kTokens} * 768 * 2;
   EXPECT_EQ(plan.costs.layers[1].backward_transient_bytes,
-            11 * std::int64_t{12} * kTokens * 64 * 4 + 2 * values);  // 11 groups of 12 fill 132
+            // 11 groups of 12 fill 132 multiprocessors
+            11 * std::int64_t{12} * kTokens * 64 * 4 + 2 * values);
 }
 
-// Forward alone needs the logits of a chunk for a while, and what waits there for its turn.
+// A forward needs the logits of a chunk temporarily, and the values that wait for their turn.
 TEST(GpuPlan, HasThePoolOfAValidationBesideTrainings) {
   const auto pools = [](const std::string& more) {
     return plan_of("train.graph=on " + more).ledger[0].at_peak[ByteKind::kPools];
@@ -196,7 +202,7 @@ TEST(GpuPlan, HasThePoolOfAValidationBesideTrainings) {
             2 * pools("train.mini_batch=3 train.validation_samples=6"));
 }
 
-// Two machines of eight, a process each: the replicas' sums are those of all ranks, as is the norm's.
+// Two machines of eight GPUs, one process each: sums of replicas and of the norm span all ranks.
 TEST(GpuPlan, HasWhatNcclKeepsBetweenMachines) {
   const Plan inside = plan_of("train.mini_batch=8 mesh.dp=8");
   const Plan across = plan_of("train.mini_batch=16 mesh.dp=16");

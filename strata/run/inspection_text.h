@@ -8,7 +8,7 @@
 
 namespace strata {
 
-/// Empty for no table.
+/// Empty if there are no tables.
 std::string tables_text(const std::vector<ReportTable>& tables);
 
 }  // namespace strata

@@ -1,5 +1,5 @@
-// With train.log_lag the loss of a step is read while the next one runs: the same lines come a step later,
-// and nothing is saved of a step whose loss is not known.
+// Tests train.log_lag: the loss of a step is read while the next step runs, the same lines come one
+// step later, and no step is saved before its loss is known.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -36,7 +36,7 @@ class LogLag : public testing::Test {
     return strata::train(resolve(recipe), request);
   }
 
-  // Without what the clock or the allocator says.
+  // Without the fields that depend on the clock or the allocator.
   std::vector<std::string> lines(const std::vector<std::string>& overrides,
                                  const std::string& resume = "") {
     std::vector<std::string> lines;
@@ -89,7 +89,7 @@ TEST_F(LogLag, GoesOnFromACheckpointAsIfItHadNotStopped) {
   EXPECT_EQ(rest, std::vector<std::string>(all.begin() + 3, all.end()));
 }
 
-// The loss of the step itself is finite: its update makes the weights too large.
+// The loss of the step itself is finite, but its update makes the weights too large.
 TEST_F(LogLag, RefusesAValidationThatIsNotFinite) {
   for (const std::vector<std::string>& when : std::vector<std::vector<std::string>>{
            {"train.steps=1"}, {"train.steps=2", "train.validate_every=1"}}) {
@@ -129,7 +129,7 @@ TEST_F(LogLag, NamesTheStepThatDivergedAndSavesNothingBehindIt) {
         EXPECT_NE(error.text().what.find("no longer finite"), std::string::npos) << error.what();
         EXPECT_EQ(error.text().fix,
                   "lower train.optimizer.learning_rate, which is 1e+30, or set train.clip=1");
-        // All ranks find it; the first to say so is named in front.
+        // All ranks detect it; the error names the first one that reports it.
         const std::string& where = error.text().where;
         const std::string step = where.substr(where.rfind("step "));
         if (lag == 0) diverged = step;

@@ -1,5 +1,5 @@
-// A run of many features takes work in proportion to them, its hot ids and its report, too. Work is counted as
-// allocations, which depend on no clock.
+// Tests that the work of a run, including hot ids and report, is proportional to the number of
+// features. Work is counted as allocations, which depend on no clock.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ std::atomic<std::int64_t> allocations{0};
 
 }  // namespace
 
-#if !defined(STRATA_SANITIZED)  // sanitizers have their own, and check that they match
+#if !defined(STRATA_SANITIZED)  // sanitizers replace operator new and check that it matches delete
 void* operator new(std::size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
@@ -31,7 +31,7 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 namespace strata {
 namespace {
 
-// Of training, hot ids and report.
+// Allocations of training, hot ids and report.
 std::int64_t allocations_of_run(int features) {
   const ScratchFolder folder;
   std::ofstream log(folder.path("clicks.tsv"));

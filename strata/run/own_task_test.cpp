@@ -1,5 +1,5 @@
-// A task that only this file knows trains, is planned, verified, saved, resumed and reported: one class and
-// one line of registration.
+// Tests that a task defined only in this file can be trained, planned, verified, saved, resumed and
+// reported, with one class and one line of registration.
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/stack.h>

@@ -12,7 +12,7 @@
 namespace strata {
 namespace {
 
-// By layer, whatever slice of it a rank has; tied weights are their owner's.
+// By layer, independent of the rank's slice; a tied weight counts at its owner.
 std::vector<double> parameters_of(const Sequential& model) {
   std::vector<double> parameters(model.num_layers());
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -44,7 +44,7 @@ std::string precision_advice(const Recipe& recipe, bool measure) {
   if (recipe.device == DeviceChoice::kCuda) return "";
   const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
   std::optional<PrecisionRates> rates = load_rates(default_rates_file(), processor);
-  // fp32 is what other precisions are compared with: it needs no measurement to be advised.
+  // Other precisions are compared with fp32, so advice for fp32 needs no measurement.
   if (!rates && measure && recipe.train.precision != at::kFloat) {
     rates = measure_precision_rates(processor.cores);
     save_rates(default_rates_file(), processor, *rates);

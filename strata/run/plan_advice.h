@@ -1,5 +1,5 @@
-/// Says what a plan's reader asks next: where its seconds come from, which precision is fast here, how deep the
-/// model could be.
+/// Answers a plan reader's next questions: the origin of its seconds, the fast precisions here, the
+/// largest possible depth.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace strata {
 
-/// Which rates an estimate here takes its seconds from: those of `machine`, or assumed ones; a line of a plan.
+/// States which rates an estimate uses: those of `machine`, or assumed ones; one line of a plan.
 std::string estimate_text(const Recipe& recipe, const MachineProfile& machine);
 
-/// What this processor is fast in, and whether the recipe's precision is slow here; empty if nobody
-/// has measured it, or another device is asked for. `measure`: for 16 bit, measures where `strata doctor` has
-/// saved nothing; else allocates nothing.
+/// States which precision this processor is fast in, and whether the recipe's is slow here; empty
+/// if it was not measured, or for another device. `measure`: measures for 16 bit if `strata doctor`
+/// has saved no rates; otherwise nothing is allocated.
 std::string precision_advice(const Recipe& recipe, bool measure);
 
-/// How deep a model of this shape could be, by what leaves the device; empty without a budget.
-/// `convention`: of bytes a parameter (plan/ledger/zero_bytes.h), another system's; null: ours. `devices`: those that ranks
-/// share, of which each has to have room for all of its ranks.
+/// The largest depth of a model of this shape, by what leaves the device; empty without a budget.
+/// `convention`: another system's bytes per parameter (plan/ledger/zero_bytes.h); null: ours.
+/// `devices`: number of devices that ranks share; each must hold all of its ranks.
 std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine,
                                       const ParameterBytes* convention = nullptr,
                                       const SharedDevices& devices = {});

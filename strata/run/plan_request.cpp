@@ -17,7 +17,7 @@ namespace {
 
 int as_int(std::int64_t number) { return static_cast<int>(number); }
 
-// Every rank loads the whole mini-batch; where its parts have to be padded, there is a second one beside it.
+// Every rank loads the whole mini-batch; padded parts need a second copy.
 std::int64_t loaded_samples(const Recipe& recipe) {
   const TrainOptions& train = recipe.train;
   const std::int64_t replicas = recipe.mesh.dp;
@@ -27,8 +27,8 @@ std::int64_t loaded_samples(const Recipe& recipe) {
   return train.mini_batch + (pads ? replicas * count : 0);
 }
 
-// Counted where a whole device is planned, as is the driver's context, and not of a rank's own budget. Where
-// nobody says how many, there is a process a machine.
+// Counted if a whole device is planned, like the driver's context, not against a rank's own budget.
+// Assumes one process per machine if the number is unknown.
 std::int64_t communicators_of(const Recipe& recipe, const MachineProfile& machine, int processes) {
   if (machine.device.kind != MachineKind::kCuda || machine.device.context.count == 0) return 0;
   const Mesh mesh = recipe.mesh.mesh();
@@ -40,7 +40,8 @@ std::int64_t communicators_of(const Recipe& recipe, const MachineProfile& machin
 
 Sequential model_of(const Recipe& recipe, TensorSplit split) {
   Sequential model = recipe.task->model(recipe, split);
-  // On a CPU weights lie where they always did: sums of squares, and so losses, keep their bits.
+  // On a CPU the layout of weights is unchanged, so that sums of squares, and losses, keep their
+  // bits.
   if (recipe.device_kind() == DeviceKind::kCuda) model.align_weights(kCudaWeightAlignmentBytes);
   return model;
 }
@@ -99,7 +100,7 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const Ma
   check_bytes(request.costs_none);
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
-    // Processes of one machine read each other's memory unless they are told not to.
+    // Processes of one machine read each other's memory unless STRATA_SOCKETS forbids it.
     request.mesh.reads_in_place = !sockets_only();
   }
   request.mesh.rates = gpu_axis_rates(machine, recipe.mesh.mesh(), request.mesh.rates);

@@ -1,7 +1,8 @@
-/// Says in the planner's terms what a recipe asks for: its model, what layers read and cost, what the mesh and the
-/// memory are, and what the trainer will do.
+/// Converts a recipe to a request to the planner: its model, the inputs and costs of layers, the
+/// mesh and the memory, and what the trainer will do.
 ///
-/// Errors  UserError: a size that can't be counted, and what makers of models refuse; nothing is allocated.
+/// Errors  UserError: a size that is too large to count, and what makers of models refuse.
+///         Allocates no tensors.
 #pragma once
 
 #include "strata/measure/byte_costs.h"
@@ -13,19 +14,20 @@
 
 namespace strata {
 
-/// The recipe's model as one of its tensor-parallel ranks has it; whole, without tensor parallelism.
+/// The recipe's model for one of its tensor-parallel ranks; the whole model without tensor
+/// parallelism.
 Sequential model_of(const Recipe& recipe);
 Sequential whole_model_of(const Recipe& recipe);
 
-/// What costs of layers are made of.
+/// The request for the costs of the layers.
 CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
                          const MachineProfile& machine);
 
-/// `processes`: among which the ranks are divided; 1: not known.
+/// `processes`: number of processes that the ranks are divided among; 1: unknown.
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
                          const MachineProfile& machine, int processes = 1);
 
-/// With bytes a parameter of another system; null: ours.
+/// The request with another system's bytes per parameter; null: ours.
 PlanRequest with_convention(PlanRequest request, const ParameterBytes* bytes);
 
 }  // namespace strata

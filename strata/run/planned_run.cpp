@@ -1,5 +1,5 @@
-// A recipe is planned with estimated seconds before anything is measured, so that what cannot fit is
-// refused before a probe allocates.
+// A recipe is first planned with estimated seconds, so that a model that does not fit is refused
+// before a probe allocates.
 #include "strata/run/planned_run.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ int ranks_of_process(const Recipe& recipe, int processes) {
   return (recipe.mesh.mesh().size() + processes - 1) / processes;
 }
 
-// What is asked of a planner for this machine. Null: ranks are threads of one process.
+// The request for this machine. `world` null: ranks are threads of one process.
 PlanRequest request_here(const Recipe& recipe, const Sequential& model,
                          const MachineProfile& machine, const World* world) {
   const Mesh mesh = recipe.mesh.mesh();
@@ -38,13 +38,13 @@ PlanRequest request_here(const Recipe& recipe, const Sequential& model,
   return on_devices(plan_request(recipe, model, machine, processes), mesh, devices, processes);
 }
 
-// How many ranks measure at once: as many as then compute at once.
+// As many ranks measure in parallel as will compute in parallel.
 int probing_ranks(const Recipe& recipe, const SharedHost& host, int processes) {
   if (recipe.device_kind() == DeviceKind::kCpu) return ranks_side_by_side(host);
   return std::min(ranks_of_process(recipe, processes), cuda_backend().count());
 }
 
-// Measuring takes no more memory of the process than training will.
+// Measuring needs no more memory of the process than training will.
 std::int64_t bytes_to_measure(const Plan& plan, const SharedHost& host) {
   return std::min(kProbeBytes, process_bytes(plan, host).accounts);
 }
@@ -63,7 +63,7 @@ PlannedRun plan_run(const ResolvedRun& resolved, bool probe, const World* world,
                     const TaskData* data) {
   const Recipe& recipe = resolved.recipe;
   const int processes = world ? world->processes() : 1;
-  if (probe) recipe.rank_device();  // nothing is measured on another
+  if (probe) recipe.rank_device();  // throws if the device is missing
   PlannedRun run = unplanned_run(recipe);
   PlanRequest request = request_here(recipe, run.model, resolved.machine, world);
   request.update_threads = run.threads_per_rank;
@@ -73,13 +73,13 @@ PlannedRun plan_run(const ResolvedRun& resolved, bool probe, const World* world,
     if (on_cores) share_cores(costs, host);
   };
   share(request.costs_none), share(request.costs_cheap);
-  // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
+  // First with estimated seconds: a model that does not fit is refused before a probe allocates.
   run.plan = make_plan(request);
   recipe.task->check_plan(run.plan.decisions(), processes);
   if (!probe) return run;
-  // Ranks that wait for a core would have the wait measured or not, as the system happens to switch threads, and
-  // ranks on one GPU each other's work: it is computed instead, and what training then measures is not the
-  // layers' own.
+  // If ranks share cores, a measurement would include waits or not, depending on the system's
+  // thread switches; if they share a GPU, it would include each other's work. So the sharing is
+  // computed instead, and what training later measures is not saved as the layers' own seconds.
   const ProbeOptions options{
       .ranks = probing_ranks(recipe, host, processes),
       .threads_per_rank = run.threads_per_rank,
@@ -96,7 +96,7 @@ PlannedRun plan_run(const ResolvedRun& resolved, bool probe, const World* world,
   request.costs_none.rows = request.costs_cheap.rows =
       recipe.task->measured_rows_cost(recipe, request.machine, data);
   request.updates_measured =
-      recipe.rank_device().kind == DeviceKind::kCpu;  // else it was the device's
+      recipe.rank_device().kind == DeviceKind::kCpu;  // otherwise the device ran the updates
   run.plan = make_plan(request);
   recipe.task->check_plan(run.plan.decisions(), processes);
   const bool shares = on_cores ? threads_per_core(host) > 1 : !request.costs_none.devices.empty();

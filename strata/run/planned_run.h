@@ -1,7 +1,7 @@
-/// Plans a run: here, with measured or estimated seconds, the same in every process; or for a machine that
-/// is elsewhere.
+/// Plans a run: for this machine, with measured or estimated seconds, the same in every process; or
+/// for another machine.
 ///
-/// Errors  UserError when the model doesn't fit its budget, before anything is allocated; what
+/// Errors  UserError when the model does not fit its budget, before anything is allocated; what
 ///         recipe, partitioner and builders refuse.
 #pragma once
 
@@ -25,27 +25,28 @@ struct PlannedRun {
   MeshOptions mesh;
   int ranks = 1;
   int threads_per_rank = 1;
-  /// The file that probed seconds are in; empty: estimated, or of ranks that wait for cores.
+  /// The file of the probed seconds; empty: estimated, or measured by ranks that shared cores or a
+  /// GPU.
   std::string probe_cache;
   std::vector<std::string> probe_keys;  ///< by layer
 };
 
-/// `probe`: measure the layers' seconds (cached) on the recipe's device, which must be there; else
-/// estimate them from FLOPs. `world`: the processes that the ranks are divided among; null: this one.
-/// `data`: the task's, if they are open already.
+/// `probe`: measures the layers' seconds (cached) on the recipe's device, which must exist;
+/// otherwise they are estimated from FLOPs. `world`: the processes that the ranks are divided
+/// among; null: this process. `data`: the task's, if it is already open.
 PlannedRun plan_run(const ResolvedRun& run, bool probe = true, const World* world = nullptr,
                     const TaskData* data = nullptr);
 
-/// For a machine that is elsewhere, by its profile: nothing is measured. `convention`: the bytes a
-/// parameter of another system; null: ours.
+/// Plans for another machine by its profile, without measuring. `convention`: another system's
+/// bytes per parameter; null: ours.
 PlannedRun plan_run_elsewhere(const ResolvedRun& run, const ParameterBytes* convention = nullptr);
 
-/// The same plan in every process: process 0 measures and decides. `follow`: decisions_text() of the run
-/// that this one resumes; empty: none.
+/// Plans the same in every process: process 0 measures and decides. `follow`: decisions_text() of
+/// the run that this one resumes; empty: none.
 PlannedRun plan_run(World& world, const ResolvedRun& run, const std::string& follow = "",
                     const TaskData* data = nullptr);
 
-/// What the ranks of one of the processes ask of this machine's processor, if they compute on it.
+/// What the ranks of one process need of this machine's processor, if they compute on it.
 SharedHost shared_host(const PlannedRun& run, int processes = 1);
 
 }  // namespace strata

@@ -40,7 +40,8 @@ PlanRequest on_devices(PlanRequest request, const Mesh& mesh, const RankDevices&
                        int processes) {
   request.costs_none.devices = request.costs_cheap.devices =
       shared_devices(mesh, devices.of_rank, devices.bytes);
-  // Ranks of a process that share a GPU are performed: they would record one another.
+  // Ranks of one process that share a GPU do not record steps, because they would record each
+  // other's work.
   const bool shares = devices.here > 0 && mesh.size() > devices.here * processes;
   if (shares && request.recording == RecordingPlan::kIfItFits)
     request.recording = RecordingPlan::kNever;

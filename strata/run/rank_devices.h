@@ -1,4 +1,4 @@
-/// Says which GPU each rank of a run computes on, and what follows for its plan where ranks share one.
+/// Assigns a GPU to each rank of a run, and adapts the plan's request if ranks share a GPU.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,20 @@
 namespace strata {
 
 struct RankDevices {
-  std::vector<std::uint64_t> of_rank;  ///< what tells them apart; empty: no GPUs, or nobody knows
-  std::int64_t bytes = 0;              ///< of one
-  int here = 0;                        ///< that this process has
+  /// equal for ranks on the same GPU; empty: no GPUs, or unknown
+  std::vector<std::uint64_t> of_rank;
+  std::int64_t bytes = 0;  ///< of one GPU
+  int here = 0;            ///< GPUs of this process
 };
 
-/// Before the processes have met: machines are like this one, and all processes of a machine have the same GPUs.
+/// Before the processes have met: assumes that machines are like this one, and that all processes
+/// of a machine see the same GPUs.
 RankDevices rank_devices(const Recipe& recipe, int ranks, const Rendezvous& rendezvous);
 
-/// What they have told each other.
+/// From the descriptions that the processes have exchanged.
 RankDevices rank_devices(const Recipe& recipe, const World& world);
 
-/// The request of a run whose ranks are on these.
+/// The request for a run whose ranks use these devices.
 PlanRequest on_devices(PlanRequest request, const Mesh& mesh, const RankDevices& devices,
                        int processes);
 

@@ -1,5 +1,5 @@
-// Every rank runs this loop; what one of them has to know of the others (stop, times, peaks) goes through
-// one small sum a step, so that all take the same turn.
+// Every rank runs this loop. What a rank must know of the others (stop, times, peaks) is exchanged
+// by one small sum per step, so that all ranks make the same decisions.
 #include "strata/run/rank_loop.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TrainerOptions options_of(const RunState& state, BatchRows* rows, bool is_root) 
   options.rows = rows;
   options.disk.resume = holds_commits(state.request.resume);
   options.graph.shares_device = state.shares_device;
-  // Pools of recorded steps would not fit. Of a device that ranks share the machine says so itself.
+  // Pools of recorded steps would not fit. The machine itself reports a device that ranks share.
   const Plan& plan = state.run.plan;
   if (plan.costs.launch.kernel > 0 && plan.recorded.empty() && !state.shares_device &&
       options.graph.mode == GraphMode::kAuto)
@@ -49,7 +49,7 @@ TrainerOptions options_of(const RunState& state, BatchRows* rows, bool is_root) 
   return options;
 }
 
-// One rank's part of the loop.
+// The loop of one rank.
 class RankLoop {
  public:
   RankLoop(RunState& state, Group& group, MemoryAccount& account)
@@ -91,8 +91,7 @@ class RankLoop {
   void load() {
     const TrainingRequest& request = state_.request;
     if (request.resume.empty()) trainer_.initialise();
-    if (trainer_
-            .resumes_on_disk()) {  // what lies there has changed if this rank was a commit ahead
+    if (trainer_.resumes_on_disk()) {  // the files have changed if this rank was a commit ahead
       begun_at_ = trainer_.resume();
       committed_ = begun_at_.steps_done;
       return;
@@ -103,11 +102,11 @@ class RankLoop {
       load_weights(trainer_, state_.recipe.task->checkpoint_model(), request.from);
   }
 
-  // Samples are counted on from the checkpoint, so that a resumed run with another mini-batch goes on
-  // exactly where the last one stopped reading.
+  // Samples are counted from the checkpoint on, so that a resumed run with another mini-batch
+  // continues exactly where the last one stopped reading.
   TrainingPosition position() const { return {trainer_.steps_done(), samples_seen_}; }
 
-  // True when the run shall stop here.
+  // Returns true if the run must stop here.
   bool step() {
     const auto [step, seen] = position();
     announce(saver_.poll());
@@ -119,7 +118,7 @@ class RankLoop {
     const double learning_rate = learning_rate_.at(step);
     trainer_.begin_step(batch, learning_rate);
     samples_seen_ = state_.data.seen_after(seen);
-    tell();  // of the step before, while this one runs
+    tell();  // for the previous step, while this one runs
     untold_ = StepRecord{.step = step + 1,
                          .learning_rate = learning_rate,
                          .unit = state_.data.unit(),
@@ -145,20 +144,20 @@ class RankLoop {
            step < options_.steps;
   }
 
-  // What is saved, or measured of the weights, is of a step whose loss is known to be finite.
+  // A step is saved or validated only after its loss is known to be finite.
   bool is_read_at_once(std::int64_t step) const {
     return step == options_.steps || validates_behind(step) || saves_behind(step) ||
            (trainer_.on_disk() && step % state_.recipe.memory.disk.commit_every == 0);
   }
 
-  // Of the step that is not told yet; waits for the device.
+  // Reads the outcome of the step that is not yet reported; waits for the device.
   void read_outcome() {
     if (is_read_) return;
     is_read_ = true;
     const StepOutcome& outcome = trainer_.end_step();
     untold_->loss = outcome.loss;
     untold_->gradient_norm = outcome.gradient_norm;
-    if (!outcome.skipped) require_finite(*untold_);  // else the loss scale has given way
+    if (!outcome.skipped) require_finite(*untold_);  // otherwise the loss scale has been reduced
   }
 
   void tell() {
@@ -172,7 +171,7 @@ class RankLoop {
     is_read_ = false;
   }
 
-  // Every rank's busy time, peak and events; returns whether any process was asked to stop.
+  // Exchanges every rank's busy time, peak and events; returns whether any process must stop.
   bool exchange(StepRecord& record, double begin, const MiniBatch& batch) {
     double busy = 0, all_busy = 0;
     for (const TraceEvent& event : trainer_.trace().events())
@@ -183,7 +182,7 @@ class RankLoop {
     sums.of_each_rank(account_.peak_bytes(), &record.peak_bytes);
     sums.any(state_.request.stop && *state_.request.stop, &stop);
     sums.sum(is_root() ? now_seconds() - begin : 0, &record.step_seconds);
-    // A plan that keeps something on the host keeps it there on every rank.
+    // If a plan keeps anything on the host, it does so on every rank.
     const bool offloads = !state_.run.plan.decisions().tiers.layers.empty();
     if (offloads) offload_.add(sums, trainer_.offload_use());
     task_->add_statistics(sums, record);
@@ -218,7 +217,7 @@ class RankLoop {
     return options_.clip > 0 ? lower : lower + ", or set train.clip=1";
   }
 
-  // No more of what lives on disk is on the host at once.
+  // Saves layer by layer, because the host holds no more of the states on disk at once.
   void save_layers() {
     const bool scales = state_.recipe.train.precision == at::kHalf;
     const bool slots = !make_optimizer(state_.recipe.optimizer)->slot_names().empty();
@@ -233,7 +232,7 @@ class RankLoop {
     });
   }
 
-  // Goes on in the background, too: while the next step computes.
+  // Commits in the background while the next step computes.
   void commit() {
     if (trainer_.on_disk() && committed_ != trainer_.steps_done()) commit_now();
   }
@@ -255,7 +254,8 @@ class RankLoop {
     record.validation_metrics = std::move(evaluation.metrics);
   }
 
-  // Weights that the last update has made too large give one, though the step's own loss is finite.
+  // If the last update has made the weights too large, the validation loss is not finite although
+  // the step's own loss is.
   void require_finite_validation(double loss) const {
     if (std::isfinite(loss)) return;
     const bool trained = trainer_.steps_done() > begun_at_.steps_done;
@@ -267,11 +267,11 @@ class RankLoop {
                      .fix = trained ? lower_learning_rate() : "take an earlier checkpoint"});
   }
 
-  // Goes on in the background; the step after next finds it complete.
+  // Saves in the background; the step after the next reports the checkpoint.
   void save() {
     group_.doing("checkpoint");
-    // The checkpoint before is complete first: servers keep the rows of two versions, and one of them has to be
-    // that of a checkpoint from which a run can be resumed.
+    // Waits for the previous checkpoint first: servers keep the rows of two versions, and one of
+    // them must belong to a complete checkpoint.
     announce(saver_.wait());
     task_->save(trainer_.steps_done(), group_);
     if (trainer_.on_disk()) return save_layers();
@@ -294,8 +294,8 @@ class RankLoop {
 
   void finish(bool stopped) {
     if (trainer_.steps_done() > begun_at_.steps_done) commit();
-    // A process that sees its own disk alone takes a rank's first commit for one that others may lack; the
-    // second says that they have it.
+    // A process that sees only its own disk cannot know from a rank's first commit whether the
+    // others have one; a second commit proves it.
     if (commits_ == 1 && state_.processes > 1 && !trainer_.resumes_on_disk()) commit_now();
     if (!options_.checkpoint_folder.empty()) save();
     StepRecord last;
@@ -328,13 +328,13 @@ class RankLoop {
   CheckpointSaver saver_;
   OffloadStatistics offload_;
   TrainingPosition begun_at_;
-  std::int64_t committed_ = -1;  // the last step, to the disk
-  std::int64_t commits_ = 0;     // of this run
+  std::int64_t committed_ = -1;  // the last step that was committed to disk
+  std::int64_t commits_ = 0;     // number of commits of this run
   std::int64_t samples_seen_ = 0;
   LearningRateSchedule learning_rate_;
-  std::vector<MeasuredStep> kept_;    // of this rank alone, until they are gathered
+  std::vector<MeasuredStep> kept_;    // of this rank only, until they are gathered
   std::optional<StepRecord> untold_;  // of the last step
-  bool is_read_ = false;              // its loss
+  bool is_read_ = false;              // its loss has been read
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 /// Trains one rank of a run from its first step to its last: data, steps, validations, checkpoints.
 ///
-/// Threads  one a rank; collective.
-/// Errors   as train() (training_run.h); the other ranks get an error before the failing rank leaves.
+/// Threads  one per rank; collective.
+/// Errors   as train() (training_run.h); other ranks get an error before the failing rank leaves.
 #pragma once
 
 #include "strata/comm/group.h"
@@ -18,7 +18,7 @@ struct RunState {
   const TaskData& data;
   TaskRun& task;
   bool shares_device = false;  ///< with other ranks of this process
-  int processes = 1;           ///< of the run
+  int processes = 1;           ///< number of processes of the run
   TrainingResult result = {};
 };
 

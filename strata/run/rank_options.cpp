@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-// More than this would be started on one machine only to wait for one another.
+// More threads on one machine would only wait for each other.
 constexpr int kMostThreadsHere = 1024;
 
 void check_threads(const Recipe& recipe) {

@@ -1,6 +1,6 @@
 /// Makes the options of ranks and trainers from a recipe.
 ///
-/// Errors  UserError: more threads than one machine should start; a device that is not there.
+/// Errors  UserError: more threads than one machine should start; a missing device.
 #pragma once
 
 #include "strata/comm/ranks.h"
@@ -13,7 +13,7 @@ TrainerOptions trainer_options(const Recipe& recipe);
 
 RanksOptions ranks_options(const ResolvedRun& run);
 
-/// Joins the processes of the run; the recipe has to be the same in all.
+/// Joins the processes of the run; the recipe must be equal in all (UserError).
 World join_world(const ResolvedRun& run);
 
 }  // namespace strata

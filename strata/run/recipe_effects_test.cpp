@@ -1,5 +1,5 @@
-// Every field of a recipe arrives where it takes effect: one is changed, and what it decides
-// changes, not earlier than it should.
+// Tests that every field of a recipe has its effect: changing a field changes what it controls, and
+// not earlier than it should.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ class RecipeEffects : public testing::Test {
 TEST_F(RecipeEffects, AFieldChangesTheLossFromTheStepOnThatItDecides) {
   struct Field {
     std::vector<std::string> changed;
-    std::size_t first_step;  // whose loss is another
+    std::size_t first_step;  // first step with a different loss
     std::vector<std::string> base = {};
   };
   const std::vector<std::string> sgd = {"train.optimizer.kind=sgd"};
@@ -68,9 +68,9 @@ TEST_F(RecipeEffects, AFieldChangesTheLossFromTheStepOnThatItDecides) {
       {{"model.dropout=0.2"}, 1},
       {{"model.tie=false"}, 1},
       {{"data.shuffle=false"}, 1},
-      {{"data.validation_fraction=0.3"}, 1},  // other windows are left to draw from
+      {{"data.validation_fraction=0.3"}, 1},  // leaves other windows for training
       {{"train.seed=2"}, 1},
-      {{"train.seed=2"}, 1, {"data.shuffle=false"}},  // first values alone
+      {{"train.seed=2"}, 1, {"data.shuffle=false"}},  // changes first values only
       {{"train.mini_batch=6"}, 1},
       {{"train.label_smoothing=0.1"}, 1},
       {{"train.precision=bf16"}, 1},
@@ -84,7 +84,7 @@ TEST_F(RecipeEffects, AFieldChangesTheLossFromTheStepOnThatItDecides) {
       {{"train.optimizer.weight_decay=0.5"}, 2},
       {{"train.optimizer.weight_decay=0.5"}, 2, sgd},
       {{"train.optimizer.momentum=0.5"}, 3, sgd},  // the first velocity is the gradient
-      {{"train.decay=linear"}, 3},                 // the first step has the peak either way
+      {{"train.decay=linear"}, 3},                 // the first step has the peak rate in both cases
       {{"train.decay=constant"}, 3},
       {{"train.final_fraction=0.5"}, 3},
       {{"train.steps=7"}, 3},
@@ -98,7 +98,7 @@ TEST_F(RecipeEffects, AFieldChangesTheLossFromTheStepOnThatItDecides) {
     while (first < before.size() && before[first] == after[first]) ++first;
     EXPECT_EQ(first + 1, field.first_step);
   }
-  // Mathematically only from the second update on; rounding may show earlier.
+  // Mathematically only from the second update on; rounding may make it visible earlier.
   for (const char* beta : {"train.optimizer.beta1=0.5", "train.optimizer.beta2=0.5"}) {
     const std::vector<double> before = losses(), after = losses({beta});
     EXPECT_NEAR(after[1], before[1], 1e-5) << beta;
@@ -124,7 +124,7 @@ TEST_F(RecipeEffects, RecordsSayTheRateOfTheStep) {
   EXPECT_EQ(result.records[0].learning_rate, 0.5e-2);
 }
 
-// First values from a checkpoint: the seed decides no more than the order of samples.
+// First values come from a checkpoint, so the seed only determines the order of samples.
 TEST_F(RecipeEffects, FromTakesTheWeightsAndTheSeedThenOrdersTheSamples) {
   const std::string saved = folder_.path("saved");
   train({"train.steps=20", "train.checkpoint_folder=" + saved});
@@ -209,7 +209,7 @@ TEST_F(RecipeEffects, ThreadsAndBudgetReachTheRanks) {
   EXPECT_EQ(ranks_options(resolve(recipe)).stall_fatal_seconds, 60);
 }
 
-// Rank 1 comes to the barrier after what the recipe allows, and before what holds without it.
+// Rank 1 reaches the barrier later than the recipe allows, but earlier than the default allows.
 TEST_F(RecipeEffects, AStallEndsTheRunWhenTheRecipeSays) {
   const Recipe recipe = this->recipe({"mesh.stall_seconds=0.1", "mesh.stall_fatal_seconds=0.3"});
   EXPECT_EQ(ranks_options(resolve(recipe)).stall_seconds, 0.1);

@@ -15,12 +15,12 @@
 namespace strata {
 namespace {
 
-// A plan has a forward and a backward of every stage and micro-batch in memory, and counts the bytes
-// of every layer in each.
+// A plan holds a forward and a backward of every stage and micro-batch in memory, and counts the
+// bytes of every layer in each.
 constexpr std::int64_t kMostMicroBatches = 1 << 16;
 constexpr std::int64_t kMostLayerRuns = 1 << 24;
 
-// The task's fields, with the shared ones.
+// Describes the task's fields and the shared ones.
 void describe(OptionSet& set, std::string& kind, Recipe& recipe, Task& task) {
   std::vector<std::string> names;
   for (const TaskKind& each : task_kinds()) names.push_back(each.name);
@@ -44,7 +44,7 @@ struct Described {
   }
 };
 
-// Says which other task has a field or section that this one lacks.
+// Names another task that has a field or section that this one lacks.
 std::string other_task_with(const std::string& path, const TaskKind& task) {
   for (const TaskKind& kind : task_kinds()) {
     if (kind.name == task.name) continue;
@@ -57,9 +57,10 @@ std::string other_task_with(const std::string& path, const TaskKind& task) {
 
 struct Given {
   const OptionSet& options;
-  const std::string& recipe;  // its name
+  const std::string& recipe;  // name of the recipe
 
-  // A field that was not given has no place of its own; that of a feature stands where its name does.
+  // A field that is not in the recipe has no place of its own; a feature's field gets the place of
+  // the feature's name.
   std::string where(const std::string& path) const {
     if (options.is_given(path)) return options.where(path);
     const std::size_t end = path.find("].");
@@ -69,7 +70,7 @@ struct Given {
   }
 };
 
-// Refuses unless `holds`, at the place where `path` was given.
+// Throws UserError unless `holds`, with the place of `path`.
 void require(bool holds, const Given& given, const std::string& path, const std::string& what,
              const std::string& expected, const std::string& got, const std::string& fix) {
   if (holds) return;
@@ -81,7 +82,7 @@ void require(bool holds, const Given& given, const std::string& path, const std:
                    .fix = fix});
 }
 
-// Longer ones are refused by OptionSet, so no more of a device or a model's file is read.
+// OptionSet refuses longer recipes, so no more is read of a device or a model's file.
 constexpr std::size_t kLongestRecipe = std::size_t{1} << 21;
 
 std::string beginning_of(std::istream& stream) {
@@ -112,7 +113,7 @@ void check(const Recipe& r, const Given& given) {
   require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
-  if (r.mesh.automatic) {  // its axes say how many ranks there are
+  if (r.mesh.automatic) {  // its axes give the number of ranks
     check_mesh({.pp = r.mesh.pp, .dp = r.mesh.dp, .tp = r.mesh.tp}, {}, where);
   } else {
     check_mesh(r.mesh, limits, where);

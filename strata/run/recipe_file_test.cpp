@@ -199,7 +199,7 @@ model: {kind: dlrm, bottom: [16]}
 data:  {format: synthetic, synthetic: {samples: 100, numeric: 2, features: [{name: user, cardinality: 10}]}}
 )";
 
-// The line of a field in a table of options, without its sentence.
+// The lines of a field in a table of options, without its sentence.
 std::vector<std::string> lines_of(const std::string& field) {
   std::istringstream table(recipe_options_table());
   std::vector<std::string> lines;
@@ -219,7 +219,7 @@ TEST(Recipe, DefaultsOfTheOptimizerBelongToTheTask) {
   EXPECT_EQ(text.optimizer.learning_rate, 1e-3);
   EXPECT_EQ(clicks.optimizer.learning_rate, 3e-3);
   EXPECT_EQ(clicks.optimizer.epsilon, text.optimizer.epsilon);
-  // `strata options` says both, and what is the same only once.
+  // `strata options` lists both defaults, and common fields only once.
   EXPECT_EQ(lines_of("train.optimizer.beta2"), (std::vector<std::string>{"0.95", "0.999"}));
   EXPECT_EQ(lines_of("train.optimizer.weight_decay"), (std::vector<std::string>{"0.1", "0.01"}));
   EXPECT_EQ(lines_of("train.optimizer.beta1"), std::vector<std::string>{"0.9"});
@@ -278,7 +278,7 @@ TEST(Recipe, ListsTheFieldsOfOneTask) {
   EXPECT_THROW(recipe_options_table("images"), UserError);
 }
 
-// A field that disappears or is renamed breaks the recipes of others: it must not happen unnoticed.
+// A field that disappears or is renamed breaks users' recipes: this must not happen unnoticed.
 TEST(Recipe, FieldsAreTheOnesInTheGoldenFile) {
   std::ostringstream golden;
   golden << std::ifstream(STRATA_SOURCE_DIR "/tests/golden/options.txt").rdbuf();

@@ -13,7 +13,7 @@ namespace {
 
 double known(double rate, double otherwise) { return rate > 0 ? rate : otherwise; }
 
-// Of the machine's host memory, what accounts may have.
+// The part of the machine's host memory that accounts may use.
 Bytes host_of_ranks(const MachineProfile& machine) {
   const Bytes all = machine.host.bytes, kept = machine.host.reserve;
   if (kept.count >= all.count)
@@ -49,18 +49,19 @@ Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
   if (!recipe.task->may_use_disk()) return recipe;
   open(recipe.memory.disk.bytes, machine.disk.bytes);
   if (recipe.memory.disk.path.empty() && machine.disk.bytes.count > 0)
-    recipe.memory.disk.path = "the machine's disk";  // nothing is opened there
+    recipe.memory.disk.path = "the machine's disk";  // no file is opened there
   return recipe;
 }
 
-// A profile of a machine with a GPU says of its device what is a GPU's, and the other way round.
+// A profile of a machine with a GPU describes the GPU only for ranks on GPUs, and vice versa.
 MachineProfile with_device_of(const Recipe& recipe, MachineProfile machine) {
   const MachineKind kind =
       recipe.device_kind() == DeviceKind::kCuda ? MachineKind::kCuda : MachineKind::kCpu;
   if (machine.device.kind == MachineKind::kCuda && kind == MachineKind::kCpu)
     machine.device = {}, machine.link = {}, machine.peers = {};
   machine.device.kind = kind;
-  // A budget that leaves the driver its room is of the rank's own tensors, as accounts charge them.
+  // If the budget leaves room for the driver, it covers only the rank's own tensors, as accounts
+  // charge them.
   if (recipe.memory.device.count + machine.device.context.count <= machine.device.bytes.count)
     machine.device.context = {};
   return machine;

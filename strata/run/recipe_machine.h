@@ -1,5 +1,5 @@
-/// Says what a recipe's machine is and can do: this one, as `strata doctor` has measured it, or another one's
-/// profile.
+/// Determines what a recipe's machine has and can do: this machine, as measured by `strata doctor`,
+/// or a profile.
 ///
 /// Units  bytes, and FLOP/s.
 #pragma once
@@ -11,24 +11,24 @@
 
 namespace strata {
 
-/// What `strata doctor` has measured here of the recipe's device and of what is beside it; of what it has
-/// not, nothing is known.
+/// What `strata doctor` has measured here for the recipe's device and the rest of the machine;
+/// unmeasured values are unknown.
 MachineProfile this_machine(const Recipe& recipe);
 
-/// The recipe on that machine: what it has is the budget where the recipe gives none; of host memory, what the system
-/// and the process leave of it. UserError: they leave nothing.
+/// The recipe with the machine's memory as its budgets, unless it has its own; for host memory,
+/// minus what the system and the process need. Throws UserError if nothing is left.
 Recipe on_machine(Recipe recipe, const MachineProfile& machine);
 
-/// Whether that budget of host memory is the machine's.
+/// Whether the budget of host memory is the machine's.
 bool reserves_host(const Recipe& recipe, const MachineProfile& machine);
 
-/// A machine of the recipe's kind of device: what is known of another kind is left out.
+/// The machine with a device of the recipe's kind: omits what is known of another kind.
 MachineProfile with_device_of(const Recipe& recipe, MachineProfile machine);
 
-/// Of products in a precision; assumed where nobody has measured or published it.
+/// FLOP/s of products in a precision; assumed if neither measured nor published.
 double flops_of(const MachineProfile& machine, at::ScalarType precision);
 
-/// What an optimizer or a layer reads and writes a second, by the same rule.
+/// Bytes per second that an optimizer or a layer reads and writes, by the same rule.
 double memory_rate_of(const MachineProfile& machine);
 
 }  // namespace strata

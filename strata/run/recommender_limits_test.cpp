@@ -1,5 +1,5 @@
-// What a recommender's run cannot do is refused where its recipe is read or planned, with the field and its
-// place; no recipe and no log ends the program otherwise.
+// Tests that a recommender's recipe or plan refuses what its run cannot do, with the field and its
+// place, and that no recipe and no log ends the program in another way.
 #include "strata/task/recommender/recommender_task.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class RecommenderLimits : public testing::Test {
 
   void train(const Recipe& recipe) const { strata::train(resolve(recipe)); }
 
-  /// What `action` refuses; "" if nothing. Anything but a UserError is ours.
+  /// The refusal of `action`; "" if there is none. Any error but a UserError is a bug.
   template <typename Action>
   static ErrorText refusal(const Action& action) {
     try {
@@ -62,7 +62,7 @@ class RecommenderLimits : public testing::Test {
     return refusal([&] { recipe(overrides); });
   }
 
-  /// Whether it trains; anything but a refusal is our fault.
+  /// Whether it trains; any error but a refusal is a bug.
   bool trains(const std::string& features, const Overrides& overrides = {}) const {
     SCOPED_TRACE(features + " " + (overrides.empty() ? "" : overrides[0]));
     try {
@@ -109,7 +109,7 @@ TEST_F(RecommenderLimits, EveryPoolIsPlannedOrRefusedWithAnyFieldsBesideIt) {
   EXPECT_GT(planned, 100);
 }
 
-// The C++ interface: the net's makers get no place in a recipe.
+// Through the C++ interface the net's makers have no place in a recipe.
 TEST_F(RecommenderLimits, ANetOfFeaturesWithoutElementsIsRefused) {
   for (const RecommenderKind kind :
        {RecommenderKind::kDlrm, RecommenderKind::kDcn, RecommenderKind::kDeepWide}) {
@@ -191,7 +191,7 @@ TEST_F(RecommenderLimits, NumbersThatCannotWorkAreRefused) {
       "embedding.optimizer.learning_rate: ftrl divides by its learning rate");
 }
 
-// Limits hold in a feature's own section, too, with its place.
+// Limits also hold in a feature's own section, with its place.
 TEST_F(RecommenderLimits, NumbersOfAFeaturesOwnRowsAreRefusedThere) {
   const ErrorText text = refusal([&] {
     parse_recipe(this->text("{name: user, width: 8, embedding: {optimizer: {beta1: 5}}}"),
@@ -238,7 +238,7 @@ TEST_F(RecommenderLimits, WhatAPlanDecidesIsRefusedByThePlan) {
             "embedding.servers: local rows live in one process, and the run has several");
 }
 
-// A plan that does not fit proposes what a recommender can do.
+// The fix for a plan that does not fit is possible for a recommender.
 TEST_F(RecommenderLimits, AFixIsNoneThatIsThenRefused) {
   const ErrorText text =
       refusal([&] { plan_run(resolve(recipe({"memory.device=1KiB"})), /*probe=*/false); });
@@ -270,7 +270,7 @@ TEST_F(RecommenderLimits, ManyFeaturesAreReadAndPlanned) {
   train(many);
 }
 
-// Bad recipes and logs: refused, or trained for two steps.
+// Bad recipes and logs are refused, or trained for two steps.
 const std::string kUser = "{name: user, width: 8}", kWords = "{name: words, width: 8, ";
 const std::string kBoth = kUser + ", " + kWords + "separator: ' '}";
 const std::string kGood = "click\tprice\tuser\twords\n1\t2\ta\tb\n0\t3\tc\td e\n1\t1\ta\te\n";

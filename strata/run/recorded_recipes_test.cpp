@@ -1,4 +1,4 @@
-// The steps of the recipes that come with Strata have the same bits recorded and performed.
+// Compares recorded with performed steps of the recipes that come with Strata, bit by bit.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,12 +11,12 @@
 namespace strata {
 namespace {
 
-// What a recipe does in a few steps, with the sizes that tests have time for.
+// A recipe with sizes for a few steps in a test.
 struct RecipeCase {
   const char* name;
   std::vector<std::string> overrides;
-  const char* refused = nullptr;  // why nothing of it is recorded
-  bool makes_samples = false;     // and reads no file
+  const char* refused = nullptr;  // why it cannot be recorded; null: it can
+  bool makes_samples = false;     // generates its samples instead of reading a file
 };
 
 const std::vector<std::string> kSmallBatches = {"train.mini_batch=4", "train.micro_batch=2",

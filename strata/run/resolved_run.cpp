@@ -13,7 +13,7 @@
 namespace strata {
 namespace {
 
-// `mesh: auto` alone: as many ranks as there are devices.
+// `mesh: auto` without sizes: as many ranks as devices.
 MeshOptions asked_mesh(const Recipe& recipe, std::int64_t devices) {
   MeshOptions asked = recipe.mesh;
   if (asked.ranks == 0 && asked.mesh().size() == 1)
@@ -28,7 +28,8 @@ PlanRequest request_of(Recipe candidate, const MeshOptions& mesh, const MachineP
   return plan_request(candidate, model_of(candidate), machine);
 }
 
-// A mesh that processes have found depends on the GPUs of their machines, and must be the same in all.
+// A mesh that was searched depends on the GPUs of the machines, and must be the same in all
+// processes.
 std::string fingerprint_of(const Recipe& recipe, const MeshOptions& mesh) {
   return recipe.text + "\n# mesh found: pp " + std::to_string(mesh.pp) + ", dp " +
          std::to_string(mesh.dp) + ", tp " + std::to_string(mesh.tp) + ", zero " +
@@ -39,7 +40,7 @@ std::string fingerprint_of(const Recipe& recipe, const MeshOptions& mesh) {
 MeshSearch search_mesh(const Recipe& recipe) {
   const Rendezvous rendezvous = rendezvous_from_environment();
   const int gpus = recipe.device_kind() == DeviceKind::kCuda ? cuda_backend().count() : 0;
-  // A rank for each process, or for each GPU, or each core.
+  // One rank per process, or per GPU, or per core.
   const MeshOptions asked = asked_mesh(recipe, rendezvous.processes > 1 ? rendezvous.processes
                                                : gpus > 0               ? gpus
                                                                         : cores_here());
@@ -51,7 +52,7 @@ MeshSearch search_mesh(const Recipe& recipe) {
 }
 
 MeshSearch search_mesh(const Recipe& recipe, const MachineProfile& machine) {
-  // Of one GPU, or of a number that nobody has said, there is one.
+  // Assumes one GPU if the profile does not state their number.
   const std::int64_t cores = machine.host.cores > 0 ? machine.host.cores : cores_here();
   const std::int64_t devices = machine.peers.devices > 0
                                    ? machine.peers.devices

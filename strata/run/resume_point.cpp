@@ -21,7 +21,7 @@ constexpr const char* kOptimizer = "train.optimizer";
 
 using Changes = std::vector<OptionChange>;
 
-// What lies beside each weight, in ascending order, where these fields are as they were before.
+// The names of each weight's states, in ascending order, if these changes are undone.
 std::vector<std::string> slots_before(OptimizerOptions options, const Changes& changes) {
   OptionSet set;
   describe(set, kOptimizer, options);
@@ -38,7 +38,7 @@ void require_states(const OptimizerOptions& now, Changes changes, const std::str
     return std::ranges::includes(there, slots_before(now, undone));
   };
   if (suffices({})) return;
-  // One alone makes the difference: the kind, or with sgd whether there is a momentum.
+  // A single change may be the cause: the kind, or with sgd whether there is a momentum.
   const auto change =
       std::ranges::find_if(changes, [&](const OptionChange& c) { return suffices({c}); });
   const OptionChange& named = change == changes.end() ? changes.front() : *change;
@@ -52,7 +52,7 @@ void require_states(const OptimizerOptions& now, Changes changes, const std::str
                           " without --resume"});
 }
 
-// What decides which rank has what, and where.
+// The fields that determine which rank has which states, and where.
 std::string division_text(const Recipe& recipe) {
   const MeshOptions& mesh = recipe.mesh;
   const MemoryOptions& memory = recipe.memory;
@@ -67,7 +67,7 @@ std::string division_text(const Recipe& recipe) {
          (recipe.device_kind() == DeviceKind::kCuda ? ", mesh.device cuda" : "");
 }
 
-// A run on a disk is resumed where it lies, with the model and the mesh that lie there.
+// A run on a disk resumes in the same folder, with the same model and mesh.
 void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std::string& path) {
   const auto refuse = [&](const std::string& what, const std::string& expected,
                           const std::string& got, const std::string& fix) {
@@ -79,7 +79,7 @@ void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std
   if (named.empty() || fs::weakly_canonical(path, none) != fs::weakly_canonical(named, none))
     refuse("a run on a disk is resumed where it lies", "memory.disk.path=" + path,
            named.empty() ? "no memory.disk.path" : named, "set memory.disk.path=" + path);
-  // Both as they were written, before a mesh was found for them.
+  // Compares the recipes as written, before a mesh was searched.
   const Recipe written = parse_recipe(commit.recipe, path, {});
   const Recipe now = parse_recipe(through_json(recipe.text), "the recipe", {});
   require_same_model(written.task->checkpoint_model(), recipe.task->checkpoint_model(),
@@ -91,7 +91,7 @@ void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std
            "fits every mesh");
 }
 
-// A recipe of another version may have fields that this one cannot read.
+// A recipe of another version may have fields that this version cannot parse.
 std::optional<Recipe> readable_recipe(const std::string& text, const std::string& path) {
   try {
     Recipe recipe = parse_recipe(text, path, {});
@@ -103,7 +103,7 @@ std::optional<Recipe> readable_recipe(const std::string& text, const std::string
 }
 
 void require_same_task(const Recipe& recipe, const std::string& before, const std::string& path) {
-  const std::string now = through_json(recipe.text);  // as `before` was kept
+  const std::string now = through_json(recipe.text);  // normalised like `before`
   if (before == now) return;
   const std::optional<Recipe> trained = readable_recipe(before, path);
   const std::optional<Recipe> read = readable_recipe(now, path);
@@ -128,7 +128,7 @@ ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
     point.folder = checkpoint.folder();
     before = checkpoint.manifest().recipe;
   }
-  point.changes = changed_options(before, through_json(recipe.text));  // as `before` was kept
+  point.changes = changed_options(before, through_json(recipe.text));  // normalised like `before`
   require_states(recipe.optimizer, point.changes, resume);
   return point;
 }

@@ -78,7 +78,7 @@ TEST_F(ResumePoints, RefuseAnOptimizerWhoseStatesAreNotThere) {
       EXPECT_NE(error.text().fix.find("--from " + saved()), std::string::npos);
     }
   }
-  // The one of several changes that makes the difference.
+  // Names the one of several changes that is the cause.
   train({"train.optimizer.kind=sgd", "train.optimizer.momentum=0",
          "train.checkpoint_folder=" + folder_.path("sgd")});
   try {
@@ -89,13 +89,13 @@ TEST_F(ResumePoints, RefuseAnOptimizerWhoseStatesAreNotThere) {
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().expected, "train.optimizer.momentum=0");
   }
-  // It keeps nothing beside the weights, or nothing else.
+  // The new optimizer needs no state, or no other state.
   EXPECT_NO_THROW(
       resume_point(recipe({"train.optimizer.kind=sgd", "train.optimizer.momentum=0"}), saved()));
   EXPECT_NO_THROW(resume_point(recipe({"train.optimizer.beta1=0.5"}), saved()));
 }
 
-// Before the command that goes on is printed: what the run has saved may be gone.
+// Called before the resuming command is printed: saved files may be gone.
 TEST_F(ResumePoints, ThatAreGoneAreErrorsOfTheSystem) {
   const std::vector<std::string> disk{"memory.disk.path=" + folder_.path("disk"),
                                       "memory.states=disk"};

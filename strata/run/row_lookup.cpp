@@ -55,7 +55,7 @@ std::uint64_t number_of(const RowQuestion& question) {
          quote(question.id), "give the number, or --text with what the log says");
 }
 
-// The recipe, and the checkpoint that it lies in or has written; none: "".
+// The recipe, and the checkpoint that it is in or has written; "": none.
 struct RunOfRow {
   Recipe recipe;
   std::string checkpoint;
@@ -79,7 +79,7 @@ RunOfRow run_of(const RowQuestion& question) {
   return run;
 }
 
-// Of features and tables, as the user may mean either.
+// Searches features and tables, as the user may mean either.
 int table_named(const RecommenderFields& fields, const std::string& name) {
   const WorkerOptions worker = worker_options(fields);
   const std::vector<CategoricalOptions> features = complete(fields.data).categorical;

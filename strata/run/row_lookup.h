@@ -1,8 +1,7 @@
-/// Finds what is known of one row of a recommender, wherever its rows live: beside a checkpoint, or on
-/// servers that run.
+/// Looks up one row of a recommender, next to a checkpoint or on running servers.
 ///
-/// Cost    of saved rows one pass over the snapshot of a shard, in the memory of one row.
-/// Errors  UserError: no such feature, no id, nothing saved, a text that the feature makes no id of;
+/// Cost    for saved rows one pass over the snapshot of a shard, with memory for one row.
+/// Errors  UserError: an unknown feature or id, no saved rows, a text that is no id of the feature;
 ///         SystemError: a server that does not answer.
 #pragma once
 
@@ -18,10 +17,10 @@ namespace strata {
 struct RowQuestion {
   std::string
       where;  ///< a checkpoint, a folder that holds several, a recipe, or HOST:PORT or unix:PATH
-  std::vector<std::string> overrides;  ///< of the recipe
-  std::string feature;                 ///< or a table
+  std::vector<std::string> overrides;  ///< overrides of the recipe
+  std::string feature;                 ///< name of a feature or table
   std::string id;
-  bool is_text = false;  ///< `id` is what the log says
+  bool is_text = false;  ///< `id` is a text of the log
 };
 
 RowDescription find_row(const RowQuestion& question);

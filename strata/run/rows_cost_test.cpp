@@ -62,7 +62,8 @@ TEST(RowsCost, OfServersHasRoundTripsAndBytes) {
   EXPECT_NEAR(far.wait_seconds - near.wait_seconds, 2 * 5e-3, 1e-12);
   EXPECT_EQ(far.beside_seconds, near.beside_seconds) << "a wait keeps nobody busy";
   const double bytes = (near.wait_seconds - none.wait_seconds - 2e-3) * 1e9;
-  // Two rows of 64 samples are at least as many bytes as their fp32 values there and back, and less than twice.
+  // Two rows of 64 samples are at least the bytes of their fp32 values in both directions, and less
+  // than twice that.
   EXPECT_GT(bytes, 64 * 4 * 16 * 2);
   const RowsCost slow = estimated_rows_of(remote, machine_with(1e5, 1e-3));
   EXPECT_NEAR(slow.wait_seconds - none.wait_seconds - 2e-3, bytes / 1e5, 1e-9);
@@ -129,11 +130,11 @@ TEST(RowsCost, AreMeasuredAgainWhereTheDataAreOthers) {
   EXPECT_NE(rows_probe_key_of(recipe_with(csv)), rows_probe_key_of(recipe_with(tsv)));
 }
 
-// Samples cost what they cost: four times as many take about as much longer.
+// Four times as many samples take about four times as long.
 TEST(RowsCost, GrowsWithTheMiniBatch) {
   const auto beside = [](const char* mini_batch) {
     double least = std::numeric_limits<double>::infinity();
-    for (int probe = 0; probe < 3; ++probe)  // other programs slow some of them
+    for (int probe = 0; probe < 3; ++probe)  // other programs slow some probes down
       least = std::min(
           least, probed_rows_of(recipe_with({mini_batch}), machine_with(0, 0), "").beside_seconds);
     return least;

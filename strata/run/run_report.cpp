@@ -12,7 +12,7 @@
 namespace strata {
 namespace {
 
-// The kept step whose length is nearest to the median: the one to draw.
+// The kept step whose duration is closest to the median: the report draws it.
 std::size_t typical_step(const TrainingResult& result) {
   std::size_t best = 0;
   const auto distance = [&](std::size_t i) {
@@ -24,7 +24,7 @@ std::size_t typical_step(const TrainingResult& result) {
   return best;
 }
 
-// A rank of the pipeline is planned once and stands for its replicas and slices.
+// A pipeline rank has one plan for all of its replicas and slices.
 int planned_rank(const PlannedRun& run, int rank) { return run.mesh.mesh().place(rank).pp; }
 
 std::string mesh_text(const PlannedRun& run) {

@@ -82,7 +82,7 @@ TEST_F(SameFeatures, ARunThatGoesOnOtherwiseIsRefusedByTheFieldsThatDiffer) {
       EXPECT_TRUE(error.text().expected.starts_with(c.before)) << error.text().expected;
       EXPECT_TRUE(error.text().got.starts_with(c.now)) << error.text().got;
     }
-    EXPECT_THROW(train(other, folder_.path("saved")), UserError);  // whoever does not ask before
+    EXPECT_THROW(train(other, folder_.path("saved")), UserError);  // callers that skip the check
   }
   try {
     resume_point(recipe({"embedding.optimizer.learning_rate=0.2"}), folder_.path("saved"));

@@ -46,10 +46,10 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
   }
   result.median_step_seconds = median(std::move(seconds));
   result.median_bubble = median(std::move(bubbles));
-  // Spans of a rank whose device computes are those of launching.
+  // With a computing device, a rank's spans measure launches.
   if (recipe.device_kind() != DeviceKind::kCpu) result.layers.clear();
-  // With tensor parallelism a layer's spans hold its messages, which the probe's don't; replicas
-  // share the update, which the probe does whole.
+  // With tensor parallelism a layer's spans include its messages, which the probe does not measure;
+  // replicas share the update, which the probe measures whole.
   if (run.model.split().ranks == 1) {
     std::vector<LayerSeconds> trained = result.layers;
     if (run.mesh.dp > 1)

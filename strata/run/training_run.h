@@ -1,8 +1,8 @@
 /// Trains a recipe from first values or a checkpoint to its last step, on all ranks.
 ///
-/// Threads  call it from one thread of every process; callbacks come from rank 0's, and only its
-///          process gets the result.
-/// Errors   what plan, data, checkpoint and the ranks refuse; a step that gives no finite loss.
+/// Threads  call it from one thread of every process; rank 0's process makes the callbacks and gets
+///          the result.
+/// Errors   what plan, data, checkpoint and the ranks refuse; a step whose loss is not finite.
 #pragma once
 
 #include <atomic>
@@ -21,15 +21,17 @@
 namespace strata {
 
 struct TrainingRequest {
-  /// Checkpoint or its parent, or the folder of memory.disk, to resume from; empty: start from `from`.
+  /// Checkpoint or its parent, or the folder of memory.disk, to resume from; empty: start from
+  /// `from`.
   std::string resume;
   std::string from;  ///< Hugging Face folder or checkpoint whose weights are the first values
-  std::function<void(const StepRecord&)> on_step;         ///< after every step
-  std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
-  std::function<void(const std::string&)> on_notice;      ///< for people; from any thread, any time
-  const TaskData* data = nullptr;                         ///< the run's, if they are open already
-  InspectionRequest inspection = {};                      ///< of the model, at the end
-  bool timeline = false;                    ///< devices record when they do their work
+  std::function<void(const StepRecord&)> on_step;  ///< after every step
+  /// gets the folder of each complete checkpoint
+  std::function<void(const std::string&)> on_checkpoint;
+  std::function<void(const std::string&)> on_notice;  ///< for people; from any thread, any time
+  const TaskData* data = nullptr;                     ///< the run's, if it is already open
+  InspectionRequest inspection = {};                  ///< of the model, at the end
+  bool timeline = false;                              ///< devices record when they do their work
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
 };
 
@@ -37,7 +39,7 @@ struct TrainingResult {
   std::vector<StepRecord> records;       ///< one a step of this run
   std::vector<MeasuredStep> last_steps;  ///< the last few, for timelines
   double validation_loss = 0;            ///< at the end; 0 without validation data
-  NamedMetrics validation_metrics;       ///< the same
+  NamedMetrics validation_metrics;       ///< at the end; empty without validation data
   Inspection inspection;                 ///< what was requested
   std::string unit = "token";            ///< what losses are means of (TaskData::unit)
   std::vector<TableSize> embeddings;     ///< at the end; empty: none, or a server did not answer
@@ -64,7 +66,7 @@ struct TextSample {
   std::string text;
 };
 
-/// `origin`: facts about where the report comes from, which its header has beside those of the run.
+/// `origin`: facts about the report's origin, which the header lists with those of the run.
 void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
                       const TrainingResult& result, const TextSample& sample,
                       const std::vector<std::pair<std::string, std::string>>& origin);

@@ -1,5 +1,5 @@
-// The reference is the simplest way to the same gradients: one rank, nothing recomputed, but the same
-// micro-batches, because sums over them are part of what is compared.
+// The reference computes the same gradients in the simplest way: one rank, no recompute, but the
+// same micro-batches, because the comparison includes the order of their sums.
 #include "strata/run/verify.h"
 
 #include <algorithm>
@@ -100,7 +100,7 @@ Verification verify(const Recipe& given, const PlannedRun& run, const std::strin
                                                    .keep_intermediates = true,
                                                    .micro_batch = decided.micro_batch});
   StepDecisions decisions = run.plan.steps.decisions();
-  decisions.tiers.gradient_buffers = 0;  // every gradient is compared, none may make room
+  decisions.tiers.gradient_buffers = 0;  // all gradients are kept for the comparison
   const Gradients mesh = replay(recipe, run.model, plan_steps(run.model, std::move(decisions)),
                                 run.threads_per_rank, resume);
   const Gradients reference = replay(recipe, one, reference_plan, run.threads_per_rank, resume);

@@ -1,7 +1,7 @@
 /// Replays one step on one rank and compares every gradient with the mesh's.
 ///
-/// Pipelines must give the same bits. Replicas and tensor-parallel ranks add in another order:
-/// there the difference has a bound, kGradientTolerance of the layer's largest gradient.
+/// Pipelines must have the same bits. Replicas and tensor-parallel ranks add in another order:
+/// their difference is bounded by kGradientTolerance of the layer's largest gradient.
 #pragma once
 
 #include <string>
@@ -19,22 +19,22 @@ struct LayerComparison {
   std::int64_t elements = 0;
   std::int64_t differing = 0;  ///< elements whose bits differ
   double largest_difference = 0;
-  double largest_gradient = 0;  ///< of one rank
+  double largest_gradient = 0;  ///< of the reference
   std::string first_weight;     ///< the first weight of the layer that differs
-  std::string worst_weight;     ///< the one that differs most
+  std::string worst_weight;     ///< the weight with the largest difference
 };
 
 struct Verification {
   double mesh_loss = 0;
   double reference_loss = 0;
-  bool bits_expected = true;            ///< the mesh is a pipeline alone
+  bool bits_expected = true;            ///< the mesh has only a pipeline
   std::vector<LayerComparison> layers;  ///< in layer order
-  /// The first layer that differs by more than it may; null: none.
+  /// The first layer whose difference exceeds the bound; null: none.
   const LayerComparison* first_difference() const;
   bool holds() const;
 };
 
-/// The reference runs the same micro-batches on one rank, nothing recomputed. `resume`: take the
+/// The reference runs the same micro-batches on one rank without recompute. `resume`: compares the
 /// step after this checkpoint; empty: the first step.
 Verification verify(const Recipe& recipe, const PlannedRun& run, const std::string& resume = "");
 

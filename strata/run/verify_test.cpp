@@ -1,4 +1,4 @@
-// Verification finds a wrong gradient of any weight of any layer, and names it.
+// Tests that verification detects and names a wrong gradient of any weight of any layer.
 #include "strata/run/verify.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class Verify : public testing::Test {
                         "recipe.yaml", {});
   }
 
-  // What verify says if the mesh gets one element of one gradient wrong.
+  // The result of verify() if one element of one gradient is wrong on the mesh.
   static Verification with_wrong_gradient(const Recipe& recipe, const PlannedRun& run, int layer,
                                           std::size_t weight) {
     PlannedRun wrong = run;
@@ -39,7 +39,7 @@ class Verify : public testing::Test {
     return verify(recipe, wrong);
   }
 
-  // Every weight of every layer, one after another.
+  // Tests every weight of every layer.
   static int expect_every_weight_named(const Recipe& recipe) {
     const PlannedRun run = plan_run(resolve(recipe), /*probe=*/false);
     int weights = 0;

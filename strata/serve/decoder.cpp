@@ -1,5 +1,5 @@
-// Decoding is an evaluation of one micro-batch: the same programs, interpreter and stage machine as
-// in training. Its one sample is the new tokens of all sequences.
+// Decoding is an evaluation of one micro-batch, with the same programs, interpreter and stage
+// machine as training. Its only sample consists of the new tokens of all sequences.
 #include "strata/serve/decoder.h"
 
 #include <ATen/ops/tensor.h>
@@ -30,7 +30,7 @@ std::vector<int> layers_of(const Partition& partition, int stage) {
   return layers;
 }
 
-// The layer that owns the weight which `use` is tied to, and its name there.
+// The name of the tied weight `use` in the layer that owns it.
 std::string owner_name(const Sequential& model, const WeightSpec& use) {
   for (const Tie& tie : model.dataflow().ties) {
     if (tie.name != use.tie) continue;
@@ -41,7 +41,7 @@ std::string owner_name(const Sequential& model, const WeightSpec& use) {
       {.operation = "serve.weights", .what = "a tie without owner", .got = use.tie});
 }
 
-// Makes room for the weights of a stage alone.
+// Allocates only the weights of a stage.
 void insert_weights(LayerStore& store, const Sequential& model, const std::vector<int>& layers) {
   for (const int layer : layers) {
     const LayerLayout& layout = model.layout(layer);

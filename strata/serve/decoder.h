@@ -1,9 +1,10 @@
-/// Continues several texts token by token, one object a rank: weights alone and a cache of keys and
-/// values.
+/// Continues several texts token by token, one object per rank, with weights and a cache of keys
+/// and values.
 ///
-/// Build it in every rank's thread, fill weights() from a checkpoint, call the same methods in the
-/// same order. A token costs one pass of one row, whatever came before it, and the reading of the
-/// keys and values of its text. Texts of different lengths share a pass: it reads the weights once.
+/// Build it in every rank's thread, fill weights() from a checkpoint, and call the same methods in
+/// the same order. A token costs one pass of one row, independent of earlier tokens, plus reading
+/// the keys and values of its text. Texts of different lengths share a pass, which reads the
+/// weights once.
 ///
 /// Shapes   logits [B, V] fp32 of the B texts of a pass.
 /// Threads  one rank's thread; forward() is collective.
@@ -27,9 +28,9 @@ namespace strata {
 
 class Decoder {
  public:
-  /// How much its cache holds.
+  /// The capacity of the cache.
   struct Room {
-    int sequences = 1;           ///< texts at once
+    int sequences = 1;           ///< number of texts at once
     std::int64_t positions = 1;  ///< of the longest text
   };
 
@@ -37,7 +38,7 @@ class Decoder {
   /// layers are cut evenly over mesh.pp stages; mesh.dp is 1.
   Decoder(const Sequential& model, const Mesh& mesh, const Room& room, const Group& world);
 
-  /// For loading. Ties: a rank that holds a use and not the owner has a copy of its own.
+  /// The weights to fill. A rank with a use of a tied weight, but not its owner, has a copy.
   std::vector<NamedState> weights();
 
   /// Appends tokens to sequences. Returns the logits after the last token of each, in the order of
@@ -45,10 +46,11 @@ class Decoder {
   at::Tensor forward(std::span<const NewTokens> batch);
 
   std::int64_t length(int sequence) const { return cache_.length(sequence); }  ///< tokens so far
-  std::int64_t positions() const { return cache_.positions(); }  ///< that a text can have
-  void clear(int sequence) { cache_.clear(sequence); }           ///< begins another text
+  std::int64_t positions() const { return cache_.positions(); }  ///< capacity of a text
+  void clear(int sequence) { cache_.clear(sequence); }           ///< starts another text
 
-  /// Whether this rank speaks for the others: it has the logits and is the first of its slices.
+  /// Whether this rank makes decisions for the others: it has the logits and is the first of its
+  /// slices.
   bool decides() const;
 
  private:

@@ -1,5 +1,5 @@
-// Decoding with a cache against the whole forward, on every architecture and mesh. Only the order
-// of sums differs: kTolerance is relative to the largest logit.
+// Compares decoding with a cache with the whole forward, for every architecture and mesh. Only the
+// order of sums differs: kTolerance is relative to the largest logit.
 #include "strata/serve/decoder.h"
 
 #include <ATen/core/grad_mode.h>
@@ -62,8 +62,8 @@ std::vector<Kind> kinds() {
           {"Qwen3", changed(llama(), [](auto& o) { o.qk_norm = true; })}};
 }
 
-// Every weight is drawn, norms and biases too: their first values would hide what is done with
-// them. Keyed by the name in checkpoints, so that ties agree.
+// Random values for every weight, also of norms and biases, because their first values would hide
+// errors. Seeded by the name in checkpoints, so that tied weights agree.
 at::Tensor drawn(const std::string& name, const std::vector<std::int64_t>& shape) {
   const at::Tensor weight = at::empty(shape);
   initialise(weight, {.name = name, .shape = shape, .init = {Init::Kind::kNormal, 0.3}}, "", 5);
@@ -84,7 +84,7 @@ std::vector<std::int64_t> text(std::int64_t length) {
   return tokens;
 }
 
-// The model as in training: whole samples, no cache; dropout and smoothing left out of it.
+// The model as in training: whole samples, no cache; without dropout and smoothing.
 at::Tensor whole_forward(DecoderOptions options, const std::vector<std::int64_t>& tokens) {
   const at::NoGradGuard no_grad;
   options.dropout = 0;
@@ -121,7 +121,7 @@ class Decoding : public testing::TestWithParam<std::tuple<std::size_t, Mesh>> {
   Mesh mesh() const { return std::get<1>(GetParam()); }
 };
 
-// A prompt, then single tokens, then several at once, up to the end of the context.
+// A prompt, then single tokens, then several at once, to the end of the context.
 TEST_P(Decoding, GivesTheLogitsOfTheWholeForward) {
   const std::vector<std::int64_t> tokens = text(kContext);
   const Sequential model = make_model(options(), DecoderOutput::kLogits, {.ranks = mesh().tp});
@@ -138,12 +138,12 @@ TEST_P(Decoding, GivesTheLogitsOfTheWholeForward) {
         if (decoder.decides())
           expect_near(logits, whole_forward(options(), {tokens.begin(), tokens.begin() + end}));
       }
-      decoder.clear(0);  // the second text knows nothing of the first
+      decoder.clear(0);  // the second text does not depend on the first
     }
   });
 }
 
-// One text of a batch: its prompt, and the pass in which it joins.
+// A text of a batch: its prompt, and the pass in which it joins.
 struct Joining {
   std::vector<std::int64_t> prompt;
   int pass;
@@ -156,8 +156,8 @@ std::vector<std::int64_t> prompt_of(std::int64_t first, std::int64_t length) {
   return {tokens.begin() + first, tokens.end()};
 }
 
-// The logits of every pass of a text from the one it joins on, while `texts` are decoded together:
-// its prompt, then the likeliest token each time.
+// The logits of every pass of each text from its first, while `texts` are decoded together: its
+// prompt, then the most likely token each time.
 std::vector<std::vector<at::Tensor>> decoded(Decoder& decoder, Group& world,
                                              const std::vector<Joining>& texts) {
   std::vector<std::vector<at::Tensor>> logits(texts.size());
@@ -183,7 +183,7 @@ std::vector<std::vector<at::Tensor>> decoded(Decoder& decoder, Group& world,
   return logits;
 }
 
-// Prompts of 2, 9 and 5 tokens; the last one joins when the others are two passes further.
+// Prompts of 2, 9 and 5 tokens; the last one joins two passes after the others.
 TEST_P(Decoding, GivesTextsOfDifferentLengthsTheirOwnLogits) {
   const Sequential model = make_model(options(), DecoderOutput::kLogits, {.ranks = mesh().tp});
   const std::vector<Joining> texts = {

@@ -1,4 +1,5 @@
-// All ranks run the loop in step: one chooses, the others learn its choice by a sum with zeros.
+// All ranks run the loop together: one rank chooses tokens, the others receive them by a sum with
+// zeros.
 #include "strata/serve/generate.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-/// Continues texts with a decoder, one token of each after another.
+/// Continues texts with a decoder, one token per text and pass.
 ///
 /// Source   Salmon et al. 2011 (Philox).
 /// Threads  collective: every rank calls it with the same requests and its own decoder.
@@ -20,13 +20,13 @@
 
 namespace strata {
 
-/// Chooses the next token by its logits. Draws are by counter, keyed by (seed, number of the token):
-/// the same on any mesh.
+/// Chooses the next token from its logits. Random numbers are keyed by (seed, number of the token),
+/// so they are the same on any mesh.
 /// Shapes   logits [1, V] fp32.
 /// Threads  const, any thread.
 class TokenSampler {
  public:
-  /// `temperature` 0: the likeliest token, the first of equals; else a draw from
+  /// `temperature` 0: the most likely token, the first if several are equal; else a draw from
   /// softmax(logits / temperature).
   TokenSampler(double temperature, std::uint64_t seed) : temperature_(temperature), seed_(seed) {}
 
@@ -40,13 +40,13 @@ class TokenSampler {
 
 struct GenerateRequest {
   std::vector<std::int64_t> prompt;  ///< at least one token
-  std::int64_t tokens = 0;           ///< at most
+  std::int64_t tokens = 0;           ///< maximum number of new tokens
   std::vector<std::int64_t> ends;    ///< tokens that end the text; they are not part of it
   TokenSampler sampler{0, 0};
 };
 
-/// Decodes all texts together; those that ended drop out. Sequence i of the decoder is requests[i].
-/// Calls `on_token` on every rank with the index of the request and each token as it is known.
+/// Decodes all texts together; a text that ends leaves the batch. Sequence i of the decoder is
+/// requests[i]. Calls `on_token` on every rank with the index of the request and each new token.
 void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> requests,
               const std::function<void(std::size_t, std::int64_t)>& on_token);
 

@@ -1,4 +1,4 @@
-// The loop around a decoder, on a model so small that every token can be foretold.
+// Tests the loop around a decoder, with a model so small that every token is predictable.
 #include "strata/serve/generate.h"
 
 #include <ATen/ops/tensor.h>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 10;
 
-// Predicts the sum of a sequence's last token and the first one of its window; counts the tokens of
-// all passes.
+// Predicts the sum of a sequence's last token and the first token of its window; counts the tokens
+// of all passes.
 class Counting final : public Layer {
  public:
   std::vector<WeightSpec> weights() const override { return {}; }
@@ -90,7 +90,7 @@ TEST(Generate, StopsAtAnEndTokenWithoutReportingIt) {
   EXPECT_EQ(text_of({.prompt = {3, 1}, .tokens = 0}, 100), Tokens{});
 }
 
-// The second text ends at a token, the third moves its window, the fourth has nothing to write.
+// The second text ends at an end token, the third moves its window, the fourth requests no tokens.
 TEST(Generate, DecodesTextsTogetherAsEachAlone) {
   const std::vector<GenerateRequest> requests = {{.prompt = {3, 1}, .tokens = 5, .sampler = {1, 8}},
                                                  {.prompt = {7, 7, 2, 4}, .tokens = 6, .ends = {5}},
@@ -137,14 +137,14 @@ TEST(TokenSampler, DrawsInTheProportionsOfTheSoftmaxAtItsTemperature) {
     const TokenSampler sampler(temperature, 7);
     for (int i = 0; i < kDraws; ++i)
       ++counts[static_cast<std::size_t>(sampler.choose(logits(), static_cast<std::uint32_t>(i)))];
-    // Five standard deviations of a binomial at most.
+    // Within five standard deviations of a binomial distribution.
     for (std::size_t i = 0; i < 4; ++i)
       EXPECT_NEAR(counts[i] / kDraws, expected[i] / sum, 5 * 0.5 / std::sqrt(kDraws))
           << temperature;
   }
 }
 
-// Every bit of the seed counts, and so does the number of the token.
+// Every bit of the seed and the number of the token change the result.
 TEST(TokenSampler, IsKeyedBySeedAndNumber) {
   const auto drawn = [](std::uint64_t seed, std::uint32_t first) {
     std::string text;

@@ -3,7 +3,8 @@
 ///
 /// Units    positions: tokens of a sequence, from its first one.
 /// Threads  one rank's thread.
-/// Cost     all bytes at construction: 2 x sequences x positions x width of the key heads, per layer.
+/// Cost     all bytes at construction: 2 x sequences x positions x width of the key heads, per
+///          layer.
 /// Errors   InternalError: no tokens, or more than positions() in a sequence.
 #pragma once
 

@@ -49,7 +49,7 @@ std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
                    .fix = "pass --prompt \"In the beginning\""});
 }
 
-// A token that begins or ends a text ends the one that is written.
+// A token that begins or ends a text ends the generated text.
 std::vector<std::int64_t> ends_of(const Tokenizer& tokenizer) {
   std::vector<std::int64_t> ends;
   if (tokenizer.eos()) ends.push_back(*tokenizer.eos());
@@ -88,7 +88,7 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
     Decoder decoder(model, served.mesh, room, group);
     std::vector<NamedState> weights = decoder.weights();
     load_weights(served.checkpoint, served.model, weights);
-    weights.clear();  // ends their leases
+    weights.clear();  // releases their pins
     const auto show = [&](std::size_t i, const std::string& piece) {
       if (group.rank() != 0) return;
       texts[i] += piece;

@@ -1,6 +1,8 @@
-/// Continues prompts with the decoder of a checkpoint: tokens of the prompt, sampling, and what ends a text.
+/// Continues prompts with the decoder of a checkpoint: tokens of the prompt, sampling, and what
+/// ends a text.
 ///
-/// Errors  UserError: nothing to continue, no tokenizer, a tokenizer that isn't the model's.
+/// Errors  UserError: an empty prompt without a beginning token, no tokenizer, a tokenizer that
+///         does not fit the model.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +21,7 @@ struct ServedModel {
   DecoderOptions model;
   std::string tokenizer;   ///< bytes, or the path of a tokenizer.json
   std::string checkpoint;  ///< a checkpoint, a folder that holds several, or a Hugging Face folder
-  Mesh mesh;               ///< dp is 1: other replicas would only repeat the work
+  Mesh mesh;               ///< dp is 1: other replicas would repeat the same work
   int threads_per_rank = 1;
   Device device;
   std::int64_t device_bytes = 0;  ///< budget of a rank; 0: none
@@ -29,12 +31,12 @@ struct ServedModel {
 struct TextRequest {
   /// decoded together; a prompt may be empty if the tokenizer has a token that begins a text
   std::vector<std::string> prompts = {""};
-  std::int64_t tokens = 200;  ///< of each, at most; a token that begins or ends a text ends it
-  double temperature = 0.8;   ///< 0: the likeliest token every time
+  std::int64_t tokens = 200;  ///< per text, at most; a token that begins or ends a text ends it
+  double temperature = 0.8;   ///< 0: always the most likely token
   std::uint64_t seed = 1;
   bool in_this_process = false;  ///< ignores other processes that the environment names
-  /// Gets the index of a prompt and each piece of its text, valid UTF-8, the first one empty; may be
-  /// null.
+  /// Called with the index of a prompt and each piece of its text, valid UTF-8, the first one
+  /// empty; may be null.
   std::function<void(std::size_t, const std::string&)> on_text;
 };
 

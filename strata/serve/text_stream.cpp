@@ -1,6 +1,6 @@
-// Tokenizers join the bytes of tokens, but strip the front of a text. So a token's bytes are what
-// it adds behind a window of tokens, which is shortened only where it has bytes of its own: there
-// the strip ends before the new token.
+// Tokenizers join the bytes of tokens, but strip the front of a text. So the bytes of a token are
+// what it adds after a window of previous tokens. The window is shortened only if it keeps bytes of
+// its own, so that stripping does not reach the new token.
 #include "strata/serve/text_stream.h"
 
 #include "strata/base/utf8.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kWindow = 16;                   // tokens
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Whether more bytes may make a character of it.
+// Whether more bytes may complete it to a character.
 bool is_beginning(std::string_view text) {
   if (text.size() >= announced_bytes(static_cast<unsigned char>(text[0]))) return false;
   for (const char byte : text.substr(1))

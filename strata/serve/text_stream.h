@@ -1,10 +1,10 @@
-/// Turns tokens that come one after another into pieces of valid UTF-8.
+/// Converts a sequence of tokens to pieces of valid UTF-8.
 ///
-/// A character that tokens share is held back until it is whole; bytes that can become none are
-/// shown as U+FFFD. The pieces joined are what the tokenizer makes of all tokens at once.
+/// A character that spans tokens is held back until it is complete; invalid bytes become U+FFFD.
+/// The joined pieces equal the tokenizer's text of all tokens.
 ///
 /// Threads  one.
-/// Cost     a token decodes at most a window of tokens before it, however long the text is.
+/// Cost     a token decodes at most a window of previous tokens, however long the text is.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,20 @@ namespace strata {
 
 class TextStream {
  public:
-  /// `prompt`: what the text begins with; it is not repeated. The tokenizer must outlive this.
+  /// `prompt`: the beginning of the text, which is not repeated. The tokenizer must outlive this
+  /// object.
   TextStream(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt);
 
   /// The text that the token completes; may be empty.
   std::string push(std::int64_t token);
 
-  /// What was held back.
+  /// The bytes that were held back.
   std::string finish();
 
  private:
   const Tokenizer& tokenizer_;
   std::vector<std::int64_t> window_;  // the last tokens
-  std::size_t window_bytes_ = 0;      // that they decode to
+  std::size_t window_bytes_ = 0;      // bytes that the window decodes to
   std::string held_;                  // the beginning of a character
 };
 

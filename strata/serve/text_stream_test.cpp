@@ -30,8 +30,8 @@ TEST(TextStream, ShowsBytesThatAreNoCharacterAsTheReplacement) {
   EXPECT_EQ(pieces(*bytes, "", "a\xE2"), (Pieces{"a", "", replacement}));
 }
 
-// Token i is a word of i % 3 letters behind a space; the space in front of a text is dropped, as
-// SentencePiece does. Counts what it is asked to decode.
+// Token i is a word of i % 3 letters after a space; the space before a text is dropped, as in
+// SentencePiece. Counts decoded tokens.
 class Words final : public Tokenizer {
  public:
   Words() { vocabulary_ = 100; }

@@ -1,22 +1,22 @@
-/// Measures how well logits predict clicks, over samples that come in parts and from several ranks.
+/// Measures how well logits predict clicks, for samples in parts and from several ranks.
 ///
-/// AUC      the probability that a 1 has a higher logit than a 0, ties counting a half. Exact by
-///          sorting up to `exact_samples`; beyond, by a histogram of 2^20 bins over logits from -32
-///          to 32, and `auc_error` bounds its distance from the exact one: half the share of pairs
-///          that fell into one bin. Grouped  the mean of the groups' AUCs weighted by their
-///          samples, over groups with both labels.
-///          Beyond `exact_samples` it is of a share of the groups, chosen by a hash: the same ones
-///          on
-///          every rank. Normalised entropy  log loss over the entropy of the mean label: 1 is what
-///          a constant reaches. Calibration  mean predicted probability over mean label.
+/// AUC      the probability that a 1 has a higher logit than a 0; ties count half. Exact by sorting
+///          up to `exact_samples`; beyond, from a histogram of 2^20 bins for logits from -32 to 32.
+///          Then `auc_error` bounds the distance from the exact value: half the share of pairs
+///          within one bin.
+/// Grouped  the mean of the groups' AUCs, weighted by their samples, over groups with both labels.
+///          Beyond `exact_samples` it covers a share of the groups, chosen by a hash that is the
+///          same on every rank.
+/// Normalised entropy  log loss over the entropy of the mean label; a constant reaches 1.
+/// Calibration  mean predicted probability over mean label.
 ///
-/// Sums are of whole multiples of 2^-50, so that all of these are the same numbers in whatever
-/// order samples and ranks come. A log loss of a sample above 2^30 counts as 2^30.
+/// Sums are whole multiples of 2^-50, so the results do not depend on the order of samples and
+/// ranks. A sample's log loss above 2^30 counts as 2^30.
 ///
 /// Source   normalised entropy: He et al., "Practical lessons from predicting clicks on ads"
 ///          (2014).
 /// Threads  one thread.
-/// Cost     5 bytes a sample up to exact_samples, then 16 MiB; 13 bytes for each that is grouped.
+/// Cost     5 bytes per sample up to exact_samples, then 16 MiB; 13 bytes per sample with a group.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 /// Finds the texts of ids that training has seen. A hash does not reveal its text, so the samples
-/// are read again until every text is found.
+/// are read again until every text has been found.
 ///
 /// Cost    texts of a vocabulary are looked up; those of hashes take one pass over the samples,
 ///         which ends at the last text: frequent ids are found early. Memory is that of the found

@@ -8,6 +8,8 @@
 ///       categorical:
 ///         - {name: user, width: 16}
 ///         - {name: words, width: 16, pool: mean, separator: ' ', last: 20}
+///
+/// Errors  UserError from complete() and check(): options that contradict each other.
 #pragma once
 
 #include <cstdint>

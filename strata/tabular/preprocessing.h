@@ -1,17 +1,14 @@
-/// Turns the texts of samples into numbers, ids and labels, with what was learnt of the training
-/// samples: means, quantiles, vocabularies. A checkpoint keeps that as JSON.
+/// Converts the texts of samples to numbers, ids and labels with the means, quantiles and
+/// vocabularies of the training samples, which a checkpoint stores as JSON.
 ///
 /// Ids      hash: XXH3_64(text, seed = XXH3_64(feature's name)). vocabulary: place of the text
-/// among
-///          the sorted ones; unknown texts, and those that are too rare, have the id behind the
-///          last.
-///          number: as it is. buckets: the quantile's number, a missing one has the id behind the
-///          last.
-///          An empty text is a text like any other; but with a separator, or as a number, it is no
-///          id at all, and so is nothing between two separators.
+///          among the sorted ones; unknown and rare texts have the id after the last. number:
+///          unchanged. buckets: the quantile's number; a missing number has the id after the last.
+///          An empty text is an ordinary text; but with a separator, or as a number, it is no id,
+///          and neither is an empty part between two separators.
 /// Threads  const, any thread.
-/// Errors   UserError with file, line and column: no number, no label, not finite, a weight or id
-///          that is none; no label that is `positive`; too many texts for a vocabulary; a state of
+/// Errors   UserError with file, line and column: no number, no label, not finite, an invalid
+///          weight or id; no label that is `positive`; too many texts for a vocabulary; a state of
 ///          other features.
 #pragma once
 

@@ -1,14 +1,14 @@
 /// Reads any sample of a log as the texts of its columns.
 ///
 /// A text file (CSV, TSV, Criteo's, libsvm) is read once when it is opened: every line is checked,
-/// and of each sample its place is kept, 12 bytes; its line is read again when it is asked for. One
-/// that gzip has packed is unpacked before (unpacked_log.h). Strata's records (record_file.h) need
-/// no memory. No cache stands beside the file.
+/// and the position of each sample is stored in 12 bytes; its line is read again on request. A gzip
+/// file is unpacked first (unpacked_log.h). Strata's records (record_file.h) need no memory. No
+/// cache file is written.
 ///
-/// Threads  const, any thread, each with a SampleText of its own.
+/// Threads  const, any thread, each with its own SampleText.
 /// Errors   UserError with file, line and column: quotation, too many or too few columns, no pair
-///          of index and value, a line beyond 16 MiB, no samples, columns that aren't there. Empty
-///          lines count for nothing.
+///          of index and value, a line beyond 16 MiB, no samples, missing columns. Empty lines are
+///          ignored.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 /// CSV is RFC 4180: a quoted column may hold separators, line ends and doubled marks; a mark inside
 /// an unquoted one is refused. TSV has no quotation. Lines end with LF or CR LF.
 ///
-/// libsvm's columns are label, qid, features (all pairs index:value as they stand) and one for
-/// every index that somebody wants by its number; those leave `features`.
+/// libsvm's columns are label, qid, features (all pairs index:value unchanged) and one for each
+/// index that the options name; these pairs are removed from `features`.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace strata {
 /// Bytes of a line, without its end; longer ones are refused.
 inline constexpr std::size_t kLongestLine = std::size_t{16} << 20;
 
-/// What is wrong with a line, and at which of its bytes (from 0).
+/// The problem of a line, and its byte offset from 0.
 struct LineProblem {
   std::size_t byte = 0;
   std::string what, expected, got, fix;

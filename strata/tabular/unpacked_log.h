@@ -5,8 +5,8 @@
 /// Source  gzip: RFC 1952; several compressed parts may follow each other, as after `cat a.gz
 ///         b.gz`.
 /// Cost    a compressed log: one pass over it, and the space of its text in the folder for
-///         temporary files (TMPDIR, or /tmp), of which the larger of a gigabyte and a tenth stays
-///         free.
+///         temporary files (TMPDIR, or /tmp), of which at least the larger of a gigabyte and a
+///         tenth stays free.
 /// Errors  UserError: as RandomAccessFile; a name that ends with .gz although the bytes are not
 ///         gzip; a compressed log that is damaged, truncated, or does not fit when unpacked.
 #pragma once

@@ -11,9 +11,10 @@
 namespace strata {
 namespace {
 
-// Plans and layers multiply these by bytes an element and by micro-batches, and stay below 2^63.
-constexpr double kMostElements = 0x1p50;  // of a tensor
-constexpr double kMostBytes = 0x1p60;     // of a model and its activations
+// Plans and layers multiply these by bytes per element and numbers of micro-batches; the products
+// stay below 2^63.
+constexpr double kMostElements = 0x1p50;  // per tensor
+constexpr double kMostBytes = 0x1p60;     // for a model and its activations
 
 void require_countable(double count, double most, const std::string& where, const std::string& what,
                        const std::string& unit, const std::string& fix) {

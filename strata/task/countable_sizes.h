@@ -1,8 +1,9 @@
 /// Refuses sizes whose products would not fit in 64 bits: nothing is allocated for them.
 ///
-/// Sizes are multiplied as floating point, so that a product which is too large is still compared.
+/// Sizes are multiplied as floating point, so that too large a product does not overflow before the
+/// comparison.
 ///
-/// Errors  UserError.
+/// Errors  UserError: the product is too large.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@
 namespace strata {
 namespace {
 
-// The registration of every kind of task.
+// All registered kinds of tasks.
 std::vector<TaskKind>& kinds() {
   static std::vector<TaskKind> all = {text_task_kind(), recommender_task_kind()};
   return all;
@@ -30,7 +30,7 @@ const TaskKind& kind_of_model(const std::string& model, const std::string& where
   return kinds().front();
 }
 
-// The last override of a field holds.
+// The value of a field in its last override.
 std::optional<std::string> overridden(const std::vector<std::string>& overrides,
                                       const std::string& field) {
   for (auto each = overrides.rbegin(); each != overrides.rend(); ++each)

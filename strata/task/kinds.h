@@ -13,25 +13,25 @@
 namespace strata {
 
 struct TaskKind {
-  std::string name;   ///< "text": what the field `task` says
-  std::string title;  ///< of its table of fields, one sentence
-  /// Values of model.kind that mean this kind where the recipe has no field `task`.
+  std::string name;   ///< "text": the value of the field `task`
+  std::string title;  ///< title of its table of fields, one sentence
+  /// Values of model.kind that select this kind if the recipe has no field `task`.
   std::vector<std::string> model_kinds;
   std::unique_ptr<Task> (*make)();  ///< every field at its default
 };
 
-/// The first one is the kind of a recipe that names none.
+/// The first kind is the default of a recipe that names none.
 const std::vector<TaskKind>& task_kinds();
 
-/// Registers one more kind. Returns true, so that a variable's initialiser may call it.
+/// Registers one more kind. Returns true, so that the initialiser of a variable can call it.
 bool add_task_kind(TaskKind kind);
 
-/// The kind called `name`; `where` is its place in errors.
+/// The kind called `name`; `where` is its place for errors.
 const TaskKind& task_kind(const std::string& name, const std::string& where);
 
-/// The kind that a recipe names by `task` or `model.kind`, in an override, else in its text. The
-/// first one for a text that is no YAML, whose reader says what is wrong. `file` names the text in
-/// errors.
+/// The kind that a recipe selects by `task` or `model.kind`, in an override or in its text. Returns
+/// the first kind for text that is not YAML, because the parser will report the error. `file` names
+/// the text in errors.
 const TaskKind& task_kind_of(const std::string& text, const std::string& file,
                              const std::vector<std::string>& overrides);
 

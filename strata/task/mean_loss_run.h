@@ -1,4 +1,5 @@
-/// Runs a task whose data are whole mini-batches, and evaluates it by the mean loss of its validation samples.
+/// Runs a task whose data are whole mini-batches, and evaluates it by the mean loss of its
+/// validation samples.
 #pragma once
 
 #include "strata/task/task_data.h"

@@ -1,5 +1,5 @@
-/// Holds everything that a user can ask of a run: the task to learn, and the options that all tasks
-/// share. run/recipe_file.h reads it from YAML.
+/// Holds everything that a user can configure in a run: the task to learn, and the options that all
+/// tasks share. run/recipe_file.h reads it from YAML.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -47,20 +47,20 @@ struct TrainOptions {
 void describe(OptionSet& set, const std::string& prefix, TrainOptions& options);
 
 struct Recipe {
-  std::shared_ptr<const Task> task;  ///< never null in a recipe that was read
+  std::shared_ptr<const Task> task;  ///< never null in a parsed recipe
   TrainOptions train;
   OptimizerOptions optimizer;
   MeshOptions mesh;
   DeviceChoice device = DeviceChoice::kAuto;  ///< mesh.device
   MemoryOptions memory;
-  std::string text;  ///< effective YAML with every field; a checkpoint stores it
+  std::string text;  ///< effective YAML with every field; checkpoints store it
 
   LearningRateSchedule learning_rate() const;
   int threads_per_rank() const;  ///< mesh.threads, or cores / ranks
   /// The first device of the kind that ranks compute on, after setting up the process for it
-  /// (device/determinism.h). UserError: this machine has none.
+  /// (device/determinism.h). Throws UserError if this machine has none.
   Device rank_device() const;
-  DeviceKind device_kind() const;  ///< the same kind; the device need not be there
+  DeviceKind device_kind() const;  ///< the same kind; the device need not exist here
 };
 
 /// Adds the sections that all tasks share.

@@ -1,12 +1,12 @@
-/// Defines what a run learns. A task has a model, data, limits of its mesh, an evaluation, a section of
-/// the recipe, and what its report shows. All of Strata that plans, trains, saves and reports sees
-/// tasks through this interface alone.
+/// Defines what a run learns: a model, data, limits of the mesh, an evaluation, a section of the
+/// recipe, and additions to the report. The code that plans, trains, saves and reports uses tasks
+/// only through this interface.
 ///
 /// A new kind of task is a folder with a class derived from Task and one line in task/kinds.cpp.
 ///
 /// Threads  const methods, any thread.
-/// Errors   UserError: fields that contradict each other; what the makers of models and the openers of
-///          data refuse. The place is the one where the recipe gives the field.
+/// Errors   UserError: fields that contradict each other; what makers of models and openers of data
+///          refuse, with the place in the recipe.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ namespace strata {
 class CheckpointReader;
 struct ReportInput;
 
-/// What a plan shows of a task beside the plan of its model.
+/// What a plan shows for a task in addition to the plan of its model.
 struct PlanAppendix {
   std::string text;  ///< for a terminal; empty: nothing
   std::string key;   ///< its member in the plan's JSON
@@ -50,23 +50,23 @@ class Task {
   virtual void set_defaults(Recipe&) const {}
   /// Fills in shared fields that the recipe leaves out and that follow from others.
   virtual void complete(Recipe&, const OptionSet&) const {}
-  /// Refuses fields that contradict each other, before anything is made of them.
+  /// Refuses contradictory fields before they are used.
   virtual void check(const Recipe&, const FieldPlace&) const {}
-  /// Makes the model of a checkpoint the default of this one: --from and --resume.
+  /// Makes the model of a checkpoint the default model: --from and --resume.
   virtual void take_model(const CheckpointReader&) {}
-  /// The same of the effective recipe of a run that keeps its model on a disk.
+  /// The same from the effective recipe of a run that keeps its model on a disk.
   virtual void take_model(const std::string&) {}
 
   // The model.
 
   virtual std::string title() const = 0;  ///< "Llama", "DLRM"
-  /// As one tensor-parallel rank has it.
+  /// The model of one tensor-parallel rank.
   virtual Sequential model(const Recipe& recipe, TensorSplit split) const = 0;
-  /// What the model reads of so many samples.
+  /// The specs of the model's inputs for so many samples.
   virtual std::vector<TensorSpec> batch_inputs(std::int64_t samples) const = 0;
   /// Tokens of a sample; 0: steps are counted in samples.
   virtual std::int64_t sample_tokens() const { return 0; }
-  /// By default those of the mini-batch, and of the model's layers.
+  /// By default the limits of the mini-batch and of the model's layers.
   virtual MeshLimits mesh_limits(const Recipe& recipe) const;
   virtual CheckpointModel checkpoint_model() const = 0;
   /// As CheckpointOptions::tokenizer; empty: the task has no text.
@@ -74,44 +74,45 @@ class Task {
 
   // The plan.
 
-  /// What reading samples and embeddings costs beside the layers of a step, by assumed rates.
+  /// The cost of reading samples and embeddings in addition to a step's layers, with assumed rates.
   virtual RowsCost rows_cost(const Recipe&, const MachineProfile&) const { return {}; }
-  /// The same, measured here. `data`: the task's, if they are open already.
+  /// The same, measured here. `data`: the task's, if it is already open.
   virtual RowsCost measured_rows_cost(const Recipe&, const MachineProfile&, const TaskData*) const {
     return {};
   }
-  /// Refuses what the plan has decided and the task cannot do.
+  /// Refuses decisions of the plan that the task cannot carry out.
   virtual void check_plan(const StepDecisions&, int /*processes*/) const {}
-  /// Numbers of samples that an evaluation gives the model at once, each of which needs buffers.
+  /// How many different batch sizes an evaluation uses; each needs buffers.
   virtual int evaluation_shapes(const Recipe&) const { return 0; }
   /// Whether weights and states may live on a disk.
   virtual bool may_use_disk() const { return true; }
   /// Whether the process holds memory that the plan does not count.
   virtual bool has_uncounted_memory() const { return false; }
-  /// The field that says how deep the model is; empty: none does.
+  /// The field with the depth of the model; empty: none.
   virtual std::string depth_field() const { return ""; }
   virtual PlanAppendix plan_appendix(const Recipe&) const { return {}; }
 
   // The run.
 
-  /// Opens the data. `resume`: the checkpoint, or its folder, that the run resumes from; empty: none.
+  /// Opens the data. `resume`: the checkpoint, or its folder, that the run resumes from; empty:
+  /// none.
   virtual std::unique_ptr<TaskData> open(const Recipe& recipe, const std::string& resume) const = 0;
-  /// Makes what the ranks of a run share. `data`: of open(); it outlives the run, as the recipe does.
+  /// Makes what the ranks of a run share. `data`: from open(); it and the recipe outlive the run.
   /// By default a MeanLossRun (mean_loss_run.h).
   virtual std::unique_ptr<TaskRun> start(const Recipe& recipe, const StepPlan& steps,
                                          const TaskData& data, const TaskStart& start) const;
-  /// Refuses first weights without the run that they come from: --from alone.
+  /// Refuses to use first weights without their run: --from alone.
   virtual void check_first_weights(const std::string& /*from*/) const {}
   /// Refuses to resume with another task than `before`, which the checkpoint at `path` was trained
   /// with. `recipe_before`: its effective recipe.
   virtual void check_resume(const Recipe&, const Task& /*before*/, const Recipe& /*recipe_before*/,
                             const std::string& /*path*/) const {}
-  /// Refuses what cannot be found out about the model.
+  /// Refuses inspections that the model or the data do not support.
   virtual void check_inspection(const InspectionRequest& request, const TaskData& data) const;
-  /// Refuses to evaluate the checkpoint at `path` apart from its run.
+  /// Refuses to evaluate the checkpoint at `path` without its run.
   virtual void check_evaluation(const std::string& /*path*/) const {}
-  /// The task of a step that is replayed to compare it: it changes nothing that others train. Null:
-  /// this one. `resume` as in open().
+  /// The task for a step that is replayed for a comparison, which must not change state that other
+  /// runs train. Null: this task. `resume` as in open().
   virtual std::shared_ptr<const Task> replayed(const std::string& /*resume*/) const {
     return nullptr;
   }
@@ -120,9 +121,9 @@ class Task {
 
   // The report.
 
-  /// The file that the samples come from, or what makes them.
+  /// The file of the samples, or the name of their generator.
   virtual std::string data_source() const { return ""; }
-  /// Adds what only this task's report shows.
+  /// Adds tables that only this task's report has.
   virtual void add_to_report(ReportInput&) const {}
 };
 

@@ -1,7 +1,6 @@
-/// Provides the mini-batches of a run, in the order in which it learns them.
-///
-/// The only state of the order is how many samples were seen, and the caller keeps it: a resumed run
-/// continues at any sample.
+/// Provides the mini-batches of a run, in the order of training.
+/// The only state of the order is the number of samples seen, which the caller keeps: a resumed run
+/// can continue at any sample.
 ///
 /// Threads  const, any thread: every rank reads its own copy.
 #pragma once
@@ -32,7 +31,7 @@ class TaskData {
   virtual bool evaluates() const = 0;
   /// Their mini-batches, for a task that is evaluated by their mean loss.
   virtual std::vector<MiniBatch> validation() const { return {}; }
-  /// One sentence for each thing in the data that the user may not have meant.
+  /// One sentence for each property of the data that is probably a mistake.
   virtual std::vector<std::string> notices() const { return {}; }
   /// Files that a checkpoint keeps of these data, by name: a resumed run needs them.
   virtual std::map<std::string, std::string> texts() const { return {}; }

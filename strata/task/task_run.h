@@ -1,7 +1,8 @@
-/// Defines what a task adds to the loop of a run: what each rank reads, how the model is evaluated, and
-/// what is saved beside a checkpoint.
+/// Defines what a task adds to the loop of a run: the inputs of each rank, the evaluation of the
+/// model, and what is saved in addition to a checkpoint.
 ///
-/// Threads  a TaskRun is made before the ranks start; each rank's thread makes and uses its own TaskRank.
+/// Threads  a TaskRun is made before the ranks start; each rank's thread makes and uses its own
+///          TaskRank.
 /// Errors   what data, servers and saved files refuse.
 #pragma once
 
@@ -26,25 +27,25 @@ namespace strata {
 /// Where and how a run starts.
 struct TaskStart {
   int processes = 1;
-  std::int64_t steps_done = 0;  ///< 0: first values
-  std::string resume = "";      ///< the checkpoint, or its folder, with those steps
+  std::int64_t steps_done = 0;  ///< 0: starts from first values
+  std::string resume = "";      ///< the checkpoint of those steps, or its folder
   std::function<void(const std::string&)> notice = {};  ///< for people; any thread
   const std::atomic<bool>* stop = nullptr;              ///< true: give up waiting
   /// Returns the text of process 0 in every process; empty: there is one process.
   std::function<std::string(const std::function<std::string()>&)> agree = {};
 };
 
-/// The result of the validation samples, equal on every rank.
+/// The result on the validation samples, equal on every rank.
 struct Evaluation {
   double loss = 0;  ///< mean over the valid units, nats
   NamedMetrics metrics;
 };
 
-/// What to find out about a trained model.
+/// What to compute about a trained model.
 struct InspectionRequest {
   bool importance = false;  ///< what each feature contributes
-  int hot_ids = 0;          ///< of each table of embeddings, so many ids with the most updates
-  bool report = false;      ///< what the task's report shows beside that
+  int hot_ids = 0;          ///< number of ids with the most updates, for each table
+  bool report = false;      ///< also what the task's report shows
 };
 
 struct Inspection {
@@ -58,7 +59,7 @@ class TaskRank {
  public:
   virtual ~TaskRank() = default;
 
-  /// Of a model that reads embeddings, on the ranks that read them; null: batches have all inputs.
+  /// Supplies embeddings on the ranks that read them; null: batches contain all inputs.
   virtual BatchRows* rows() { return nullptr; }
   /// Called once, before the first step.
   virtual void begin(const TrainingPosition&) {}
@@ -81,7 +82,8 @@ class TaskRun {
  public:
   virtual ~TaskRun() = default;
   virtual std::unique_ptr<TaskRank> rank(Group& group) = 0;
-  /// Size of each table of embeddings; empty: there are none, or a server does not answer. Any thread.
+  /// Size of each table of embeddings; empty: there are none, or a server does not answer. Any
+  /// thread.
   virtual std::vector<TableSize> table_sizes() const { return {}; }
   /// On rank 0, after a checkpoint is complete.
   virtual void checkpoint_complete(const std::string& /*checkpoint_folder*/) {}

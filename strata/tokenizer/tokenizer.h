@@ -1,8 +1,7 @@
 /// Turns text into tokens and back, as the model's own tokenizer does.
 ///
-/// A Hugging Face tokenizer.json of type BPE is read as it stands: byte-level (GPT-2, Llama 3,
-/// Qwen) or SentencePiece-like with byte fallback (Llama 2). Its truncation and padding are
-/// ignored.
+/// Reads a Hugging Face tokenizer.json of type BPE: byte-level (GPT-2, Llama 3, Qwen) or
+/// SentencePiece-like with byte fallback (Llama 2). Ignores its truncation and padding.
 ///
 /// Threads  const, any thread.
 /// Cost     one pass; a word is merged once per encode() and then looked up.

@@ -201,7 +201,6 @@ TEST_F(TrainingOnDisk, UnchangedDataIsNotWritten) {
 }
 
 // ---- Commits
-// -----------------------------------------------------------------------------------------
 
 MeshCase resumed_case(Mesh mesh, int zero, LayerTiers tiers, at::ScalarType precision) {
   MeshCase c = small_mesh_case(mesh, zero, /*tie=*/zero == 0);
@@ -415,7 +414,6 @@ TEST_F(TrainingOnDisk, RejectsTooSmallDiskBudgetBeforeWriting) {
 }
 
 // ---- Faults
-// ------------------------------------------------------------------------------------------
 
 struct Fault {
   BlockOp op;

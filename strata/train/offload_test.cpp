@@ -189,7 +189,7 @@ TEST(Offload, ConsumedGradientsShareTwoBuffers) {
   EXPECT_LE(host, state_bytes + 2 * largest + state_bytes / 100);
 }
 
-// Of the inputs of 24 layers, the device keeps only those in transit.
+// The device keeps only those inputs of 24 layers that are in transit.
 TEST(Offload, OffloadedActivationsLeaveDevice) {
   MeshCase c = deep_mesh_case();
   c.model.context = 64;

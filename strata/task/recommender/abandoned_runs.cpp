@@ -28,7 +28,8 @@ std::vector<std::uint64_t> noted(const std::string& folder) {
 
 }  // namespace
 
-// The lock says that nobody else's run is alive here. It is let go again, for the saver takes its own.
+// The lock proves that no other run is alive in this folder. It is released again, because the
+// saver takes its own.
 std::vector<std::uint64_t> note_run(const std::string& folder, std::uint64_t run) {
   const CheckpointLock lock(folder);
   const std::vector<std::uint64_t> before =

@@ -1,10 +1,11 @@
-/// Remembers which runs have begun in a checkpoint folder that has no checkpoint yet: what servers have saved
-/// of rows for such a run, when it has ended, belongs to no checkpoint, and the next one may begin anew.
+/// Records which runs have started in a checkpoint folder that has no checkpoint yet: rows that
+/// servers have saved for such a run, once it has ended, belong to no checkpoint, and the next run
+/// may start over.
 ///
-///     FOLDER/runs-without-checkpoint.json   {"runs": [...]}; gone with the first checkpoint
+///     FOLDER/runs-without-checkpoint.json   {"runs": [...]}; removed with the first checkpoint
 ///
-/// A run is noted before servers hear of it; so of saved rows that nobody may begin anew either the folder
-/// has the checkpoint, or another folder does.
+/// A run is recorded before servers learn of it. So saved rows that no run may replace belong to a
+/// checkpoint in this folder, or to another folder.
 ///
 /// Threads  one, of the process that saves manifests.
 /// Errors   UserError: a folder that another run saves to; a file that is damaged.
@@ -16,10 +17,11 @@
 
 namespace strata {
 
-/// Notes a run that begins anew, durably; returns those that have before it, which are over.
+/// Records a run that starts from first values, durably; returns the earlier ones, which have
+/// ended.
 std::vector<std::uint64_t> note_run(const std::string& folder, std::uint64_t run);
 
-/// There is a checkpoint.
+/// Called when the folder has a checkpoint.
 void forget_runs(const std::string& folder);
 
 }  // namespace strata

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kPreprocessingName = "preprocessing.json";
 
-// Rows [first, ...) of a tensor of so many rows; zeros elsewhere.
+// A tensor of so many rows: `values` from row `first` on, zeros elsewhere.
 at::Tensor rows_of(const std::vector<float>& values, std::int64_t first,
                    std::vector<std::int64_t> shape) {
   at::Tensor tensor = at::zeros(shape, host_options(at::kFloat));
@@ -58,7 +58,7 @@ MiniBatch ClickData::tensors_of(const SampleBatch& part, std::int64_t first,
                      at::empty({samples, 0}, host_options(at::kFloat)),
                      rows_of(part.labels, first, {samples})},
           .samples = samples,
-          .valid_tokens = samples};  // a log's labels are 0 and 1
+          .valid_tokens = samples};  // all labels of a log are 0 or 1, so they count
 }
 
 std::string saved_preprocessing(const std::string& checkpoint) {

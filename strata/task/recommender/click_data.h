@@ -1,9 +1,9 @@
 /// Reads the samples of logs: numbers, labels, and lists of ids.
 ///
-/// Mini-batches leave the embeddings of their ids open: [samples, 0].
+/// Mini-batches have placeholders for the embeddings of their ids: [samples, 0].
 ///
 /// Threads  const, any thread.
-/// Errors   UserError: what the files' owners refuse.
+/// Errors   UserError: what the readers of the files refuse.
 #pragma once
 
 #include "strata/tabular/loader.h"
@@ -15,7 +15,7 @@ namespace strata {
 
 class ClickData final : public TaskData {
  public:
-  /// `state`: of the preprocessing, as a checkpoint has it; empty: learnt from the training samples.
+  /// `state`: the preprocessing from a checkpoint; empty: fitted on the training samples.
   ClickData(const RecommenderFields& fields, const TrainOptions& options,
             const std::string& state = "");
   MiniBatch at(std::int64_t samples_seen) const override;
@@ -27,8 +27,8 @@ class ClickData final : public TaskData {
   std::vector<std::string> notices() const override { return data_.notices; }
   const TabularData& tabular() const { return data_; }
 
-  /// The net's inputs of `samples` samples, of which `part` holds those from `first` on; the others,
-  /// which other replicas read, are zeros.
+  /// The net's inputs for `samples` samples: `part` holds those from `first` on; the others, which
+  /// other replicas read, are zeros.
   MiniBatch tensors_of(const SampleBatch& part, std::int64_t first, std::int64_t samples) const;
 
  private:
@@ -37,7 +37,7 @@ class ClickData final : public TaskData {
   std::int64_t epochs_;
 };
 
-/// The state of the preprocessing that a checkpoint, or the newest of a folder, has kept.
+/// The preprocessing that a checkpoint, or the newest of a folder, has stored.
 std::string saved_preprocessing(const std::string& checkpoint);
 
 }  // namespace strata

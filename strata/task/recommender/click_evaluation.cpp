@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kPermutationKey = 0x696D706F7274;  // "import"
 
-// What the samples define; an AUC that isn't exact says by how much.
+// The defined metrics; with an AUC that is not exact, also its error bound.
 NamedMetrics named(const ClickQuality& quality) {
   NamedMetrics metrics;
   const auto add = [&](const char* name, double value) {
@@ -35,7 +35,7 @@ Evaluation evaluation_of(const ClickQuality& quality) {
   return {.loss = quality.log_loss, .metrics = named(quality)};
 }
 
-// Of the samples of all ranks, on every rank. Collective.
+// The quality over the samples of all ranks, on every rank. Collective.
 ClickQuality quality_of_all(Group& group, const ClickMetrics& mine) {
   const MessageTag tag = group.next_collective();
   ClickQuality all;
@@ -86,7 +86,8 @@ std::int64_t ClickEvaluation::validation_samples() const {
   return most == 0 ? all : std::min(most, all);
 }
 
-// Whose feature a sample has is a function of its number alone, so that no rank has to know of another.
+// Which sample's feature a sample gets is a function of its number alone, so ranks need not
+// communicate.
 SampleBatch ClickEvaluation::validation_part(std::int64_t first, std::int64_t count,
                                              const Permuted* permuted) const {
   const TabularValidationLoader& loader = data_.tabular().validation;

@@ -1,7 +1,7 @@
-/// Evaluates a recommender on its validation samples, as they are and with a feature permuted among them.
-///
-/// Each replica reads and scores its own part of the samples. The results are the same numbers on any mesh
-/// that gives the same scores.
+/// Evaluates a recommender on its validation samples, unchanged or with one feature permuted among
+/// them.
+/// Each replica reads and scores its own part of the samples. The results are the same on every
+/// mesh with the same scores.
 ///
 /// Threads  collective: all ranks call the same methods in the same order.
 #pragma once
@@ -20,7 +20,7 @@ namespace strata {
 
 class ClickEvaluation {
  public:
-  /// A feature whose values are permuted: the sample reads another sample's.
+  /// A feature whose values are permuted: a sample gets another sample's value.
   struct Permuted {
     bool numeric = true;
     std::size_t feature = 0;
@@ -28,11 +28,11 @@ class ClickEvaluation {
 
   ClickEvaluation(const ClickData& data, const StepPlan& steps, const TrainOptions& train);
 
-  /// With the embeddings as the steps so far have left them. `rows`: null on ranks that read none.
+  /// Uses the embeddings after the steps so far. `rows`: null on ranks that read none.
   Evaluation evaluate(Trainer& trainer, EmbeddedRows* rows, Group& group,
                       const Permuted* permuted = nullptr) const;
 
-  /// By feature, what the net loses without it: numeric features first, then categorical ones.
+  /// The loss of quality without each feature: numeric features first, then categorical ones.
   std::vector<FeatureImportance> importance(Trainer& trainer, EmbeddedRows* rows,
                                             Group& group) const;
 

@@ -24,7 +24,7 @@ void EmbeddedRows::save(std::int64_t version) {
   ahead_.save(version, worker_.rows_ahead(version));
 }
 
-// A step begins where the one before it ends; they are asked for in their order.
+// A step begins at the sample after the previous step's last; callers request steps in order.
 SampleBatch EmbeddedRows::part_of_step(std::int64_t step) {
   auto known = std::prev(seen_at_.upper_bound(step));
   while (known->first < step)

@@ -1,7 +1,7 @@
-/// Feeds the rank that reads a recommender's rows: its replica's part of every step's samples, through an
-/// embedding worker.
+/// Feeds the rank that reads a recommender's rows: passes its replica's part of every step's
+/// samples to an embedding worker.
 ///
-/// Threads  the rank's; samples are read on the worker's thread, too.
+/// Threads  the rank's thread; the worker's thread reads samples, too.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,12 @@
 
 namespace strata {
 
-/// The samples of a run, as they follow one another.
+/// The order of a run's samples.
 struct SampleOrder {
-  std::function<std::int64_t(std::int64_t samples_seen)> seen_after;  ///< the next mini-batch
-  std::function<SampleBatch(std::int64_t samples_seen)> part;         ///< of it, this replica's
+  /// after the mini-batch at `samples_seen`
+  std::function<std::int64_t(std::int64_t samples_seen)> seen_after;
+  /// this replica's part of that mini-batch
+  std::function<SampleBatch(std::int64_t samples_seen)> part;
 };
 
 class EmbeddedRows final : public BatchRows {
@@ -29,20 +31,20 @@ class EmbeddedRows final : public BatchRows {
   void fetch(std::int64_t step, bool training, const at::Tensor& rows) override;
   void send_gradients(std::int64_t step, const at::Tensor& gradients) override;
 
-  /// The run goes on at this step, where so many samples were seen.
+  /// The run starts or resumes at this step, after so many samples.
   void begin(std::int64_t step, std::int64_t samples_seen);
 
-  /// This replica's part of a step.
+  /// This replica's samples of a step.
   std::shared_ptr<const SampleBatch> samples(std::int64_t step) { return worker_.samples(step); }
 
-  /// With what later steps have read of older versions.
+  /// Saves rows, and what later steps have read of older versions.
   void save(std::int64_t version);
   void await(std::int64_t version) { worker_.await(version); }
 
-  /// The samples that are evaluated next, and after how many updates.
+  /// Sets the samples of the next evaluation, and after how many updates it takes place.
   void evaluate(std::int64_t version, SampleBatch part);
 
-  /// Since it was taken last: see EmbeddingWorker.
+  /// Totals since the last call of take(): see EmbeddingWorker.
   struct Use {
     double wait_seconds = 0;
     std::vector<std::vector<std::int64_t>> lacked;  ///< by table
@@ -54,7 +56,7 @@ class EmbeddedRows final : public BatchRows {
   SampleBatch part_of_step(std::int64_t step);
 
   SampleOrder order_;
-  std::map<std::int64_t, std::int64_t> seen_at_;  // by step, of those that are still to come
+  std::map<std::int64_t, std::int64_t> seen_at_;  // by step, for pending steps
   const RowsAhead ahead_;
   std::unique_ptr<RowServers> servers_;
   EmbeddingWorker worker_;

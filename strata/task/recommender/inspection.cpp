@@ -19,7 +19,7 @@ double metric(const Evaluation& evaluation, const std::string& name) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-// Permuted less whole: of an AUC what is lost is negative, of an entropy positive.
+// Permuted minus original: a loss of quality is negative for an AUC, positive for an entropy.
 double change(const RecommenderInspection& found, const FeatureImportance& of,
               const std::string& name) {
   return metric(of.permuted, name) - metric(found.evaluation, name);
@@ -32,7 +32,7 @@ std::string signed_text(double value) {
 
 std::string share(double part, double whole) { return whole > 0 ? percent(part / whole, 2) : ""; }
 
-// What matters most first.
+// The most important feature first.
 std::vector<FeatureImportance> by_importance(const RecommenderInspection& found) {
   std::vector<FeatureImportance> sorted = found.importance;
   std::ranges::stable_sort(sorted, [&](const FeatureImportance& a, const FeatureImportance& b) {

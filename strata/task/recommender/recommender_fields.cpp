@@ -38,7 +38,7 @@ void check_servers(const EmbeddingOptions& embedding, const std::string& where) 
     }
 }
 
-// The net's own refusals know their field, not where it was given.
+// Refusals of the net name the field; this adds its place in the recipe.
 void check_model(const RecommenderFields& recipe,
                  const std::function<std::string(const std::string&)>& where) {
   try {
@@ -53,9 +53,9 @@ void check_model(const RecommenderFields& recipe,
 
 }  // namespace
 
-// PyTorch's constants; the rate is three times that of PyTorch, because by default it falls along a cosine. With the
-// beta2 of text, mean squares reach back 20 steps, too few where ids come and go: the table that
-// decided is that of bench/recommender_quality.
+// PyTorch's constants, with three times PyTorch's rate, because by default it decays along a
+// cosine. With the beta2 for text, mean squares cover 20 steps, too few if ids come and go;
+// measured in bench/recommender_quality.
 OptimizerOptions recommender_optimizer() {
   return {.learning_rate = 3e-3, .beta2 = 0.999, .weight_decay = 0.01};
 }
@@ -138,7 +138,7 @@ std::string network_fields(const RecommenderFields& recipe) {
                                    {"wide", model.wide},
                                    {"numeric", inputs.numeric},
                                    {"rows", inputs.row_widths}};
-  // operator[] of an ordered object would search all names before it adds one.
+  // operator[] of an ordered object would compare all names before it adds one.
   nlohmann::ordered_json::object_t tables;
   for (const FeatureSpec& table : worker_options(recipe).tables)
     tables.emplace_back(table.name,
@@ -149,7 +149,7 @@ std::string network_fields(const RecommenderFields& recipe) {
   return json_text(fields);
 }
 
-// Beside the checkpoints of the folder, or of the one that holds this checkpoint.
+// Next to the checkpoints of the folder, or of the folder that contains this checkpoint.
 std::string saved_rows_folder(const RecommenderFields& fields, const std::string& checkpoint) {
   if (!fields.embedding.folder.empty()) return fields.embedding.folder;
   namespace fs = std::filesystem;

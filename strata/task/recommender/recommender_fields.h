@@ -1,7 +1,7 @@
-/// Holds the recipe of a recommender: the net, the logs that it learns from, and the embeddings of their
+/// Holds the recipe of a recommender: the net, the logs to learn from, and the embeddings of their
 /// categorical features.
 ///
-/// Errors  UserError with the place in the recipe: what the sections' owners refuse, features that
+/// Errors  UserError with the place in the recipe: what each section refuses, features that
 ///         contradict each other.
 #pragma once
 
@@ -21,24 +21,24 @@ struct RecommenderFields {
   RecommenderOptions model;
   TabularOptions data;
   EmbeddingOptions embedding;
-  std::int64_t epochs = 0;  ///< of training; 0: train.steps
+  std::int64_t epochs = 0;  ///< number of training epochs; 0: train.steps
 };
 
-/// The optimizer of the dense net of a recipe that names none.
+/// The default optimizer of the dense net.
 OptimizerOptions recommender_optimizer();
 
 void describe(OptionSet& set, RecommenderFields& recipe);
 
-/// `where` says where a field was given.
+/// Throws UserError for contradictory fields; `where` returns the place of a field.
 void check(const RecommenderFields& recipe,
            const std::function<std::string(const std::string&)>& where);
 
 RecommenderInputs inputs_of(const RecommenderFields& recipe);
 
-/// Tables, how stale each may be read, and which features read them.
+/// The tables, the staleness allowed for each, and the features that read them.
 WorkerOptions worker_options(const RecommenderFields& recipe);
 
-/// The fields that make the net and its tables: what a checkpoint's model is compared by.
+/// The fields that determine the net and its tables; a checkpoint's model is compared by them.
 std::string network_fields(const RecommenderFields& recipe);
 
 /// The folder of saved rows that belong to this checkpoint, or to those in this folder.

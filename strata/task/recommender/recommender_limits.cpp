@@ -35,7 +35,7 @@ void check_disk(const MemoryOptions& memory, const FieldPlace& where) {
            memory.disk.path, "remove memory.disk; embedding.cold is the disk of rows");
 }
 
-// FTRL divides by its rate.
+// FTRL divides by its learning rate.
 void check_optimizers(const RecommenderFields& fields, const FieldPlace& where) {
   for (const FeatureSpec& table : worker_options(fields).tables)
     if (table.optimizer.kind == RowOptimizerKind::kFtrl && table.optimizer.learning_rate == 0)

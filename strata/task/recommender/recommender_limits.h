@@ -1,5 +1,4 @@
-/// Refuses what no run of a recommender can do: by its recipe when that is read, by its plan when that is
-/// made.
+/// Refuses what a run of a recommender cannot do, when its recipe is read or when its plan is made.
 ///
 /// Errors  UserError with the place in the recipe.
 #pragma once
@@ -13,15 +12,15 @@
 
 namespace strata {
 
-/// Refuses by the recipe; `where` says where a field was given.
+/// Checks the recipe; `where` returns the place of a field.
 void check_recommender(const RecommenderFields& fields, const Recipe& recipe,
                        const FieldPlace& where);
 
-/// Refuses by the plan, and by the number of processes that it runs in.
+/// Checks the plan and the number of processes.
 void check_planned_recommender(const RecommenderFields& fields, const StepDecisions& decisions,
                                int processes);
 
-/// Refuses a run that has no step to make with `samples` an epoch.
+/// Refuses a run without steps, with `samples` per epoch.
 void require_steps(const RecommenderFields& fields, const TrainOptions& train, std::int64_t samples,
                    const FieldPlace& where);
 

@@ -48,7 +48,8 @@ class RecommenderRank final : public TaskRank {
   }
 
   void complete_record(StepRecord& record, bool waits) override {
-    if (!run_.has_local_rows() && !waits) return;  // servers are asked when the run waits anyway
+    // servers are queried only when the run waits anyway
+    if (!run_.has_local_rows() && !waits) return;
     if (const std::vector<TableSize> tables = run_.table_sizes(); !tables.empty())
       record.embedding->size = sum_of(tables);
   }
@@ -59,7 +60,7 @@ class RecommenderRank final : public TaskRank {
 
   void save(std::int64_t steps_done, Group& group) override {
     if (rows_) rows_->save(steps_done);
-    group.barrier();  // a checkpoint is complete with the rows of all ranks alone
+    group.barrier();  // a checkpoint is complete only with the rows of all ranks
   }
 
   Inspection inspect(Trainer& trainer, Group& group, const InspectionRequest& request,
@@ -80,7 +81,7 @@ class RecommenderRank final : public TaskRank {
   }
 
  private:
-  static constexpr int kReportHotIds = 10;  // of a table
+  static constexpr int kReportHotIds = 10;  // per table
 
   RecommenderRun& run_;
   int rank_;
@@ -217,7 +218,7 @@ std::vector<HotTable> RecommenderRun::hot_ids(int count) const {
   return all;
 }
 
-// Features that share a table may each have a text for the same id.
+// Several features of a shared table may have a text for the same id.
 void RecommenderRun::name_hot_ids(std::vector<HotTable>& tables) const {
   std::vector<std::vector<HotId>> ids;
   for (HotTable& hot : tables) {
@@ -269,7 +270,7 @@ std::vector<TableSize> RecommenderRun::table_sizes() const {
       for (std::size_t i = 0; i < tables.size(); ++i) add(i, counts.at(i).counts);
     }
   } catch (const SystemError&) {
-    return {};  // training goes on when the server is back; its size is not worth an end
+    return {};  // training waits for the server; a missing size must not end it
   }
   return tables;
 }

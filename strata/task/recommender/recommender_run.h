@@ -28,14 +28,15 @@ class RecommenderRun final : public TaskRun {
   std::vector<TableSize> table_sizes() const override;
   void checkpoint_complete(const std::string& checkpoint_folder) override;
 
-  /// The rows of the rank that reads them; null on others.
+  /// The rows for a rank that reads them; null for others.
   std::unique_ptr<EmbeddedRows> rows_of(int rank);
 
-  /// The mini-batch of a step, with the samples of the rank's replica alone. `rows`: of rows_of().
+  /// The mini-batch of a step, with the samples of the rank's replica only. `rows`: from rows_of().
   MiniBatch mini_batch(std::int64_t step, std::int64_t samples_seen, int rank,
                        EmbeddedRows* rows) const;
 
-  /// By table, its `count` ids with the most updates, with their texts; after await() of all ranks.
+  /// For each table the `count` ids with the most updates, with their texts; call it after all
+  /// ranks' await().
   std::vector<HotTable> hot_ids(int count) const;
 
   bool has_local_rows() const { return fields_.embedding.is_local(); }
@@ -53,11 +54,11 @@ class RecommenderRun final : public TaskRun {
   const ClickData& data_;
   Mesh mesh_;
   std::int64_t micro_batch_;
-  int reading_stage_;  // the pipeline rank
+  int reading_stage_;  // pipeline rank that reads embeddings
   const WorkerOptions worker_;
   ClickEvaluation evaluation_;
-  std::vector<std::shared_ptr<ShardState>> shards_;   // of local rows
-  std::vector<std::unique_ptr<RowServers>> servers_;  // of local rows, by replica
+  std::vector<std::shared_ptr<ShardState>> shards_;   // for local rows
+  std::vector<std::unique_ptr<RowServers>> servers_;  // for local rows, by replica
 };
 
 }  // namespace strata

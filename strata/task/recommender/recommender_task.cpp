@@ -153,7 +153,7 @@ void RecommenderTask::check_evaluation(const std::string& path) const {
                           " --importance, which evaluates at its end"});
 }
 
-// Rows of its own for one step, in this process.
+// A task with rows of its own in this process, for one step.
 std::shared_ptr<const Task> RecommenderTask::replayed(const std::string& resume) const {
   RecommenderFields fields = fields_;
   if (!fields.embedding.is_local() && !resume.empty())
@@ -169,7 +169,7 @@ std::shared_ptr<const Task> RecommenderTask::replayed(const std::string& resume)
   return std::make_shared<RecommenderTask>(std::move(fields));
 }
 
-// As many updates as rows may lack.
+// As many updates as rows may be stale by.
 int RecommenderTask::gradient_delay() const {
   if (fields_.embedding.mode != EmbeddingMode::kAsynchronous) return 0;
   return static_cast<int>(fields_.embedding.rows.staleness) - 1;

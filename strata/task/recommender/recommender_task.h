@@ -1,8 +1,9 @@
-/// Learns to predict clicks: a dense net, logs of samples, and embeddings on parameter servers or in this
-/// process.
+/// Learns to predict clicks: a dense net, logs of samples, and embeddings on parameter servers or
+/// in this process.
 ///
 /// Fields  those of recommender_fields.h: model, data, train.epochs, embedding.
 /// Source  the asynchronous embeddings and synchronous net of Persia (Lian et al. 2022).
+/// Errors  as task.h.
 #pragma once
 
 #include "strata/task/kinds.h"
@@ -55,7 +56,7 @@ class RecommenderTask final : public Task {
 
 TaskKind recommender_task_kind();
 
-/// The recipe's fields of a recommender; null: its task is another one.
+/// The recommender's fields of a recipe; null if it has another task.
 const RecommenderFields* recommender_fields(const Recipe& recipe);
 
 }  // namespace strata

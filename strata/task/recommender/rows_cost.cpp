@@ -28,10 +28,11 @@
 namespace strata {
 namespace {
 
-// Where nothing is measured: about what one core of a server does, and its network.
-constexpr double kAssumedSampleSeconds = 1e-6;  // to read a sample's text
-constexpr double kAssumedIdSeconds = 0.5e-6;    // to read, pool and update a row of one
-constexpr double kAssumedRankShare = 0.2;       // of that, on the rank's own thread
+// Assumed where nothing is measured: about what one server core achieves, and its network.
+constexpr double kAssumedSampleSeconds = 1e-6;  // to parse a sample
+// to parse an id and to read, pool and update its row
+constexpr double kAssumedIdSeconds = 0.5e-6;
+constexpr double kAssumedRankShare = 0.2;  // share of that on the rank's own thread
 constexpr double kAssumedNetworkRate = 1.25e9;
 constexpr double kAssumedNetworkLatency = 1e-4;
 
@@ -39,7 +40,7 @@ constexpr int kWarmProbeSteps = 3;
 constexpr int kMostProbeSteps = 60;
 constexpr double kRowsProbeSeconds = 0.4;
 constexpr const char* kProbeKey =
-    "rows 2 ";  // another number: what was measured before is not compared
+    "rows 2 ";  // changed with the measurement, so that older entries are not used
 
 std::int64_t replica_mini_batch(const Recipe& recipe) {
   return (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp;
@@ -49,18 +50,19 @@ std::int64_t pipeline_ranks(const Recipe& recipe) {
   return std::max<std::int64_t>(1, recipe.mesh.pp);
 }
 
-// Beside what was measured or assumed: the staleness, the processors that threads share, the network.
+// Adds to measured or assumed seconds: the staleness, the processors that threads share, and the
+// network.
 RowsCost completed(RowsCost cost, const RecommenderFields& fields, const Recipe& recipe,
                    const MachineProfile& machine, const std::vector<double>& rows) {
   const EmbeddingOptions& embedding = fields.embedding;
   const WorkerOptions worker = worker_options(fields);
-  // A step waits for the table that waits for the fewest.
+  // A step waits for the table with the smallest staleness.
   cost.staleness = *std::ranges::min_element(worker.staleness) - 1;
   const auto cores = machine.host.cores > 0 ? static_cast<double>(machine.host.cores)
                                             : std::thread::hardware_concurrency();
   const auto threads = static_cast<double>(recipe.threads_per_rank());
   const auto replicas = static_cast<double>(recipe.mesh.dp);
-  // Of a device, what it computes takes no processor.
+  // Computation on a GPU uses no processor.
   cost.rank_threads = recipe.device_kind() == DeviceKind::kCuda ? 0 : threads;
   const double wanted = static_cast<double>(pipeline_ranks(recipe)) * threads + 1;
   if (replicas * wanted > cores) cost.processors = cores / replicas;
@@ -72,8 +74,8 @@ RowsCost completed(RowsCost cost, const RecommenderFields& fields, const Recipe&
   const double latency =
       machine.network.latency > 0 ? machine.network.latency : kAssumedNetworkLatency;
   const WireBytes bytes = wire_bytes(worker.tables, rows, shards, embedding.wire);
-  // Gradients and the requests behind them go to the servers, then the rows come back. Both ways at once
-  // go on from step to step; a server's own link has its share of all replicas.
+  // Gradients and the next requests go to the servers, then the rows come back. Transfers in both
+  // directions overlap with later steps; a server's link carries its share of all replicas' bytes.
   const double one_server = replicas / static_cast<double>(shards);
   cost.wait_seconds += 2 * latency + bytes.total() / rate;
   cost.beside_seconds = std::max(
@@ -88,7 +90,7 @@ std::vector<double> most_rows(const RecommenderFields& fields, const Recipe& rec
   return rows;
 }
 
-// Steps of all replicas at once, without a net.
+// Runs steps of all replicas at once, without a net.
 class RowsProbe {
  public:
   RowsProbe(const RecommenderFields& fields, const Recipe& recipe, const ClickData& data)
@@ -100,7 +102,7 @@ class RowsProbe {
     worker_.staleness.assign(worker_.tables.size(), 1);
   }
 
-  // Of the measured steps of a replica.
+  // The measured steps of a replica.
   struct Measured {
     RowsCost cost;
     std::vector<double> rows;
@@ -141,8 +143,8 @@ class RowsProbe {
                            replicas_, recipe_.train.micro_batch);
   }
 
-  // As at staleness 1, but that a step waits for the samples of the next one before it goes on: so the wait
-  // for rows is for rows alone.
+  // As with staleness 1, but a step first waits for the samples of the next one, so that its wait
+  // for rows includes nothing else.
   Measured steps(Group& group) {
     const int replica = group.rank();
     EmbeddedRows rows(
@@ -236,7 +238,8 @@ RowsCost estimated_rows(const RecommenderFields& fields, const Recipe& recipe,
                    fields, recipe, machine, rows);
 }
 
-// All of `data` counts: how samples are read, how many ids they have, and what ids and tables become of them.
+// Includes all fields of `data`: how samples are parsed, how many ids they have, and which ids and
+// tables they use.
 std::string rows_probe_key(const RecommenderFields& fields, const Recipe& recipe) {
   RecommenderFields recommender = fields;
   OptionSet set;
@@ -270,7 +273,7 @@ RowsCost probed_rows(const RecommenderFields& fields, const Recipe& recipe,
     const std::optional<ClickData> opened =
         data ? std::nullopt : std::make_optional<ClickData>(fields, recipe.train);
     measured = RowsProbe(fields, recipe, data ? *data : *opened).run();
-  } catch (const UserError&) {  // a plan needs no data; who trains has been told of it
+  } catch (const UserError&) {  // a plan needs no data; training reports the error
     return estimated_rows(fields, recipe, machine);
   }
   if (!cache_file.empty()) {

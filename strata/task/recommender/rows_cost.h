@@ -1,12 +1,12 @@
-/// Says what the rows of a recommender's step cost: measured on this machine, or reckoned from what a
-/// machine's network is said to be.
+/// Computes what the rows of a recommender's step cost: measured on this machine, or estimated from
+/// the profile of a machine's network.
 ///
-/// Measured are steps without a net, on tables of their own: samples of the recipe's data are read, rows
-/// read, pooled and updated, on as many replicas at once as will train. Seconds of a processor count, so
-/// that what else the machine does is not in them.
+/// A measurement runs steps without a net on temporary tables: it reads samples of the recipe's
+/// data, and reads, pools and updates rows, on as many replicas in parallel as will train. It
+/// counts processor seconds, so that other programs do not disturb it.
 ///
-/// Cost    of the probe, at most a second and, unless they are open, one opening of the data; kept in the
-///         cache of probes.
+/// Cost    at most a second per probe and, unless the data is open, one opening of it; cached with
+///         the probes.
 /// Units   seconds.
 #pragma once
 
@@ -21,24 +21,24 @@
 
 namespace strata {
 
-/// Ids of one sample, by table: the most that the recipe lets it have; and the features of which it says
-/// none.
+/// Ids of one sample, by table: the most that the recipe allows; and the features that it does not
+/// limit.
 struct SampleIds {
   std::vector<double> of_table;
   std::vector<std::string> unbounded;
 };
 SampleIds sample_ids(const RecommenderFields& fields, const WorkerOptions& worker);
 
-/// What nobody has measured: a processor's seconds are assumed.
+/// Estimates unmeasured seconds with assumed processor seconds.
 RowsCost estimated_rows(const RecommenderFields& fields, const Recipe& recipe,
                         const MachineProfile& machine);
 
-/// `cache_file`: of probes; empty: none. `data`: the recipe's, if somebody has opened them already.
+/// `cache_file`: of the probes; empty: none. `data`: the recipe's, if it is already open.
 RowsCost probed_rows(const RecommenderFields& fields, const Recipe& recipe,
                      const MachineProfile& machine, const std::string& cache_file,
                      const ClickData* data = nullptr);
 
-/// What a measurement depends on, in one line: another recipe's counts if this is the same.
+/// Everything that a measurement depends on, in one line: equal keys share a measurement.
 std::string rows_probe_key(const RecommenderFields& fields, const Recipe& recipe);
 
 }  // namespace strata

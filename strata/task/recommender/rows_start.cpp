@@ -16,7 +16,7 @@ std::string decide_rows_start(const RecommenderFields& fields, const Recipe& rec
                                                              .access = access_from_environment(),
                                                              .notice = start.notice,
                                                              .stop = start.stop});
-  // Beside a checkpoint the run goes on from it, and follows no run as if that had never been.
+  // A run that resumes from a checkpoint continues that run instead of following another one.
   const std::string& folder = recipe.train.checkpoint_folder;
   std::vector<std::uint64_t> abandoned;
   if (start.version == 0 && !folder.empty()) abandoned = note_run(folder, run);

@@ -1,5 +1,5 @@
-// What has to be the same is compared as the program understands it; the fields that differ are those of the two
-// effective recipes, as people write them.
+// Compares parsed values, and reports the differing fields of the two effective recipes as they are
+// written.
 #include "strata/task/recommender/same_features.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace strata {
 namespace {
 
-// Of a list element, "width" of "data.categorical[3].width".
+// The member of a list element: "width" for "data.categorical[3].width".
 std::string_view member_of(std::string_view path) {
   const std::size_t end = path.find("].");
   return end == std::string_view::npos ? "" : path.substr(end + 2);
@@ -25,7 +25,7 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   });
 }
 
-// Whether rows, the width of the net's inputs or what was learnt of the samples depend on it.
+// Whether rows, the width of the net's inputs or the preprocessing depend on the field.
 bool makes_features(const std::string& path) {
   if (path == "train.seed" || path == "data.numeric" || path == "data.categorical") return true;
   if (path.starts_with("data.numeric["))
@@ -37,7 +37,7 @@ bool makes_features(const std::string& path) {
                           "embedding.admission", "embedding.eviction"});
 }
 
-// Lists of other lengths by their names.
+// For lists of different lengths: the names of their elements.
 std::string names_text(const std::string& path, const TabularOptions& data) {
   std::string names;
   const auto add = [&](const auto& features) {

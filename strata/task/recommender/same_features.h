@@ -1,5 +1,5 @@
-/// Refuses to resume from a checkpoint of a recommender with other features, embeddings or another seed
-/// than it was trained with, and names every field that differs.
+/// Refuses to resume from a checkpoint of a recommender that was trained with other features,
+/// embeddings or another seed, and names every field that differs.
 ///
 /// Errors  UserError: the fields, with both values.
 #pragma once
@@ -16,7 +16,7 @@ struct TrainedFeatures {
   const Recipe& recipe;
 };
 
-/// `before`: those of the checkpoint at `path`.
+/// `before` belongs to the checkpoint at `path`.
 void require_same_features(const TrainedFeatures& now, const TrainedFeatures& before,
                            const std::string& path);
 

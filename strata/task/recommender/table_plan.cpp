@@ -18,7 +18,7 @@ struct TablesPlan {
   std::int64_t shards = 1, ranks = 1;
   bool local = true;
   std::int64_t memory = 0;
-  WireBytes step;  // all ranks, all shards
+  WireBytes step;  // sum over all ranks and shards
 };
 
 TablesPlan plan_tables(const RecommenderFields& fields, const Recipe& recipe) {

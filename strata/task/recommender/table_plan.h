@@ -1,4 +1,5 @@
-/// Says what the tables of a recommender's plan take: bytes of a row, rows that fit, bytes on the wire.
+/// Computes what the tables of a recommender need, for its plan: bytes per row, rows that fit,
+/// bytes on the network.
 #pragma once
 
 #include "strata/task/recommender/recommender_fields.h"

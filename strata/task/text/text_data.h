@@ -1,5 +1,5 @@
-/// Reads the windows of a text: those to train on, in an order that needs no memory, and those to validate
-/// on.
+/// Reads the windows of a text: those for training, in an order that needs no memory, and those for
+/// validation.
 ///
 /// Threads  const, any thread.
 #pragma once

@@ -26,7 +26,7 @@ std::unique_ptr<Task> make_text_task() { return std::make_unique<TextTask>(); }
                    .fix = fix});
 }
 
-// A layer makes tensors wider than the model inside: four times its width, heads, logits.
+// Inside layers, tensors are wider than the model: four times its width, heads, logits.
 void check_sizes(const DecoderOptions& model, std::int64_t micro_batch) {
   const auto number = [](std::int64_t size) { return static_cast<double>(size); };
   const double heads = number(std::max(model.heads, model.kv_heads));
@@ -76,7 +76,7 @@ void TextTask::take_model(const CheckpointReader& checkpoint) {
   if (const std::string tokenizer = checkpoint.tokenizer(); !tokenizer.empty()) {
     data_.tokenizer = tokenizer;
   } else if (!checkpoint.is_pretrained()) {
-    // Older checkpoints name the tokenizer in their recipe alone.
+    // Older checkpoints store the tokenizer only in their recipe.
     TextTask written;
     written.take_model(checkpoint.manifest().recipe);
     data_.tokenizer = written.data_.tokenizer;
@@ -115,8 +115,8 @@ MeshLimits TextTask::mesh_limits(const Recipe& recipe) const {
           .context = model_.context};
 }
 
-// Mini-batches are evaluated whole, except for the last one. A recipe that names no number of samples
-// may end with either.
+// All mini-batches of an evaluation have the same size, except the last. Without a number of
+// samples in the recipe, both sizes occur.
 int TextTask::evaluation_shapes(const Recipe& recipe) const {
   if (data_.validation.empty() && data_.validation_fraction <= 0) return 0;
   const std::int64_t samples = recipe.train.validation_samples, whole = recipe.train.mini_batch;

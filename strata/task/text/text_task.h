@@ -1,6 +1,7 @@
 /// Learns to continue text: a decoder, and windows of a file of tokens.
 ///
 /// Fields  model (models/decoder_options.h), data (data/corpus.h).
+/// Errors  as task.h.
 #pragma once
 
 #include "strata/data/corpus.h"
@@ -42,7 +43,7 @@ class TextTask final : public Task {
 
 TaskKind text_task_kind();
 
-/// The recipe's task if it is of text; else null.
+/// The text task of a recipe; null if it has another task.
 const TextTask* text_task(const Recipe& recipe);
 
 }  // namespace strata
