@@ -226,7 +226,7 @@ class Output {
 
   void write(const StepRecord& record) {
     const std::lock_guard lock(mutex_);
-    // Disks of other processes may be one commit behind the disks of this process.
+    // Disks of other processes may be one commit earlier than the disks of this process.
     if (record.step <= steps_done_) go_on_behind(record.step - 1);
     steps_done_ = record.step;
     progress_.update(record, now_seconds());

@@ -245,8 +245,8 @@ TEST(Communicators, LaterErrorOfTransportTakesPrecedence) {
   EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];
 }
 
-// The run fails when a rank has joined a communicator without knowing it yet: rank 1 leaves its own
-// behind, and another rank's is aborted when that rank learns of the failure.
+// The run fails when a rank has joined a communicator without knowing it yet: rank 1 does not end
+// its own, and another rank's is aborted when that rank learns of the failure.
 TEST(Communicators, AreAbortedIfCreatedWhileRunFails) {
   FakeLibrary library;
   std::atomic<bool> fails = false;
@@ -316,7 +316,8 @@ TEST(Communicator, ClosesGroupWhenCallIsRejected) {
     communicator.exchange(parts, parts, stream);
     FAIL() << "the refusal was lost";
   } catch (const SystemError& error) {
-    EXPECT_EQ(error.text().what, "receive is refused");  // which the end of the group doesn't say
+    // the end of the group does not report this
+    EXPECT_EQ(error.text().what, "receive is refused");
   }
   library.refused = "";
   while (!communicator.state().done) std::this_thread::yield();

@@ -36,7 +36,7 @@ std::vector<ImportedBuffer> exchange(Group& group, const at::Tensor& x,
 /// `after`. Keeps its buffers until the compute stream waits for it: at finish, or at destruction.
 class InFlight {
  public:
-  InFlight() = default;  ///< nothing
+  InFlight() = default;  ///< an empty object: no collective
   InFlight(RankDevice& device, std::vector<at::Tensor> used,
            const std::function<void(const Stream& stream)>& collective,
            const Completion& after = {});

@@ -39,13 +39,13 @@ class FakeLibrary final : public CollectiveLibrary {
           << "rank " << joined->rank << " of a communicator";
   }
 
-  /// What the ranks did, by name of the call.
+  /// The number of calls of this name, by all ranks.
   int calls(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     return static_cast<int>(std::ranges::count(log_, name));
   }
   int ids() const { return ids_; }
-  /// All calls, in the order in which they came.
+  /// All calls, in their order.
   std::vector<std::string> log() const {
     const std::lock_guard lock(mutex_);
     return log_;
@@ -194,7 +194,7 @@ class FakeLibrary final : public CollectiveLibrary {
   }
 
  private:
-  // As kernels: knows addresses, keeps nothing alive.
+  // An address, as kernels see it; keeps nothing alive.
   struct Address {
     explicit Address(const at::Tensor& x) {
       if (!x.defined()) return;

@@ -1,5 +1,5 @@
-/// Records which bytes a rank has exported to others until they have read them and its stream knows
-/// that.
+/// Records which bytes a rank has exported to others, until they have read them and the rank's
+/// stream waits for those reads.
 ///
 /// A reader ends an export with the event after which it has read; the exporter's stream waits for
 /// that event before it writes to the bytes or frees them. A write to bytes that a rank may still

@@ -59,7 +59,7 @@ TEST(Loans, KeepBytesUntilExportersStreamWaitsForReader) {
   readers->give([address, &seen] { seen = *address; });
   lent.reset();  // all reads are on the reader's stream
   x.reset();
-  loans.reclaim(stream);  // what is freed here is poisoned by the lender's stream
+  loans.reclaim(stream);  // the exporter's stream poisons what is freed here
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   readers->release();
   reader.synchronize();

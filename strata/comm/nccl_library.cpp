@@ -1,6 +1,6 @@
 // Uses NCCL directly instead of libtorch's ProcessGroupNCCL, which differs between releases, has
 // threads of its own, and knows neither our rendezvous nor our watchdog. This file makes no
-// decisions. Compiled, but never run.
+// decisions. Not yet verified on several GPUs.
 #include <cuda_runtime.h>
 #include <nccl.h>
 

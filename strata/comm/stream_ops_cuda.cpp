@@ -1,5 +1,5 @@
 // Sums with our own kernel, in rank order; libtorch does the rest on the calling thread's current
-// stream, which is the compute stream of its rank (DeviceScope). Compiled, but never run.
+// stream, which is the compute stream of its rank (DeviceScope).
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 

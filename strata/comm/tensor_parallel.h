@@ -2,8 +2,9 @@
 ///
 /// A layer is still written as for one device: its weights say which axis is split (WeightSplit),
 /// its operators enter a split region and leave it. Between regions every rank has the whole
-/// activation, or, with sequence parallelism, its part of the sequence. shard/ implements the
-/// group; a null pointer stands for a group of one, where the four borders are identities.
+/// activation, or, with sequence parallelism, its part of the sequence. comm/tensor_group.h
+/// implements the group; a null pointer stands for a group of one, for which the four borders are
+/// identities.
 ///
 /// Source   Shoeybi et al. 2019 (Megatron-LM); Korthikanti et al. 2022 (sequence parallelism).
 /// Shapes   activations [samples, length, ...]; the sequence is dimension 1, divided evenly.
@@ -40,12 +41,12 @@ class TensorParallel {
   virtual at::Tensor reduce_scatter_sequence(const at::Tensor& x) const = 0;
 };
 
-/// Before a column-parallel product: what every rank must have.
+/// Before a column-parallel product: every rank must have the whole x.
 inline at::Tensor enter_forward(const TensorParallel* group, const at::Tensor& x) {
   return group && group->sequence() ? group->gather_sequence(x) : x;
 }
 
-/// The gradient there: partial on each rank until it is summed. May overwrite dx.
+/// The gradient of that x: partial on each rank until it is summed. May overwrite dx.
 inline at::Tensor enter_backward(const TensorParallel* group, at::Tensor dx) {
   if (!group) return dx;
   if (group->sequence()) return group->reduce_scatter_sequence(dx);
@@ -53,12 +54,12 @@ inline at::Tensor enter_backward(const TensorParallel* group, at::Tensor dx) {
   return dx;
 }
 
-/// Behind a row-parallel product: partial on each rank until it is summed. May overwrite y.
+/// After a row-parallel product: y is partial on each rank until it is summed. May overwrite y.
 inline at::Tensor leave_forward(const TensorParallel* group, at::Tensor y) {
   return enter_backward(group, std::move(y));  // the same sum, at the other border
 }
 
-/// The gradient there: what every rank must have.
+/// The gradient of that y: every rank must have the whole dy.
 inline at::Tensor leave_backward(const TensorParallel* group, const at::Tensor& dy) {
   return enter_forward(group, dy);
 }

@@ -198,7 +198,7 @@ struct HalvedWeights {
   }
 };
 
-// ---- The pass ----------------------------------------------------------------------------------------
+// ---- The pass
 
 template <typename Rule, typename Weights, typename T>
 HWY_INLINE void update_vector(const Rule& rule, const Weights& weights, const T* gradients,

@@ -20,7 +20,7 @@
 namespace strata::kernels {
 namespace {
 
-// ---- 16-bit formats, from their definitions ----------------------------------------------------------
+// ---- 16-bit formats, from their definitions
 
 struct Format {
   int exponent_bits, mantissa_bits;
@@ -66,7 +66,7 @@ std::uint16_t nearest(Format format, float value, Ties ties) {
   return static_cast<std::uint16_t>(sign | (rises ? high : low));
 }
 
-// ---- A step of one element ---------------------------------------------------------------------------
+// ---- A step of one element
 
 using Wide = long double;
 

@@ -33,7 +33,8 @@
 
 namespace strata {
 
-/// Options that must be equal on every rank, in addition to the plan; constant for the machine's life.
+/// Options that must be equal on every rank, in addition to the plan; constant for the machine's
+/// life.
 struct MachineOptions {
   std::uint64_t seed = 1;      ///< seed of initial values and dropout
   double clip = 0;             ///< largest gradient norm; 0: no clipping

@@ -38,9 +38,9 @@
 /// On the host: weights, gradients and states of layers that the host updates, for the whole step,
 /// except those that live on disk, which pass through staging buffers (disk/staging.h).
 ///
-/// On a GPU (plan/search/gpu_costs.h), in addition: the driver's context, what libraries and NCCL keep,
-/// the pools of recorded segments (segment_pools.h), and the rounding of permanent buffers to the
-/// allocator's blocks.
+/// On a GPU (plan/search/gpu_costs.h), in addition: the driver's context, what libraries and NCCL
+/// keep, the pools of recorded segments (segment_pools.h), and the rounding of permanent buffers to
+/// the allocator's blocks.
 ///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
 /// Cost    linear in the number of (action, layer) pairs.

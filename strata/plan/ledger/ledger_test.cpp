@@ -264,7 +264,8 @@ TEST(Ledger, GradientsOfTiedWeightsStayUntilAllAreAdded) {
   EXPECT_EQ(model.ledger(k1f1b)[0].peak_bytes, 2 * kGradient);
 }
 
-// Until a gradient proves that the user has received it, which is after all forwards of GPipe.
+// Until a gradient proves that the user has received the weight, which is after all forwards of
+// GPipe.
 TEST(Ledger, SentTiedWeightStaysUntilOwnerKnowsOfReceipt) {
   Model model(2, {.ranks = 2, .micro_batches = 3}, {}, {.bytes = 10});
   model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {1}});

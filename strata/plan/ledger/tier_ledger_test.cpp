@@ -227,7 +227,7 @@ TEST(TierLedger, TwoOffloadedSumsCoexist) {
 }
 
 // An offloaded sum is allocated before a peer's next message confirms that it has read the previous
-// gradient, so it exists besides both gradients.
+// gradient, so it exists in addition to both gradients.
 TEST(TierLedger, OffloadedSumCoexistsWithExportedGradient) {
   Case c = streamed(2, 2);
   c.shards =

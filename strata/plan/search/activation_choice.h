@@ -5,8 +5,8 @@
 /// link seconds that compute does not hide. Ledger and simulator evaluate each choice. The search
 /// starts from the caller's choice, and from all or every second one of the recomputed layers
 /// offloaded. It then drops, exchanges and moves members as long as a step gets faster, or equally
-/// fast with fewer members. What a layer saves besides its inputs belongs to its graph and cannot
-/// be offloaded: it is kept or recomputed.
+/// fast with fewer members. What a layer saves apart from its inputs belongs to its graph and
+/// cannot be offloaded: it is kept or recomputed.
 ///
 /// Cost  at most `most_trials` trials, plus those of choose_recompute() for two starting points.
 #pragma once

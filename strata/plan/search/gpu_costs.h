@@ -1,5 +1,5 @@
-/// Adds what a GPU costs besides the model's own bytes and operations, and computes the rates
-/// between ranks on GPUs.
+/// Adds what a GPU costs in addition to the model's own bytes and operations, and computes the
+/// rates between ranks on GPUs.
 ///
 /// Bytes: the driver's context, workspaces of the libraries, the sums of attention's deterministic
 /// backward, and the allocator's blocks of 512 bytes. Seconds: attention is slower than products,

@@ -51,7 +51,7 @@ struct PlanRequest {
   /// for devices whose host enqueues their work
   RecordingPlan recording = RecordingPlan::kNever;
   int validation_shapes =
-      0;  ///< shapes of mini-batches that are evaluated besides training, and recorded
+      0;  ///< shapes of mini-batches that are recorded for evaluation, in addition to training
 };
 
 /// What the ranks will run, and its predicted time and memory.

@@ -1,5 +1,5 @@
 /// Computes what ranks exchange along each axis of the mesh: bytes, seconds, and the exposed share
-/// of a step. Besides the pipeline, the planner knows replicas (with what they shard) and
+/// of a step. In addition to the pipeline, the planner knows replicas (with what they shard) and
 /// tensor-parallel ranks.
 ///
 /// A cost table describes one tensor-parallel rank and one replica's part of the mini-batch.

@@ -8,19 +8,20 @@
 /// overlap with its compute, which waits for what it needs. The exchange of updated weights does
 /// not overlap.
 ///
-/// If the host updates layers, a rank has executors besides its compute, each of which runs one
-/// task at a time: weights to the device, gradients to the host, updates on the host, and reads and
-/// writes of what lives on disk. An update starts when its gradient is on the host and its states
-/// have been read; it uses a staging buffer from the read to the end of the write. The layer's next
-/// fetch waits for the update, and for the write if weights live on disk, also in the next step.
-/// Such a step is therefore simulated after another one, with what that one leaves unfinished.
+/// If the host updates layers, a rank has executors in addition to its compute, each of which runs
+/// one task at a time: weights to the device, gradients to the host, updates on the host, and reads
+/// and writes of what lives on disk. An update starts when its gradient is on the host and its
+/// states have been read; it uses a staging buffer from the read to the end of the write. The
+/// layer's next fetch waits for the update, and for the write if weights live on disk, also in the
+/// next step. Such a step is therefore simulated after another one, with what that one leaves
+/// unfinished.
 ///
-/// A device whose host enqueues its work (CostTable::launch) has a clock of its own besides its
-/// host's. The host starts a step when the device has completed the previous one. It enqueues the
-/// kernels of an action one by one, a recorded segment at once, and a receive not before the
-/// sender's host has enqueued the send. An action starts when its first kernel has been enqueued
-/// and the device is free. It ends when its work is done, at the earliest when its last kernel,
-/// which is as long as the others, was enqueued and run.
+/// A device whose host enqueues its work (CostTable::launch) has a clock of its own in addition
+/// to its host's. The host starts a step when the device has completed the previous one. It
+/// enqueues the kernels of an action one by one, a recorded segment at once, and a receive not
+/// before the sender's host has enqueued the send. An action starts when its first kernel has been
+/// enqueued and the device is free. It ends when its work is done, at the earliest when its last
+/// kernel, which is as long as the others, was enqueued and run.
 ///
 /// Ranks that share a device (CostTable::devices) share its clock. The device does one thing at a
 /// time, in the order of the hosts' launches; when it waits for one of them, the others wait, too.

@@ -133,7 +133,7 @@ TEST(TierSimulation, ResidentGradientsAreCopiedBeforeUpdate) {
 }
 
 // Each offload waits for the previous one, so at most one offloaded gradient is on the device
-// besides the next. Three recomputed layers: the last is recomputed at once, the inputs of the
+// with the next. Three recomputed layers: the last is recomputed at once, the inputs of the
 // others are offloaded and fetched.
 TEST(TierSimulation, RecomputeWaitsForItsInputs) {
   const Dataflow dataflow = chain(3);
@@ -410,8 +410,7 @@ TEST(LaneSeconds, OfDiskAreBytesOverItsRates) {
   EXPECT_DOUBLE_EQ(lanes_of(kAllAway).update_write_seconds, 0);
 }
 
-// Section 2.3 of the facts: transfers overlap with the whole step, updates with backward or the
-// next forward.
+// Transfers overlap with the whole step, updates with backward or the next forward.
 TEST(TierBounds, AreWhereComputeEqualsOverlappedWork) {
   Streamed s{.fetch = 1.5, .offload = 1, .update = 4, .window = 8, .at_once = true};
   const Schedule schedule = s.schedule();

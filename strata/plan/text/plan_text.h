@@ -13,27 +13,28 @@ namespace strata {
 /// The grid is cut at `columns` characters; tables are as wide as necessary, about 80.
 std::string plan_text(const Plan& plan, int columns = 100);
 
-/// How ranks that share devices delay each other; "" if each has its own.
+/// States how ranks that share devices delay each other; "" if each has its own.
 std::string devices_sentence(const Plan& plan);
 
-/// The bytes of every rank at its peak, by kind: what `plan` shows and what a refusal says.
+/// Prints the bytes of every rank at its peak, by kind, for `plan` and for refusals.
 ///
 ///     MiB on rank  weights  gradients  values   peak  budget
 ///               0     28.0       28.0     7.5   63.5    50 %
 ///               1     28.0       28.0     1.5   57.5    45 %
 ///
-/// One unit for all, that of the fullest rank; a cell that would be 0.0 there has a unit of its
-/// own. Kinds that no rank has are left out; device_bytes 0: no limit, so no part of a budget.
+/// All cells use the unit of the fullest rank; a cell that would print as 0.0 has its own unit.
+/// Kinds without bytes on any rank are omitted. `device_bytes` 0: no limit, so no share of a
+/// budget.
 std::string byte_table(const Ledger& ledger, std::int64_t device_bytes);
 
-/// The same of every rank's host memory; "" if nothing lives there. host_bytes: its budget, 0:
+/// Prints the bytes in every rank's host memory; "" if there are none. `host_bytes`: its budget, 0:
 /// none.
 ///
 ///     MiB on host of rank  weights  gradients  states    all  budget
 ///                       0     28.0       28.0    56.0  112.0    50 %
 std::string host_table(const Ledger& ledger, std::int64_t host_bytes);
 
-/// The same of every rank's disk: what lives there, and what that takes, as each chunk has two
+/// Prints the bytes on every rank's disk, and the space that they need, as each chunk has two
 /// slots.
 std::string disk_table(const Ledger& ledger, std::int64_t disk_bytes);
 

@@ -129,7 +129,7 @@ TEST(PlanText, ShowsOffloadsAndTheirCost) {
                     .window = 2,
                     .link = {.bandwidth = {std::int64_t{7} << 30}, .latency = 1e-3}};
   const std::string text = plan_text(make_plan(request));
-  // Of 8 layers of 7 MiB, two stay between forward and backward; each transfer takes 2 ms.
+  // Two of 8 layers of 7 MiB stay between forward and backward; each transfer takes 2 ms.
   for (const char* part :
        {"MiB on host of rank  weights  gradients  states    all  budget\n"
         "                  0     56.0       56.0   112.0  224.0    50 %\n",
