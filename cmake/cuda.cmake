@@ -1,12 +1,14 @@
-# Makes CUDA a language of the build, and strata::cuda of what CUDA sources need beside libtorch.
+# Makes CUDA a language of the build, and strata::cuda of what CUDA sources need in addition to
+# libtorch.
 #
-# STRATA_CUDA_TOOLKIT (or environment): folder of bin/nvcc; else the machine's (tools/cuda_toolkit.sh). Headers
-# and libraries of cuBLAS and NCCL come from there or from the wheels beside PyTorch's (site-packages/nvidia/*).
-# Libraries that PyTorch brings are taken before the toolkit's: a process loads one of a name, and PyTorch's cuBLAS
-# asks for the cuBLASLt that it was made with.
+# STRATA_CUDA_TOOLKIT (or environment): folder of bin/nvcc; else the machine's
+# (tools/cuda_toolkit.sh). Headers and libraries of cuBLAS and NCCL come from there or from the
+# wheels next to PyTorch's (site-packages/nvidia/*). PyTorch's libraries take precedence over the
+# toolkit's: a process loads one library of a name, and PyTorch's cuBLAS needs the cuBLASLt that it
+# was built with.
 #
-# Where libtorch has no CUDA, sources for it compile all the same: PyTorch's CPU wheel carries the headers.
-# That is what the preset cuda-compile does (cmake/cuda_compile.cmake).
+# If libtorch has no CUDA, its sources can still be compiled: PyTorch's CPU wheel contains the
+# headers. The preset cuda-compile does so (cmake/cuda_compile.cmake).
 
 if(NOT STRATA_CUDA_TOOLKIT)
   set(STRATA_CUDA_TOOLKIT "$ENV{STRATA_CUDA_TOOLKIT}")
@@ -22,10 +24,11 @@ if(STRATA_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${STRATA_CCACHE})
 endif()
 enable_language(CUDA)
-if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 has not heard that nvcc knows C++20
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc supports C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 endif()
-# As for C++: -isystem /usr/include hides <math.h> from libstdc++'s <cmath>, and packages name that folder.
+# As for C++: -isystem /usr/include hides <math.h> from libstdc++'s <cmath>, and packages name that
+# folder.
 list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
@@ -61,11 +64,12 @@ if(NOT STRATA_CUDA_HEADER_cuda_runtime.h)
   message(FATAL_ERROR "no cuda_runtime.h in '${STRATA_CUDA_TOOLKIT}': set STRATA_CUDA_TOOLKIT")
 endif()
 
-# No contraction, as on the host: kernels write fma where they mean it. Constexpr functions are the device's, too.
-# Warnings are errors where sources are checked, not where they are used, with whatever compiler is there. -Werror
-# reaches the host compiler as well: clang counts CUDA's headers among the source (functions that it doesn't use),
-# and nvcc hands it designated initialisers in an older form. A kernel whose values don't fit its registers is an
-# error, too: it would be slow, and only a GPU's profiler would say so.
+# No contraction, as on the host: kernels write fma where they mean it. Constexpr functions are
+# usable on the device. Warnings are errors where sources are checked, not where users build with
+# other compilers. -Werror also applies to the host compiler: clang counts CUDA's headers as source
+# (functions that it does not use), and nvcc passes it designated initialisers in an older form. A
+# kernel whose values do not fit its registers is an error, too: it would be slow, and only a GPU's
+# profiler would show that.
 set(strict "-Werror all-warnings -Xptxas=--warn-on-spills,--warn-on-local-memory-usage")
 if(STRATA_CUDA)
   set(strict "")
@@ -74,7 +78,7 @@ target_compile_options(strata_cuda INTERFACE
   "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false --expt-relaxed-constexpr -lineinfo ${strict} -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-Wno-gnu-designator,-ffp-contract=off>")
 
 if(NOT STRATA_CUDA)
-  # Stands for a header of PyTorch that its CPU wheel lacks.
+  # Replaces a header of PyTorch that its CPU wheel lacks.
   target_compile_definitions(strata_cuda INTERFACE C10_CUDA_NO_CMAKE_CONFIGURE_FILE)
   if(STRATA_CUDA_HEADER_nccl.h)
     set(STRATA_NCCL ON)

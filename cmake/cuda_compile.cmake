@@ -1,5 +1,6 @@
-# The preset cuda-compile: compiles every CUDA source against a libtorch without CUDA, and links them with
-# the objects of a finished CPU build as far as that goes (tools/cuda_link.py). Nothing of it can run.
+# The preset cuda-compile: compiles every CUDA source against a libtorch without CUDA, and links
+# them with the objects of a finished CPU build as far as possible (tools/cuda_link.py). The result
+# cannot run.
 #
 # STRATA_CPU_BUILD: folder of that build, with the program strata in it.
 set(STRATA_CPU_BUILD "${CMAKE_SOURCE_DIR}/build/release" CACHE PATH "A finished CPU build")
@@ -10,7 +11,7 @@ target_precompile_headers(strata_torch_pch PRIVATE cmake/torch_pch.h)
 find_package(GTest REQUIRED)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-# cuda_FOLDER and cuda_FOLDER_test: object files alone.
+# cuda_FOLDER and cuda_FOLDER_test: object files only.
 function(strata_cuda_objects target)
   if(NOT ARGN)
     return()

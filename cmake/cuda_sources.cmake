@@ -1,6 +1,7 @@
 # strata_cuda_sources(PREFIX FILE...)
 #
-# Sorts sources, whose paths are relative to a folder of strata/, by what they need. Their names say it:
+# Sorts sources, whose paths are relative to a folder of strata/, by what they need, which their
+# names state:
 #
 #   PREFIX_cuda        *.cu, *_cuda.cpp, cuda/*.cpp, nccl_*.cpp: compiled in a build with CUDA
 #   PREFIX_cuda_tests  tests among these: they need a GPU (label cuda)
@@ -10,9 +11,9 @@
 #   PREFIX_simt_tests  *_simt_test.cpp: tests of kernels compiled as C++ (strata_kernels_on_host)
 #   PREFIX_sources     all others but *_main.cpp
 #
-# *_no_nccl.cpp stands in for nccl_*.cpp wherever NCCL isn't there, with or without CUDA: it is among the
-# sources unless STRATA_NCCL is on. *_no_cublaslt.cpp stands in for *_cublaslt.cpp in a build with CUDA where
-# cuBLASLt's headers aren't there.
+# *_no_nccl.cpp replaces nccl_*.cpp in builds without NCCL, with or without CUDA: it is among the
+# sources unless STRATA_NCCL is on. *_no_cublaslt.cpp replaces *_cublaslt.cpp in a build with CUDA
+# but without cuBLASLt's headers.
 function(strata_cuda_sources prefix)
   foreach(kind sources tests cuda cuda_tests stand_ins on_host simt_tests)
     set(${kind} "")
@@ -45,7 +46,7 @@ endfunction()
 
 # strata_without_missing_headers(OUT FOLDER FILE...)
 #
-# Takes out of a list the sources that include a header of NVIDIA's libraries which isn't there; says which.
+# Removes from a list the sources that include a missing header of NVIDIA's libraries; prints which.
 function(strata_without_missing_headers out folder)
   set(kept "")
   set(missing "")

@@ -1,7 +1,7 @@
 # strata_embed(TARGET HEADER NAME=FILE...)
 #
-# Compiles files into a target as text: NAME, which HEADER declares as an extern std::string_view with
-# its namespace, holds the bytes of FILE. A changed file compiles again.
+# Compiles files into a target as text: NAME, which HEADER declares as an extern std::string_view
+# with its namespace, holds the bytes of FILE. A changed file is compiled again.
 
 if(CMAKE_SCRIPT_MODE_FILE)
   # The build's own call: writes OUTPUT from HEADER, NAME (with its namespace) and FILE.

@@ -1,17 +1,20 @@
-# What was measured on this machine is not the tests' to read, nor what they measure under load its user's.
+# Tests must not read what was measured on this machine, and users must not read what tests measure
+# under load.
 set(STRATA_TEST_ENVIRONMENT "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test_cache;XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/test_config")
 
-# strata_folder(NAME [TORCH] DEPENDS folder... LIBRARIES target... [LABEL pure|cpu] [SHARDS count] [ALONE])
+# strata_folder(NAME [TORCH] DEPENDS folder... LIBRARIES target... [LABEL pure|cpu] [SHARDS count]
+# [ALONE])
 #
 # Makes the static library strata_NAME of the sources of the current folder and, of its
 # *_test.cpp, the program NAME_test, registered with ctest under the label of its need.
 # TORCH: the folder sees libtorch; its sources share one precompiled header.
-# SHARDS: its tests are divided among so many entries of ctest, which may run side by side.
-# ALONE: nothing runs beside its tests, because they look at the clock.
+# SHARDS: divides its tests among so many entries of ctest, which may run in parallel.
+# ALONE: no other test runs in parallel with its tests, because they read the clock.
 #
-# Where the folder has tests *_simt_test.cpp, its kernels (*.cu) are also compiled as C++, as
-# strata/device/simt/simt.h has it: the library strata_NAME_on_host, which the program NAME_simt_test holds
-# against the host's own kernels; in a build with CUDA NAME_cuda_test does the same on a GPU.
+# If the folder has tests *_simt_test.cpp, its kernels (*.cu) are also compiled as C++
+# (strata/device/simt/simt.h) into the library strata_NAME_on_host. The program NAME_simt_test
+# compares it with the host's own kernels; in a build with CUDA NAME_cuda_test does the same on a
+# GPU.
 function(strata_folder name)
   cmake_parse_arguments(ARG "TORCH;ALONE" "LABEL;SHARDS" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS "*.cpp" "*.cu")
@@ -21,8 +24,8 @@ function(strata_folder name)
     set(sources ${all_sources} ${all_cuda})
   endif()
   set(tests ${all_tests})
-  # Objects of their own, which the linker leaves out where those that they stand for are there (cuda_link.py);
-  # and kernels, which share names: CMake joins CUDA sources, too, from 3.31 on.
+  # Object files of their own, which the linker omits if the ones that they replace exist
+  # (cuda_link.py), and kernels, which share names: CMake joins CUDA sources, too, from 3.31 on.
   set(alone ${all_stand_ins} ${all_sources} ${all_cuda})
   list(FILTER alone INCLUDE REGEX "_no_(cuda|nccl)\\.cpp$|\\.cu$")
   set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -77,7 +80,7 @@ function(strata_folder name)
   if(STRATA_TESTS AND all_simt_tests)
     strata_kernels_on_host(${name} ${files})
     add_executable(${name}_simt_test ${all_simt_tests})
-    # In front: where the folder's own library has the kernels of nvcc, these are taken.
+    # First in the link order: precedes the kernels of nvcc in the folder's own library.
     target_link_libraries(${name}_simt_test
       PRIVATE strata_${name}_on_host strata_${name} GTest::gtest GTest::gtest_main)
     add_test(NAME ${name}_simt COMMAND ${name}_simt_test --gtest_brief=1)
@@ -85,8 +88,8 @@ function(strata_folder name)
   endif()
 endfunction()
 
-# strata_kernels_on_host(NAME FILE...): of the folder's files each X.cu, or X_on_host.cpp where there is one,
-# and those of earlier folders.
+# strata_kernels_on_host(NAME FILE...): for each X.cu among the folder's files, X_on_host.cpp if it
+# exists, and those of earlier folders.
 function(strata_kernels_on_host name)
   strata_cuda_sources(all ${ARGN})
   set(sources ${all_on_host})

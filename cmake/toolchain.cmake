@@ -8,15 +8,17 @@ if(STRATA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       ${STRATA_CCACHE})
 endif()
 
-# Designated initialisers leave out what keeps its default.
-set(host "$<COMPILE_LANGUAGE:C,CXX>")  # nvcc knows other flags (cuda.cmake)
+# Designated initialisers omit members that keep their defaults.
+set(host "$<COMPILE_LANGUAGE:C,CXX>")  # nvcc has other flags (cuda.cmake)
 add_compile_options("$<${host}:-Wall;-Wextra;-Wno-unused-parameter;-Wno-missing-field-initializers>")
-# A switch over an enum without a default names every value, so that a new one does not compile until each switch
-# handles it: an Op that the ledger forgets would make its promise of completeness false.
+# A switch over an enum without a default must name every value, so that code with a new value does
+# not compile until each switch handles it: an Op missing in the ledger would make its promise of
+# completeness false.
 add_compile_options("$<${host}:-Werror=switch>")
-# g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651), in three ways, of
-# floats of a vector beyond any size, of empty vectors that a designated initialiser leaves to their default, and
-# of an else where an if holds one of GoogleTest's macros, which close theirs in a switch (clang++ sees it).
+# g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651), in three
+# ways; of floats of a vector beyond any size; of empty vectors that a designated initialiser omits;
+# and of an else after an if with one of GoogleTest's macros, which close theirs in a switch
+# (clang++ detects that).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   foreach(warning restrict stringop-overflow stringop-overread array-bounds maybe-uninitialized dangling-else)
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-${warning}>)
@@ -24,9 +26,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 # -g1: line tables are enough for backtraces, and full debug information of ATen is gigabytes.
 add_compile_options("$<${host}:-g1>")
-# Libraries and programs alike, so that they share a precompiled header.
+# The same for libraries and programs, so that they share a precompiled header.
 add_compile_options("$<${host}:-fPIC>")
-# ATen's flags, so that our kernels may contract a*b+c only where we write it.
+# ATen's flags, so that our kernels contract a*b+c only where we write it.
 add_compile_options("$<${host}:-ffp-contract=off>")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")

@@ -1,7 +1,7 @@
 # Finds libtorch 2.11 or later and makes the target strata::torch of it.
 #
-# STRATA_TORCH (variable or environment): the folder that holds include/ and lib/.
-# Without it the wheel in .venv is used, which tools/bootstrap.sh installs.
+# STRATA_TORCH (variable or environment): the folder that holds include/ and lib/. Otherwise the
+# wheel in .venv is used, which tools/bootstrap.sh installs.
 
 if(NOT STRATA_TORCH)
   if(DEFINED ENV{STRATA_TORCH} AND NOT "$ENV{STRATA_TORCH}" STREQUAL "")
@@ -32,19 +32,19 @@ if(STRATA_TORCH_VERSION VERSION_LESS 2.11)
   message(FATAL_ERROR "libtorch ${STRATA_TORCH_VERSION} at '${STRATA_TORCH}': Strata needs 2.11 or later")
 endif()
 
-# We don't use TorchConfig.cmake: it demands the compiler, MKL and CUDA set-up of the wheel's build.
+# TorchConfig.cmake is not used: it requires the compiler, MKL and CUDA setup of the wheel's build.
 add_library(strata_torch INTERFACE)
 add_library(strata::torch ALIAS strata_torch)
 target_include_directories(strata_torch SYSTEM INTERFACE
   "${STRATA_TORCH}/include" "${STRATA_TORCH}/include/torch/csrc/api/include")
 target_link_directories(strata_torch INTERFACE "${STRATA_TORCH}/lib")
 target_link_options(strata_torch INTERFACE "-Wl,-rpath,${STRATA_TORCH}/lib")
-# libstdc++ comes first: the CUDA wheel of 2.11 exports pieces of std::filesystem that jump to null, and
-# the loader takes the first definition it meets.
+# libstdc++ comes first: the CUDA wheel of 2.11 exports pieces of std::filesystem that jump to null,
+# and the loader takes the first definition it meets.
 target_link_options(strata_torch INTERFACE "LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state")
 target_link_libraries(strata_torch INTERFACE torch torch_cpu c10)
-# Until 2.12 headers have function templates that clang 18 and later mangles otherwise than the g++ that
-# built the wheel (undefined TensorBase::const_data_ptr at link).
+# Before 2.12 headers have function templates that clang 18 and later mangles differently from the
+# g++ that built the wheel (undefined TensorBase::const_data_ptr at link).
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND STRATA_TORCH_VERSION VERSION_LESS 2.13)
   target_compile_options(strata_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fclang-abi-compat=17>)
 endif()

@@ -1,15 +1,17 @@
-# strata_version: a library of one small source that says the version and, in a checkout of git, the commit.
+# strata_version: a library of one small source that states the version and, in a git checkout, the
+# commit.
 #
-# Every build asks git; a commit that is the same leaves the source alone, another one compiles it and nothing else.
+# Every build queries git; only a changed commit rewrites the source and compiles it.
 
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)
-  # The build's own call: writes OUTPUT of VERSION and the commit of the checkout SOURCE, if it is one.
+  # The build's own call: writes OUTPUT from VERSION and the commit of the checkout SOURCE, if it is
+  # one.
   find_program(git git)
   if(git AND EXISTS "${SOURCE}/.git")
     execute_process(COMMAND "${git}" -C "${SOURCE}" rev-parse --short=12 HEAD
       OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    # Without the lock that somebody's own git may want meanwhile.
+    # Does not take git's lock, which the user's own git may need.
     execute_process(COMMAND "${git}" --no-optional-locks -C "${SOURCE}" status --porcelain --untracked-files=no
       OUTPUT_VARIABLE changes ERROR_QUIET)
   endif()

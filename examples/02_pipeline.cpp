@@ -1,5 +1,5 @@
-// The same model on one, two and three pipeline stages: every bit of the loss is the same (which
-// bits depends on the processor).
+// Trains the same model on one, two and three pipeline stages: every bit of the loss is the same
+// (which bits depends on the processor).
 //
 //   build/release/02_pipeline
 //   1 stage   loss 0x1.e8b223dp+0

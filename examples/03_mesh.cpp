@@ -1,5 +1,5 @@
-// One model on one rank and on eight: 2 stages x 2 replicas x 2 tensor-parallel ranks, with ZeRO.
-// Sums run in another order, so the losses agree to rounding.
+// Trains one model on one rank and on eight: 2 stages x 2 replicas x 2 tensor-parallel ranks, with
+// ZeRO. Sums run in another order, so the losses agree to rounding.
 //
 //   build/release/03_mesh
 //   step  1  one rank 5.5598  eight ranks 5.5598

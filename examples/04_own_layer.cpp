@@ -1,4 +1,4 @@
-// Layers of one's own on three pipeline stages: weights, shapes and a forward are enough.
+// Runs user-defined layers on three pipeline stages: weights, shapes and a forward are enough.
 //   build/release/04_own_layer
 //   step   1  loss 0.146
 //   step 300  loss 0.000
@@ -30,7 +30,7 @@ struct Dense final : Layer {  // gelu(x weightᵀ + bias)
   std::int64_t in, out;
 };
 
-struct SquaredError final : Layer {  // adds to the loss, returns what backward starts from
+struct SquaredError final : Layer {  // adds to the loss, returns the start of the backward
   bool is_loss() const override { return true; }
   std::vector<WeightSpec> weights() const override { return {}; }
   std::vector<TensorSpec> outputs(Specs) const override { return {{}}; }

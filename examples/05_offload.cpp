@@ -1,5 +1,6 @@
-// A model whose weights, gradients and optimizer states are ten times what the device may hold: they live
-// in host memory, a window of two layers comes and goes, and every bit is that of training in memory.
+// Trains a model whose weights, gradients and optimizer states are ten times the device's budget:
+// they live in host memory, two layers at a time are on the device, and every bit equals training
+// in memory.
 //   build/release/05_offload
 //   in memory   loss 0x1.eeb92cp+0  device peak 18.5 MiB
 //   offloaded   loss 0x1.eeb92cp+0  device peak 0.8 MiB

@@ -1,5 +1,6 @@
-// A recommender on made-up clicks: the net on two replicas, its embedding rows in three shards beside it. Rows
-// that lack the last seven updates change what is learned a little; where they live changes nothing.
+// Trains a recommender on generated clicks: the net on two replicas, its embedding rows in three
+// shards. Rows without the last seven updates change the results a little; the number of shards
+// changes nothing.
 //   build/release/06_recommender
 //   fresh rows            loss 0x1.c7420d8a42d04p-2  auc 0.7695
 //   seven updates late    loss 0x1.c7c87ec7a602ap-2  auc 0.7650

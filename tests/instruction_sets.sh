@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# instruction_sets.sh ATEN ONEDNN FOLDER...: quick tests as on a processor with fewer instructions.
+# instruction_sets.sh ATEN ONEDNN FOLDER...: runs quick tests as on a processor with fewer
+# instructions.
 #
 # ATEN (default, avx2) limits libtorch's kernels, ONEDNN (SSE41, AVX2, ...) the matrix products of
-# oneDNN. FOLDERs hold the test programs. Numbers may differ between processors, what tests say of
-# them may not. The long matrices of `train` and `run` are left out: they compare a run with itself.
+# oneDNN. FOLDERs hold the test programs. Numbers may differ between processors, results of tests
+# may not. The long matrices of `train` and `run` are omitted: they compare a run with itself.
 set -euo pipefail
 export ATEN_CPU_CAPABILITY=$1 ONEDNN_MAX_CPU_ISA=$2
 shift 2

@@ -75,7 +75,7 @@ if [ -z "${STRATA_TORCH:-}" ]; then
     "$python" -m venv .venv
   fi
   installed=$(.venv/bin/python -c 'import importlib.metadata as m; print(m.version("torch").split("+")[0])' 2>/dev/null || true)
-  # --no-compile: byte code is made of what is imported, not of all of PyTorch.
+  # --no-compile: compiles only imported modules to byte code, not all of PyTorch.
   if [ "$installed" != "$TORCH_VERSION" ]; then
     echo "bootstrap: installing torch==$TORCH_VERSION in .venv (libtorch, and the oracle of the tests)"
     .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check "torch==$TORCH_VERSION" numpy

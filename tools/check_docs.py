@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Checks that what the documents name exists.
+"""Checks that everything that the documents name exists.
 
     tools/check_docs.py        every path in `backticks`, in shell blocks and in links, every heading a
                                link points to, every `make` target
     tools/check_docs.py --run  also every `strata VERB --flag` of a shell block, against the verb's own
                                help (build/release/strata must be built)
 
-docs/environment.md has a row for every environment variable of ours that a source under strata/ names.
+docs/environment.md has a row for every environment variable of ours that a source under strata/
+names.
 
-A path may be written from the root, from the document's folder or from strata/. Not looked for: paths
-that git ignores (build/, runs/), and placeholders (NAME, <name>, *).
+A path may start at the root, the document's folder or strata/. Not checked: paths that
+git ignores (build/, runs/), and placeholders (NAME, <name>, *).
 """
 
 import re
@@ -40,7 +41,8 @@ def ignored(path):
 
 
 def looks_like_path(word):
-    """True for what must exist: below a folder of the root, or a folder and a file we could have."""
+    """Whether the path must exist: it starts with a folder of the root, or names a folder and a
+    file."""
     if not PATH.fullmatch(word) or PLACEHOLDER.search(word) or "/" not in word.rstrip("/"):
         return False
     return (ROOT / word.split("/")[0]).is_dir() or bool(EXTENSION.search(word))
@@ -58,7 +60,7 @@ def slug(heading):
 
 
 def check_link(target, path):
-    """Says what is wrong with a link; empty if nothing is."""
+    """The error of a link; empty if it is valid."""
     if re.match(r"[a-z]+:", target):
         return ""
     name, _, anchor = target.partition("#")
@@ -103,11 +105,11 @@ VERBS = {"plan", "size", "train", "generate", "verify", "options", "doctor", "co
 
 
 def check_program(words):
-    """Compares a `strata VERB --flag` with what the verb says of itself."""
+    """Compares a `strata VERB --flag` with the verb's help."""
     if len(words) < 2 or PLACEHOLDER.search(words[1]) or words[1].startswith(("-", "<")):
         return []
     verb = words[1]
-    if verb == "launch":  # what follows its own flags is another verb's call
+    if verb == "launch":  # other flags belong to the launched verb
         inner = next((i for i, word in enumerate(words) if i > 1 and word in VERBS), len(words))
         own = [word for word in words[:inner] if word != "--"]
         return check_flags(own) + check_program(words[:1] + words[inner:])
@@ -148,7 +150,7 @@ def check(path, run):
 
 
 def missing_variables():
-    """Our environment variables that sources name and the page about them does not."""
+    """Our environment variables that sources use and docs/environment.md lacks."""
     page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
     named = set()
     for path in (ROOT / "strata").rglob("*"):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Refuses an include that breaks the levels of the folders under strata/ (see docs/architecture.md), and
-a tensor factory that doesn't say on which device its bytes live (see strata/device/device.h)."""
+"""Refuses an include that breaks the levels of the folders under strata/ (see
+docs/architecture.md), and a tensor factory that does not state the device of its bytes (see
+strata/device/device.h)."""
 
 import re
 import sys
@@ -23,14 +24,15 @@ LEVELS = [
     ["run"],
     ["cli"],
 ]
-# The rooms of a folder: a room includes only itself, earlier rooms and the folder's own files; tests see all.
+# The rooms of a folder: a room includes only itself, earlier rooms and the folder's own files;
+# tests may include all.
 ROOMS = {
     "plan": ["simulate", "ledger", "search", "text"],
     "rowserver": ["codec", "rows", "shard", "wire"],
 }
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
 
-# What a folder may see: (headers, their name in the message, who may include them).
+# Restricted headers: (headers, their name in the message, folders that may include them).
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
      lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "tokenizer",
@@ -48,7 +50,7 @@ SIGHT = [
 IS_CUDA = re.compile(r"\.cuh?$|_cuda(_test)?\.cpp$|/cuda/[^/]*$|^comm/nccl_[^/]*$")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
-# Its arguments must have options among them: a tensor's, the device's or host_options().
+# The arguments must include options: a tensor's, the device's or host_options().
 FACTORY = re.compile(r"\b(?:at|torch)::(?:zeros|ones|empty|full|arange|tensor|from_blob|rand|randn|randint"
                      r"|eye|linspace|scalar_tensor|empty_strided)\(")
 
@@ -67,7 +69,7 @@ def bare_factories(text):
 
 
 def refusal(folder, file, header):
-    """Says why `file` of `folder` may not include `header`; empty if it may."""
+    """The reason why `file` of `folder` may not include `header`; empty if it may."""
     if header.startswith("strata/"):
         seen = header.split("/")[1]
         if seen not in LEVEL:

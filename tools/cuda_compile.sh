@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Compiles every CUDA source and links it with a finished CPU build; runs nothing (see docs/cuda.md).
+# Compiles every CUDA source and links it with a finished CPU build; runs nothing (docs/cuda.md).
 #
 #   tools/cuda_compile.sh [CPU_BUILD]      default: build/release
 #
-# Ends with 77, and says why, where there is neither an nvcc nor a way to install one.
+# Exits with 77, and prints the reason, if there is neither an nvcc nor a way to install one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cpu_build=$(realpath "${1:-build/release}")

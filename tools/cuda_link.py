@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Links the objects of CUDA sources with a CPU build, as far as that goes without a CUDA libtorch.
+"""Links the objects of CUDA sources with a CPU build, as far as possible without a CUDA libtorch.
 
     tools/cuda_link.py --cpu-build build/release --toolkit FOLDER --out build/cuda-compile
 
-The command that linked the CPU build's program is given once more with the CUDA objects (OUT/objects.txt)
-in front: they take the place of the *_no_cuda.cpp that refuse. Then it is given with the tests that need a GPU
-(OUT/test_objects.txt) in the place of main(), and with bench/gpu (OUT/bench_objects.txt). What neither finds must belong to a library that a
-CUDA libtorch brings: c10_cuda, torch_cuda, cuBLASLt, NCCL. Anything else is a function that Strata declares
-and nobody wrote, or that two sources wrote, and is refused.
+Repeats the command that linked the CPU build's program with the CUDA objects (OUT/objects.txt)
+first: they replace the *_no_cuda.cpp, which refuse. Repeats it with the tests that need a GPU
+(OUT/test_objects.txt) instead of main(), and with bench/gpu (OUT/bench_objects.txt). An undefined
+name must belong to a library of a CUDA libtorch: c10_cuda, torch_cuda, cuBLASLt, NCCL. Any other
+name is a function that Strata declares but does not define, or defines twice, and is refused.
 
---left-out names sources that were not compiled because a header of NVIDIA's isn't there. What only they
-define may be missing, too; it is printed.
+--left-out names sources that were not compiled because one of NVIDIA's headers is missing. Names
+that only they define may be missing, too; they are printed.
 
-What was linked never runs: "compiled, not run".
+The linked programs never run.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# (what it belongs to, mangled names)
+# (the library, mangled names)
 PROVIDED = [
     ("c10_cuda, torch_cuda", re.compile(r"_Z(?:T[VISTC]|GV)?N[rVK]*[RO]?(?:3c104cuda|2at4cuda|5torch4cuda)\d")),
     ("cuBLASLt", re.compile(r"cublasLt[A-Z]\w*$")),
@@ -54,7 +54,7 @@ def for_objects(arguments, objects, without_main, out, toolkit):
     arguments = list(arguments)
     place = arguments.index("-o")
     arguments[place + 1] = str(out)
-    # Before the program's own.
+    # Before the program's own objects.
     first = next(i for i, argument in enumerate(arguments) if argument.endswith(".o"))
     if without_main:
         arguments = [a for a in arguments if "/strata.dir/" not in a] + ["-lgtest"]
@@ -91,7 +91,8 @@ def last_name(text):
 
 
 def sort_names(names, left_out_texts):
-    """What nobody provides, how many names each library provides, and what left-out sources define."""
+    """The names without a definition, the number of names per library, and those of left-out
+    sources."""
     wanted, provided, left_out = [], {}, []
     for name, text in zip(names, readable(names)):
         library = library_of(name)

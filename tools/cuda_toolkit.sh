@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints the folder of a CUDA toolkit that has bin/nvcc: the machine's, or wheels in build/cuda-toolkit.
+# Prints the folder of a CUDA toolkit with bin/nvcc: the machine's, or wheels in build/cuda-toolkit.
 #
-#   tools/cuda_toolkit.sh               installs the wheels (tools/cuda_toolkit.txt) if there is no nvcc
+#   tools/cuda_toolkit.sh               installs wheels (tools/cuda_toolkit.txt) without an nvcc
 #   tools/cuda_toolkit.sh --no-install  installs nothing
-#   tools/cuda_toolkit.sh --wheels      the wheels, even where the machine has an nvcc
+#   tools/cuda_toolkit.sh --wheels      uses the wheels even if the machine has an nvcc
 #
-# Ends with 77, and says why on standard error, where there is none.
+# Exits with 77, and prints the reason on standard error, if there is none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
@@ -14,7 +14,7 @@ wheels=$PWD/build/cuda-toolkit/nvidia/cu13
 if [ "$mode" != --wheels ]; then
   for nvcc in ${CUDA_HOME:+"$CUDA_HOME/bin/nvcc"} "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
     [ -x "$nvcc" ] || continue
-    # nvcc itself knows where it lies; the one of the PATH may be a script that calls it.
+    # nvcc itself knows its folder; the one in the PATH may be a script that calls it.
     top=$("$nvcc" --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p' || true)
     [ -x "$top/bin/nvcc" ] && { realpath "$top"; exit; }
   done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains a small language model on the King James text, on a pipeline of two stages, and shows what it
-# learned. `make demo` runs this after the build.
+# Trains a small language model on the King James text, on a pipeline of two stages, and prints what
+# it has learned. `make demo` runs this after the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

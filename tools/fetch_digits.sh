@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the 1,797 handwritten digits of UCI, as the Python package `scikit-learn` carries them, to
+# Writes the 1,797 handwritten digits of UCI, from the Python package `scikit-learn`, to
 # data/digits/digits.csv, once: 64 pixels from 0 to 16 and the digit, without a header.
 set -euo pipefail
 cd "$(dirname "$0")/.."

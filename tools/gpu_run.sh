@@ -1,24 +1,26 @@
 #!/usr/bin/env bash
-# Builds Strata on a machine that has a GPU, PyTorch and nvcc but no network, and runs what needs the GPU.
+# Builds Strata on a machine with a GPU, PyTorch and nvcc but no network, and runs what needs the
+# GPU.
 #
-#   tools/gpu_run.sh --collect        elsewhere, once: Debian packages into .gpu/debs, the text into .gpu/data
-#   tools/gpu_run.sh --pack           elsewhere, behind --build: its programs into .gpu, for GPU_PACKED=1
-#   tools/gpu_run.sh                  there: configure, build what that needs with all cores, ctest -L cuda
-#   tools/gpu_run.sh --build          the build alone (what is already built stays)
-#   tools/gpu_run.sh --facts          builds and runs bench/gpu/gpu_facts, what the backend takes for granted, and doctor
+#   tools/gpu_run.sh --collect        elsewhere, once: gets packages (.gpu/debs) and .gpu/data
+#   tools/gpu_run.sh --pack           elsewhere, after --build: packs programs for GPU_PACKED=1
+#   tools/gpu_run.sh                  configures, builds with all cores, runs ctest -L cuda
+#   tools/gpu_run.sh --build          only builds
+#   tools/gpu_run.sh --facts          bench/gpu/gpu_facts (assumptions of the backend), doctor
 #   tools/gpu_run.sh --bench [ARG...] bench/gpu/run.py against that machine's PyTorch
-#   tools/gpu_run.sh --curves         bench/gpu/curves.py: losses beside PyTorch's
-#   tools/gpu_run.sh LABEL...         other labels of tests as well, e.g. cuda cpu
+#   tools/gpu_run.sh --curves         bench/gpu/curves.py: losses compared with PyTorch's
+#   tools/gpu_run.sh LABEL...         also runs tests with other labels, e.g. cuda cpu
 #
-# .gpu travels with the checkout (git ignores it). GPU_DEADLINE: seconds after which a call ends, so that a limit
-# of ten minutes a command is kept; a build that was cut goes on where it stopped. GPU_TARGETS: what to build
-# (cuda_tests: all that needs the GPU). GPU_PACKED=1: nothing is built, programs are those that were packed: they run
-# where glibc and the C++ library are as new as where they were built, and PyTorch is the same release.
-# Logs: $OUT, or build/gpu-out. Nothing of this script has met a GPU yet (docs/cuda.md).
+# .gpu is copied with the checkout (git ignores it). GPU_DEADLINE: seconds after which a call ends,
+# to respect a limit of ten minutes per command; an interrupted build resumes. GPU_TARGETS: what to
+# build (cuda_tests: everything that needs the GPU). GPU_PACKED=1: builds nothing and uses the
+# packed programs, which need a glibc and a C++ library as new as those of their build, and the same
+# release of PyTorch. Logs: $OUT, or build/gpu-out. This script has not run on a GPU yet
+# (docs/cuda.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What bootstrap.sh installs, without compilers, and what those need beside a bare system.
+# The packages of bootstrap.sh without compilers, and what those need in addition to a bare system.
 packages=(
   libyaml-cpp-dev libyaml-cpp0.7 nlohmann-json3-dev libcli11-dev libxxhash-dev libxxhash0 libhwy-dev libhwy1
   libpcre2-dev libpcre2-8-0 libpcre2-16-0 libpcre2-32-0 libpcre2-posix3 libutf8proc-dev libutf8proc2
@@ -42,7 +44,7 @@ if [ "${1:-}" = --collect ]; then
   exit
 fi
 
-# Programs of build/gpu without what only a debugger reads.
+# Programs of build/gpu without debug information.
 if [ "${1:-}" = --pack ]; then
   stripped=$(mktemp -d)
   trap 'rm -r "$stripped"' EXIT
@@ -60,7 +62,7 @@ fi
 mkdir -p "$out" data
 [ -e data/kjv.txt ] || cp .gpu/data/kjv.txt data/ 2>/dev/null || say "no data/kjv.txt: the bench needs it"
 
-# The packages lie in a folder of their own; libraries of Debian 12 run on any newer glibc.
+# The packages are in their own folder; libraries of Debian 12 run on any newer glibc.
 prefix=${TMPDIR:-/var/tmp}/strata-prefix
 if [ ! -e "$prefix/done" ]; then
   mkdir -p "$prefix"
@@ -68,24 +70,24 @@ if [ ! -e "$prefix/done" ]; then
   touch "$prefix/done"
 fi
 libraries=$prefix/usr/lib/x86_64-linux-gnu
-# These packages alone: with a root of their own, others would be looked for in the wrong place.
+# Only these packages: with their folder as the root, others would be searched in the wrong place.
 export PKG_CONFIG_LIBDIR=$libraries/pkgconfig:$prefix/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix
 # Where Debian keeps headers of one architecture; no package's own files name it.
 export C_INCLUDE_PATH=$prefix/usr/include/x86_64-linux-gnu CPLUS_INCLUDE_PATH=$prefix/usr/include/x86_64-linux-gnu
 export LD_LIBRARY_PATH=$libraries:$prefix/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# Its own tools first, if it has them: protoc and its plugin alone must be the packages'.
+# Uses the machine's tools first, if it has them: only protoc and its plugin must be the packages'.
 export PATH=$PATH:$prefix/usr/bin
 command -v ninja >/dev/null && command -v cmake >/dev/null || say "no cmake or ninja: those of the packages are tried"
 
 read -r torch version < <(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__), torch.__version__)')
 toolkit=$(tools/cuda_toolkit.sh --no-install)
-for folder in "$torch/lib" "$torch"/../nvidia/*/lib; do LD_LIBRARY_PATH+=:$folder; done  # packed programs don't know
+for folder in "$torch/lib" "$torch"/../nvidia/*/lib; do LD_LIBRARY_PATH+=:$folder; done  # for packed programs
 say "torch $version at $torch; $("$toolkit/bin/nvcc" --version | tail -1); $(g++ --version | head -1)"
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv,noheader || say "no GPU"
 
 build() {
   tools/keep_times.py build/gpu-times.json CMakeLists.txt cmake strata tests bench examples
-  # The presets name clang-19, which is not there.
+  # The presets name clang-19, which is not installed there.
   [ -e build/gpu/build.ninja ] ||
     cmake -S . -B build/gpu -G Ninja -D CMAKE_BUILD_TYPE=Release -D STRATA_UNITY=ON -D STRATA_CUDA=ON \
       -D CMAKE_C_COMPILER=gcc -D CMAKE_CXX_COMPILER=g++ -D STRATA_TORCH="$torch" \
@@ -100,7 +102,7 @@ build() {
     say "programs as they were packed: $(tar -tzf .gpu/programs.tar.gz | wc -l)"
     return
   fi
-  # All that fails is told at once: the machine is there for minutes.
+  # Reports all failures at once, because the machine is available for minutes only.
   # shellcheck disable=SC2086  # several targets
   timeout --signal=INT "$(left)" cmake --build build/gpu -j "$(nproc)" --target ${GPU_TARGETS:-$1} -- -k 0 \
     >"$out/build.log" 2>&1 ||

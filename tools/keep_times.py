@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Gives files that are what they were the times that they had, so that a tree that was copied anew builds nothing anew.
+"""Restores the times of unchanged files, so that a fresh copy of a tree is not rebuilt.
 
     tools/keep_times.py RECORD FILE_OR_FOLDER...
 
-RECORD remembers contents and times from call to call; what is new or changed keeps the time of its copy.
+RECORD stores contents and times between calls; a new or changed file keeps the time of its copy.
 """
 
 import hashlib

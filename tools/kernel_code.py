@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Reads the machine code of every kernel for sm_90a and prints what a GPU would make of it without running it.
+"""Analyses the machine code of every kernel for sm_90a without running it.
 
-    tools/kernel_code.py [--check] [FILE.cu ...]        default: all; behind make cuda-compile, whose commands it gives
+    tools/kernel_code.py [--check] [FILE.cu ...]        default: all; after make cuda-compile, whose commands it uses
 
-registers   of a thread: a multiprocessor has 65,536 for all that are to hide each other's waits
-reads       runs of 16-byte reads of global memory before the first waits: a kernel with one at a time waits for
-            each, and moves a fraction of what memory could
-writes      16-byte writes, and narrower ones (those for ends that are not whole among them)
+registers   per thread: a multiprocessor has 65,536 for all threads that hide each other's waits
+reads       runs of 16-byte reads of global memory before the first wait: a kernel with runs of one waits for each
+            read, and reaches a fraction of the memory's rate
+writes      16-byte writes, and narrower ones (including those for incomplete ends)
 code        instructions, all branches together
 
---check refuses a kernel that reads less at once than it is meant to (EXPECTED), or that writes no 16 bytes though
-its results are vectors. Needs an nvcc of release 13.0, whose code EXPECTED was read from, and nvdisasm, which
-is installed in build/nvdisasm if it is nowhere. Ends with 77, and says why, where either is missing.
+--check refuses a kernel with shorter runs of reads than EXPECTED, or without 16-byte writes
+although its results are vectors. Needs an nvcc of release 13.0, the one of EXPECTED, and nvdisasm,
+which is installed in build/nvdisasm if it is missing. Exits with 77, and prints the reason, if
+either is unavailable.
 """
 
 import argparse

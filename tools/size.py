@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures the lines of files and functions; refuses a file over 600 lines or a function over 80.
 
-Goals are lower (files 400, functions 40, see CONTRIBUTING.md): the limits catch drawers, not pages.
+The goals are lower (files 400, functions 40, see CONTRIBUTING.md); only these limits are enforced.
 Functions are found by their braces, which is exact for sources that clang-format has laid out; the
-lines of a raw string in a function are data and don't count.
+lines of a raw string in a function are data and do not count.
     tools/size.py           one line, or the list of what is too long
     tools/size.py --table   also a table by folder and the longest of each kind
 """
@@ -22,7 +22,7 @@ INVISIBLE = re.compile(
     r'|/\*.*?\*/'
     r'|R"([^\s()\\]{0,16})\(.*?\)\1"'
     r'|"(?:\\.|[^"\\\n])*"'
-    r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'"  # not the separator of 1'000
+    r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'"  # excludes the separator of 1'000
     r'|^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*',
     re.DOTALL | re.MULTILINE)
 SCOPE = re.compile(r"(?:template\s*<.*>\s*)?(?:inline\s+)?(?:typedef\s+)?"
@@ -31,7 +31,8 @@ LABELS = ("public", "private", "protected")
 
 
 def visible(text):
-    """Blanks comments, literals and preprocessor lines; a line break in a raw string becomes \\v."""
+    """Blanks comments, literals and preprocessor lines; a line break in a raw string becomes
+    \\v."""
     def blank(match):
         spaces = re.sub(r"[^\n]", " ", match[0])
         return spaces.replace("\n", "\v") if match[0].startswith("R") else spaces
@@ -39,7 +40,7 @@ def visible(text):
 
 
 def opened_by(head, attached, parentheses, inside):
-    """What the brace after `head` opens: scope, function, or anything else (block)."""
+    """The kind of the brace after `head`: scope, function, or anything else (block)."""
     if inside == "function" or inside == "block" or parentheses or attached or head.endswith("="):
         return "block"
     if SCOPE.match(head):
@@ -66,7 +67,7 @@ def functions(text):
             if kind == "function":
                 name = outer_head.strip().split("(")[0].split()
                 yield begin, line - begin + 1 - (raw - raw_before), name[-1] if name else "?"
-            # A braced value is part of what it stands in; a body ends it.
+            # A braced value belongs to the enclosing code; a body ends it.
             head = outer_head + "{}" if kind == "block" else ""
         elif (char == ";" and not parentheses) or (char == ":" and head.strip() in LABELS):
             head = ""

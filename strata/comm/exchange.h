@@ -2,6 +2,7 @@
 /// The collectives are built on this.
 ///
 /// Threads  collective.
+/// Errors   those of Group and Communicator.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -4,6 +4,7 @@
 /// Shapes  dense tensors of any strides are sent as they lie in memory and keep their strides, so
 ///         that kernels make the same choices as with a tensor of another thread; others are made
 ///         contiguous. At most 8 dims.
+/// Errors  InternalError: a device's tensor, more than 8 dims, bytes that are not complete.
 #pragma once
 
 #include <ATen/core/Tensor.h>

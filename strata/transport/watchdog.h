@@ -5,6 +5,7 @@
 ///          per `stall_seconds`, at least once a second, and sends the progress of this process's
 ///          ranks to the others.
 /// Cost     one uncontended lock per report of a rank.
+/// Errors   SystemError, which `fail` gets when a stall exceeds `fatal_seconds`.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-"""Every bad recipe gives one clear error with the fix, exit code 2, and nothing half-written."""
+"""Tests that every bad recipe gives one clear error with its fix, exit code 2, and no partial
+file."""
 
 import pathlib
 import unittest
@@ -182,7 +183,7 @@ class BadRecipes(ProgramTest):
         self.assertIn("rank 1", self.succeed("plan", *cuda, "--estimate"))
 
     def test_a_message_quotes_at_most_a_line(self):
-        megabyte = "x" * 100_000  # as long as one argument may be
+        megabyte = "x" * 100_000  # as long as an argument may be
         for override in (megabyte, megabyte + "=1", "train.steps=" + megabyte,
                          "mesh.schedule=" + megabyte, "data.train=" + megabyte):
             with self.subTest(override[:20]):

@@ -1,4 +1,4 @@
-"""What `strata convert` writes, and refuses, as a user meets it."""
+"""Tests what `strata convert` writes and refuses."""
 
 import csv
 import unittest

@@ -1,4 +1,5 @@
-"""Manifests of deploy/: their fields are Kubernetes' own, what they refer to is there, and their commands run.
+"""Tests the manifests of deploy/: their fields are those of Kubernetes, their references exist, and
+their commands run.
 
 The first two need PyYAML, which comes with the tests' own Python, and are skipped without it.
 """
@@ -21,8 +22,8 @@ except ImportError:
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 MANIFESTS = sorted(DEPLOY.glob("kubernetes-*.yaml"))
 
-# Of the Kubernetes API (v1.29), what is used here: a dict has these fields and no others, [x] is a list of x,
-# a type is a value, a set one of its values; a field with ! has to be there.
+# The used parts of the Kubernetes API (v1.29): a dict has these fields and no others, [x] is a list
+# of x, a type stands for a value, a set for one of its values; a field with ! is required.
 PROBE = {"exec!": {"command!": [str]}, "periodSeconds": int, "timeoutSeconds": int, "failureThreshold": int}
 POD = {
     "subdomain": str, "restartPolicy": {"Never", "Always"}, "terminationGracePeriodSeconds": int,
@@ -158,7 +159,7 @@ class Commands(ProgramTest):
         bin_folder.mkdir()
         (bin_folder / "strata").symlink_to(PROGRAM)
         self.environment["PATH"] = f"{bin_folder}:{os.environ['PATH']}"
-        # Only names and places differ from a cluster's.
+        # Only names and places differ from those in a cluster.
         *ports, copied = free_ports(3)
         for shard, port in enumerate(ports):
             recipe = recipe.replace(f"strata-rows-{shard}.strata-rows:7001", f"localhost:{port}")
@@ -198,11 +199,12 @@ class Commands(ProgramTest):
         digests = [self.succeed("embed-server", "--ask", "digest 5", "--listen", f"localhost:{port}")
                    for port in (ports[1], copied)]
         self.assertEqual(*digests)
-        deadline = time.time() + 60  # an answer may be a moment before it
+        deadline = time.time() + 60  # the reply may precede the change by a moment
         while not is_healthy(copied) and time.time() < deadline:
             time.sleep(0.1)
         self.assertTrue(is_healthy(copied))
-        servers[0].send_signal(signal.SIGTERM)  # what stops a pod reaches the server through the shell
+        # as when a pod stops: the signal reaches the server through the shell
+        servers[0].send_signal(signal.SIGTERM)
         self.assertEqual(servers[0].wait(timeout=60), 0)
         self.assertFalse(is_healthy(ports[0]))
         for name in ("CERTIFICATE", "KEY", "AUTHORITY"):

@@ -1,5 +1,5 @@
-"""Training whose states live on a disk: the bits of training in memory; going on from that disk after a
-stop, a kill at any moment or a fault; and settings that are refused before anything runs."""
+"""Tests training with states on a disk: the same bits as in memory; resuming from that disk after a
+stop, a kill at any moment or a fault; and settings that are refused before a run."""
 
 import hashlib
 import json
@@ -30,7 +30,8 @@ PLACEMENTS = {
     "states": ["memory.weights=host", "memory.gradients=host", "memory.states=disk"],
     "zero_offload": ["memory.weights=device", "memory.gradients=host", "memory.states=disk"],
 }
-# What a run does in a step is the same however long it is: none that is stopped or killed is over before.
+# The work of a step does not depend on the length of the run; no run ends before it is stopped or
+# killed.
 ENDLESS = ("train.steps=100000", "train.decay=constant")
 KILLS = int(os.environ.get("STRATA_KILLS", "8"))  # 50 take minutes
 
@@ -40,7 +41,7 @@ def settings(*fields):
 
 
 def tensors(folder):
-    """SHA-256 of every tensor in a checkpoint, whatever files they are in."""
+    """SHA-256 of every tensor in a checkpoint, independent of its files."""
     found = {}
     for path in folder.glob("*.safetensors"):
         content = path.read_bytes()
@@ -57,7 +58,7 @@ class Disk(ProgramTest):
         super().setUp()
         kind = subprocess.run(["stat", "-f", "-c", "%T", str(self.folder)], capture_output=True,
                               text=True).stdout.strip()
-        if kind in ("tmpfs", "ramfs"):  # the disk has to be one
+        if kind in ("tmpfs", "ramfs"):  # the folder must be on a disk
             place = tempfile.TemporaryDirectory(dir="/var/tmp")
             self.addCleanup(place.cleanup)
             shutil.copy(self.folder / "text.txt", place.name)
@@ -98,7 +99,7 @@ class Disk(ProgramTest):
                    "train.checkpoint_every=5", "train.keep_checkpoints=0")
         saved = str(self.folder / "saved" / "step-00000005")
         self.assertEqual(self.train("memory", *mesh, more=("--resume", saved)), whole[5:])
-        self.forget()  # and onto a disk
+        self.forget()  # and resumes on a disk
         self.assertEqual(
             self.train("again", *mesh, *PLACEMENTS["states"], more=("--resume", saved)), whole[5:])
 
@@ -112,7 +113,7 @@ class Disk(ProgramTest):
         self.assertIn("--resume disk", out)
         steps = (f"train.steps={len(self.losses('part.jsonl')) + 20}", "train.decay=constant")
         whole = self.train("whole", *steps)
-        # Model, tokenizer and metrics go on as well.
+        # Model, tokenizer and metrics resume as well.
         [line] = [line for line in out.splitlines() if line.startswith("resume ")]
         self.succeed(*shlex.split(line)[2:], *settings(*steps))
         self.assertEqual(self.losses("part.jsonl"), whole)
@@ -123,7 +124,7 @@ class Disk(ProgramTest):
                  "replaced": lambda path: (path.unlink(), path.write_bytes(b"")),
                  "with its folder": lambda path: shutil.rmtree(path.parent.parent)}
         for name, harm in harms.items():
-            # It is noticed by the next commit, or by the one at the end.
+            # The next commit detects it, or the one at the end.
             for every in (1, 100000):
                 with self.subTest(name, every=every):
                     self.forget()
@@ -140,7 +141,7 @@ class Disk(ProgramTest):
                     self.assertNotIn("--resume", out + err)
 
     def test_a_folder_whose_name_is_no_text(self):
-        """Bytes that are not UTF-8 in the path: what is kept there says so and can be gone on from."""
+        """Bytes that are not UTF-8 in the path: messages show it and runs resume from it."""
         place = [word.encode() for word in settings(*ENDLESS, *PLACEMENTS["all"])]
         for folder in (b"memory.disk.path=dis\xffk", b"train.checkpoint_folder=sav\xfeed"):
             with self.subTest(folder):
@@ -167,7 +168,8 @@ class Disk(ProgramTest):
         return text_of(self.folder / name).count("\n")
 
     def kill_and_resume(self, kills, mesh, placement, seed):
-        """Kills a run again and again, and lets it get through: its losses are those of a whole one."""
+        """Kills a run repeatedly, then lets it end: its losses are those of an uninterrupted
+        run."""
         fields, dice = (*mesh, *placement), random.Random(seed)
         self.forget()
         (self.folder / "killed.jsonl").unlink(missing_ok=True)
@@ -179,7 +181,7 @@ class Disk(ProgramTest):
 
         for kill in range(kills):
             process = self.start(*command(*ENDLESS))
-            # Some before a first line, most within a step or two behind one.
+            # Some kills come before the first line, most within two steps after one.
             steps = self.lines("killed.jsonl") + (1 if kill % 4 else 0)
             deadline = time.time() + 60
             while (time.time() < deadline and process.poll() is None and
@@ -188,7 +190,8 @@ class Disk(ProgramTest):
             time.sleep(dice.random() * (0.03 if kill % 4 else 0.3))
             process.kill()
             err = process.communicate()[1]
-            self.assertEqual(process.returncode, -signal.SIGKILL, err)  # it was not through, nor failed
+            # it had neither ended nor failed
+            self.assertEqual(process.returncode, -signal.SIGKILL, err)
         length = (f"train.steps={self.lines('killed.jsonl') + 20}", "train.decay=constant")
         self.succeed(*command(*length))
         self.assertEqual(self.losses("killed.jsonl"), self.train("whole", *mesh, *length))
@@ -200,7 +203,7 @@ class Disk(ProgramTest):
                 self.kill_and_resume((KILLS + 1) // 2, mesh, PLACEMENTS[name], self.ranks)
 
     def test_metrics_name_each_step_once_when_another_machine_was_a_commit_behind(self):
-        """Two processes, each with a disk of its own: a crash came when one had committed."""
+        """Two processes, each with its own disk: a crash came after only one had committed."""
         place = (*PLACEMENTS["states"], "mesh.pp=2")
         folders = [self.folder / name for name in ("a", "b")]
         for folder in folders:
@@ -221,7 +224,7 @@ class Disk(ProgramTest):
                 _, err = process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 0, err)
 
-        train(1)  # a single commit, of which each machine sees its own rank's alone
+        train(1)  # a single commit, of which each machine sees only its own rank's
         train(2, "--resume", "disk")
         shutil.copytree(folders[1] / "disk", folders[1] / "behind")
         train(3, "--resume", "disk")
@@ -252,10 +255,10 @@ class Disk(ProgramTest):
         found = (self.folder / "found.json").read_text()
         self.assertEqual(self.bytes_of("disk"), before)
         self.assertEqual([path.name for path in (self.folder / "disk").iterdir()], ["rank-00000"])
-        # The run goes on from it.
+        # The run resumes from it.
         self.assertEqual(len(self.train("more", *PLACEMENTS["all"], "train.steps=14",
                                         more=("--resume", "disk"))), 2)
-        # Nor is it made where it is gone, or elsewhere.
+        # Nor is it created if it is missing, or elsewhere.
         self.forget()
         self.succeed(*evaluate)
         self.assertFalse((self.folder / "disk").exists())
@@ -280,7 +283,7 @@ class Disk(ProgramTest):
         refuse("memory.disk.path=recipe.yaml", says="memory.disk.path")
         refuse("memory.disk.path=/proc/strata", says="memory.disk.path")
         self.assertFalse((self.folder / "disk").exists())
-        # A limit that the file is too large for, as on a file system that has one.
+        # A limit on file sizes, as on a file system with one.
         limited = subprocess.run(
             [PROGRAM, "train", "recipe.yaml", *settings(*place)], cwd=self.folder, text=True,
             env=self.environment, capture_output=True, timeout=300,
@@ -293,7 +296,8 @@ class Disk(ProgramTest):
         model = [f"model.layers={layers}", f"model.width={width}", "model.heads=6", "model.dropout=0",
                  "train.steps=2", "train.mini_batch=1", "train.micro_batch=1", "train.clip=0",
                  "data.validation_fraction=0"]
-        states = 12 * 12 * layers * width * width  # weights and both moments of the blocks' matrices
+        # weights and both moments of the blocks' matrices
+        states = 12 * 12 * layers * width * width
         self.assertGreater(states, 4 * limit)
 
         def confine():
@@ -315,7 +319,7 @@ class Disk(ProgramTest):
         self.assertEqual(self.losses("disk.jsonl"), self.losses("memory.jsonl"))
 
     def test_a_limit_on_the_size_of_files(self):
-        """The limit comes while the run writes, and while it is there the run is not gone on from."""
+        """The limit takes effect while the run writes; the run cannot resume under it."""
         place = settings(*PLACEMENTS["all"])
         process = self.start("train", "recipe.yaml", *place, *settings(*ENDLESS), "--metrics", "m.jsonl")
         deadline = time.time() + 60

@@ -1,5 +1,5 @@
-"""A limit on the size of files (ulimit -f): every file that a run writes may meet it. The run then ends with one
-error of the system that says so, by no signal, and what was saved before stays whole."""
+"""Tests limits on file sizes (ulimit -f) for every file that a run writes. The run ends with one
+SystemError that names the limit, not by a signal, and earlier files stay complete."""
 
 import resource
 import subprocess
@@ -12,7 +12,7 @@ SAVE = ("--set", "train.checkpoint_folder=saved", "--set", "train.decay=constant
 
 class FileLimit(ProgramTest):
     def limited(self, limit, *arguments, says):
-        """The program under a limit of so many bytes ends with one error of the system."""
+        """Expects that the program ends with one SystemError under a limit of so many bytes."""
         done = subprocess.run([PROGRAM, *arguments], cwd=self.folder, env=self.environment, text=True,
                               capture_output=True, timeout=120,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))

@@ -1,4 +1,4 @@
-"""`strata generate` writes text with checkpoints and with models of others."""
+"""Tests `strata generate` with our checkpoints and with models of other programs."""
 
 import json
 import os
@@ -13,7 +13,7 @@ FOLDER = (pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "mod
 
 
 def told_story():
-    """The first sample of the model's own page: greedy, from nothing."""
+    """The first sample of the model's page: greedy, without a prompt."""
     text = (FOLDER / "stories260K.md").read_text(encoding="utf-8")
     block = text[text.index("-t 0.0"):]
     return block[block.index("\n") + 1:block.index("```")].strip()
@@ -48,7 +48,7 @@ class Generate(ProgramTest):
             code, _, err = self.run_program("generate", "c", "--prompt", "a", "--seed", seed)
             self.assertNotEqual(code, 0)
             self.assertIn(f"0 to 18446744073709551615, got {seed}", err)
-        # Bytes that are drawn at random are shown as text all the same.
+        # Random bytes are shown as text, too.
         done = subprocess.run([PROGRAM, "generate", "c", "--prompt", "In the", "--temperature",
                                "9"], cwd=self.folder, stdout=subprocess.PIPE, check=True)
         self.assertIn("\N{REPLACEMENT CHARACTER}", done.stdout.decode("utf-8"))
@@ -95,14 +95,14 @@ class Stories(ProgramTest):
     def test_text_comes_while_it_is_made(self):
         command = [PROGRAM, "generate", str(FOLDER), "--temperature", "0", "--tokens", "200",
                    "--set", "mesh.threads=1"]
-        # Each write is a packet: however late this reads, none joins another.
+        # Each write is one packet: even a slow reader gets them separately.
         reading, writing = os.pipe2(os.O_DIRECT)
         with open(reading, "rb", buffering=0) as packets, \
              subprocess.Popen(command, stdout=writing, cwd=self.folder) as process:
             os.close(writing)
             pieces = []
             while piece := packets.read(1 << 16):
-                pieces.append(piece.decode("utf-8"))  # each is text
+                pieces.append(piece.decode("utf-8"))  # each piece is valid text
         self.assertEqual(process.returncode, 0)
         self.assertGreater(len(pieces), 2)
         text = "".join(pieces).strip()

@@ -1,4 +1,4 @@
-"""Going on after a stop: the printed command, restarts, and streams that are closed or full."""
+"""Tests resuming after a stop: the printed command, restarts, and closed or full streams."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ import unittest
 from strata_program import PROGRAM, ProgramTest, text_of
 
 BASE = "model:  {kind: gpt, layers: 3, width: 48, heads: 3, vocab: 256, context: 16}\n"
-# Nothing about the model: it is that of --from.
+# Names no model: it is that of --from.
 TUNING = """\
 data:   {train: text.txt, validation_fraction: 0.1}
 train:  {steps: 300, mini_batch: 4, micro_batch: 2, checkpoint_folder: tuned, keep_checkpoints: 0}
@@ -46,7 +46,8 @@ class FineTuning(ProgramTest):
         self.assertIn(f"stopped after step {done} of 100000", out)
         [line] = [line for line in out.splitlines() if line.startswith("resume ")]
         words = shlex.split(line)
-        self.assertEqual(words[1:3], [PROGRAM, "train"])  # as it was started, so a shell finds it
+        # in the form in which it was started, so that a shell finds it
+        self.assertEqual(words[1:3], [PROGRAM, "train"])
         steps = ("--set", f"train.steps={done + 20}")
         self.succeed(*words[2:], *steps)
         self.succeed(*command, "whole.jsonl", "--set", "train.checkpoint_folder=whole", *steps)

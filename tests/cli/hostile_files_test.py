@@ -1,4 +1,4 @@
-"""Files that someone else wrote: each ends in one error that names it, never in a crash or a wait."""
+"""Tests hostile input files: each ends in one error that names it, never in a crash or a hang."""
 
 import os
 import pathlib
@@ -31,7 +31,7 @@ class HostileFiles(ProgramTest):
         os.mkfifo(self.folder / "pipe")
         os.symlink("loop", self.folder / "loop")
         for path in ("pipe", "loop", "x" * 300, "/dev/zero", "."):
-            says = path[:60]  # a long one is quoted by its beginning
+            says = path[:60]  # a long path is quoted by its beginning
             self.refuse("train", "recipe.yaml", "--set", f"data.train={path}", says=says)
             self.refuse("train", "recipe.yaml", "--set", f"data.tokenizer={path}", says=says)
             self.refuse("generate", path, "--prompt", "a", says=says)
@@ -66,7 +66,8 @@ class HostileFiles(ProgramTest):
             if first.poll() is not None:
                 self.fail(f"the first run has ended: {first.stderr.read()}")
             time.sleep(0.02)
-        # Stopped, it keeps the folder and cannot end, however long the second run takes to start.
+        # A stopped process keeps its lock and cannot end, however long the second run takes to
+        # start.
         first.send_signal(signal.SIGSTOP)
         self.assertEqual(os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT).si_code,
                          os.CLD_STOPPED, "the first run has ended")

@@ -1,4 +1,4 @@
-"""strata launch: several processes of one machine, one exit code, no orphans."""
+"""Tests strata launch: several processes of one machine, one exit code, no orphans."""
 
 import os
 import re
@@ -91,7 +91,7 @@ class Launch(ProgramTest):
         def environment(child):
             with open(f"/proc/{child}/environ") as file:
                 return dict(entry.split("=", 1) for entry in file.read().split("\0") if "=" in entry)
-        # A child has the environment of its program once it has become it.
+        # A child has the environment of the program once exec() has run.
         self.assertTrue(wait_until(lambda: all("WORLD_SIZE" in environment(c) for c in children)))
         return {environment(child).get("STRATA_SECRET") for child in children}
 
@@ -121,8 +121,8 @@ class Launch(ProgramTest):
 
     def test_passes_signals_on(self):
         launcher, children = self.start_long()
-        self.secrets_of(children)  # so they are the program by now
-        launcher.send_signal(signal.SIGHUP)  # which no run takes for a stop, however far it is
+        self.secrets_of(children)  # so exec() has run
+        launcher.send_signal(signal.SIGHUP)  # which no run treats as a stop
         _, error = launcher.communicate(timeout=60)
         self.assertEqual(launcher.returncode, 3, error)
         self.assertRegex(error, r"(?m)^\[cli\.launch\] process [01]: a signal ended it\n  got +Hangup")
@@ -133,7 +133,7 @@ class Launch(ProgramTest):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number):
                 launcher = self.start(*self.LONG, "--metrics", "m.jsonl", "--set", "train.checkpoint_folder=saved")
-                metrics = self.folder / "m.jsonl"  # a line: all processes are in the run
+                metrics = self.folder / "m.jsonl"  # with a line in it, all processes are in the run
                 self.assertTrue(wait_until(lambda: size_of(metrics) > 0))
                 os.kill(children_of(launcher.pid)[-1], number)
                 out, err = launcher.communicate(timeout=60)
@@ -148,7 +148,7 @@ class Launch(ProgramTest):
 
 
 class StandardInput(ProgramTest):
-    """A recipe that no process can read twice reaches all of them whole."""
+    """A recipe that can be read only once reaches every process whole."""
 
     def bash(self, command):
         done = subprocess.run(["bash", "-c", command.replace("strata", shlex.quote(PROGRAM), 1)], cwd=self.folder,
@@ -174,7 +174,7 @@ class StandardInput(ProgramTest):
         self.assertEqual(done.stderr.count("standard input:1:"), 1, done.stderr)
 
     def test_a_value_of_an_option_is_no_recipe(self):
-        """Nothing waits for a standard input that never ends."""
+        """No process waits for a standard input that never ends."""
         process = self.start("launch", "-n", "2", "train", "recipe.yaml", "--metrics", "-", stdin=subprocess.PIPE)
         self.assertTrue(wait_until(lambda: process.poll() is not None))
         self.assertEqual(process.returncode, 0, process.stderr.read())
@@ -182,7 +182,7 @@ class StandardInput(ProgramTest):
 
 
 class Restart(ProgramTest):
-    """A process is killed; the others end, and the launcher goes on without it."""
+    """A process is killed; the others end, and the launcher resumes without it."""
 
     RUN = ("train", "recipe.yaml", "--set", "mesh.pp=1", "--set", "mesh.zero=2", "--set",
            "train.steps=1500", "--set", "train.checkpoint_folder=saved", "--set",
@@ -203,11 +203,11 @@ class Restart(ProgramTest):
         self.assertRegex(err, r"rank [01] \(dp [01]/2\): lost")
         self.assertIn("mesh.dp 1", err)
         resumed = re.search(r"mesh\.dp 1.*?step +(\d+)/1500", err, re.DOTALL)
-        last = int(resumed[1]) - 1  # the step of the checkpoint that it went on from
+        last = int(resumed[1]) - 1  # the step of the checkpoint that it resumed from
         self.assertEqual(last % 50, 0)
         losses = [step["loss_hex"] for step in self.metrics("m.jsonl")]
         self.assertEqual(len(losses), 1500)
-        # The same as a run of the smaller mesh from that checkpoint.
+        # As a run of the smaller mesh from that checkpoint.
         (self.folder / "saved").rename(self.folder / "before")
         self.succeed(*self.RUN, "--set", "train.checkpoint_every=0",
                      "--resume", f"before/step-{last:08}", "--metrics", "again.jsonl")

@@ -1,4 +1,5 @@
-"""One recipe on one rank, on 32 threads and on 4 processes of 8 threads; plans of whole meshes."""
+"""Compares one recipe on one rank, on 32 threads and on 4 processes of 8 threads; tests plans of
+meshes."""
 
 import pathlib
 import unittest
@@ -26,7 +27,7 @@ class Mesh(ProgramTest):
         one = self.train_losses(*ONE_RANK)
         self.assertEqual([line.split()[:3] for line in self.peak_lines()], [["rank", "0", "peak"]])
         threads = self.train_losses()
-        # A line a stage, with the largest of its ranks.
+        # One line per stage, with the largest of its ranks.
         self.assertEqual([line.split("   ")[0] for line in self.peak_lines()],
                          ["ranks 0 to 7 (pp 0/4)", "ranks 8 to 15 (pp 1/4)", "ranks 16 to 23 (pp 2/4)",
                           "ranks 24 to 31 (pp 3/4)"])
@@ -55,7 +56,7 @@ class Mesh(ProgramTest):
         out = self.succeed("plan", RECIPE, *DATA, "--set", "mesh.auto=true", "--set",
                            "mesh.ranks=8", "--estimate")
         self.assertIn("8 ranks", out)
-        # Seconds of the search and of the plan below it are not by the same rates.
+        # The search and the plan use different rates.
         self.assertIn("compared by assumed rates", out)
         self.assertIn("fastest that fits", out)
         self.assertIn("x as slow: bubble".replace("x", "\u00d7"), out)

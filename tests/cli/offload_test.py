@@ -1,5 +1,5 @@
-"""Training whose state lives in host memory: the bits of training in memory, whatever the window, the
-order of accumulation, the threads or a stop in the middle; and budgets that hold."""
+"""Tests training with state in host memory: the same bits as on the device, for any window, order
+of accumulation, number of threads or stop; and that budgets hold."""
 
 import hashlib
 import unittest

@@ -1,5 +1,5 @@
-"""What `plan` says that a process will occupy is what it occupies: random recipes whose layers live on the host or on a
-disk are within a tenth of it, and finish where the kernel allows the process no more."""
+"""Tests the process memory that `plan` predicts: random recipes with layers on the host or on a
+disk need at most a tenth less, and finish under a kernel limit of exactly that."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import unittest
 
 from strata_program import PROGRAM, ProgramTest
 
-RECIPES = int(os.environ.get("STRATA_RECIPES", "10"))  # more are drawn at random each time
+RECIPES = int(os.environ.get("STRATA_RECIPES", "10"))  # random; each run draws others
 PLACEMENTS = (("device", "host", "host"), ("host", "host", "host"), ("device", "host", "disk"), ("host", "host", "disk"),
               ("disk", "host", "disk"))
 
@@ -21,10 +21,11 @@ PLACEMENTS = (("device", "host", "host"), ("host", "host", "host"), ("device", "
 def recipe(dice):
     weights, gradients, states = dice.choice(PLACEMENTS)
     width = dice.choice((384, 512, 576))
-    # A stage of fewer layers than a disk has slabs would not touch all of these: plans say more then.
+    # A stage of fewer layers than a disk has staging buffers would not use all of them; its plan
+    # would predict more.
     pp, dp = dice.choice(((1, 1), (1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4)))
     if weights == "disk":
-        dp = 1  # replicas have room there for parts of weights that a late one may still read, which they seldom touch
+        dp = 1  # replicas reserve parts of weights for late readers, which they seldom touch
     zero = dice.choice((1, 3)) if dp > 1 else 0
     return f"""\
 model:  {{kind: gpt, layers: {dice.choice((6, 8))}, width: {width}, heads: {width // 64}, vocab: 256, context: 32, tie: false}}
@@ -38,7 +39,8 @@ memory: {{recompute: {dice.choice(("none", "cheap", "full"))}, window: {0 if wei
 
 
 class MemoryGroup:
-    """A group of the kernel that holds a process to so many bytes; `folder` is None where this user may make none."""
+    """A cgroup that limits a process to so many bytes; `folder` is None if this user may not make
+    one."""
 
     def __init__(self, limit):
         self.folder = None
@@ -68,7 +70,7 @@ class Process(ProgramTest):
     def setUp(self):
         super().setUp()
         kind = subprocess.run(["stat", "-f", "-c", "%T", str(self.folder)], capture_output=True, text=True).stdout.strip()
-        if kind in ("tmpfs", "ramfs"):  # the disk has to be one
+        if kind in ("tmpfs", "ramfs"):  # the folder must be on a disk
             place = tempfile.TemporaryDirectory(dir="/var/tmp")
             self.addCleanup(place.cleanup)
             shutil.copy(self.folder / "text.txt", place.name)
@@ -83,7 +85,7 @@ class Process(ProgramTest):
         return process
 
     def train(self, limit):
-        """The most that the process had resident, first measurements of layers included."""
+        """The largest resident set of the process, including the first measurements of layers."""
         group = MemoryGroup(limit)
 
         def confine():

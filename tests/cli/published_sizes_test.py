@@ -1,4 +1,5 @@
-"""The comparison with published model sizes runs, and its figures keep the order that arithmetic gives."""
+"""Tests that the comparison with published model sizes runs, and that its figures have the expected
+order."""
 
 import importlib.util
 import pathlib
@@ -56,7 +57,8 @@ class PublishedSizes(unittest.TestCase):
             width = row["width"]
             for kind in ("reproduced", "strata", "strata_without_clipping"):
                 blocks, parameters = row[kind]["layers"], row[kind]["parameters"]
-                beside = parameters - blocks * (12 * width**2 + 13 * width)  # embedding, positions and last norm
+                # embedding, positions and last norm
+                beside = parameters - blocks * (12 * width**2 + 13 * width)
                 self.assertEqual(beside, (50304 + 1024 + 2) * width, (name, kind))
 
     def test_the_table_has_a_line_a_system(self):

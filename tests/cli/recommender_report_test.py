@@ -1,4 +1,4 @@
-"""What a recommender's run tells its user: names, sizes, curves, staleness, and what is wrong with a log."""
+"""Tests what a recommender's run reports: names, sizes, curves, staleness, and errors of a log."""
 
 import gzip
 import json
@@ -57,7 +57,7 @@ class RecommenderReport(ProgramTest):
         for words in ("user id", "größe &lt;b&gt;", "all tables"):
             self.assertIn(f'<th scope="row">{words}</th>', tables)
         self.assertIn("embeddings, host", self.section(html, "memory"))
-        # A dot for each validation: behind steps 10 and 20, and at the end.
+        # A dot for each validation: after steps 10 and 20, and at the end.
         for curve in ("loss", "auc"):
             self.assertEqual(self.section(html, curve).count("<circle"), 3, curve)
         self.assertRegex(html, r'<div class="name">AUC</div><div class="value">0\.\d{4}<')
@@ -96,7 +96,7 @@ class RecommenderReport(ProgramTest):
             for where in (progress, (self.folder / "r.html").read_text().replace("</small>", "").replace("<small>", "")):
                 self.assertIn(names[1], where)
                 self.assertNotIn(other[1], where)
-            super().setUp()  # a recipe of text
+            super().setUp()  # a recipe for text
 
     def test_names_with_blanks_work_with_servers(self):
         server = self.start("embed-server", "recipe.yaml", "--shard", "0", "--folder", "rows", "--set",
@@ -128,7 +128,7 @@ class RecommenderReport(ProgramTest):
         self.refuse("train", "recipe.yaml", says=["clicks.tsv:1:23", "not UTF-8", "data.columns"])
         names = ("--set", "data.columns=[click, price, user id, größe <b>]")
         self.train(*names)
-        # Texts are bytes: names of ids that are none of UTF-8 are shown as far as they can be.
+        # Texts are bytes: names that are not UTF-8 are shown as far as possible.
         (self.folder / "clicks.tsv").write_bytes(self.log.replace("\tu", "\tü").encode("latin1"))
         self.train(*names, "--report", "report.html", "--set", "train.checkpoint_folder=saved")
         self.assertIn('<th scope="row">\ufffd', (self.folder / "report.html").read_text())

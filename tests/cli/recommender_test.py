@@ -1,4 +1,5 @@
-"""Recommenders as a user trains them: local rows, rows on servers that are killed, going on, refusals."""
+"""Tests recommenders end to end: local rows, rows on servers that are killed, resuming,
+refusals."""
 
 import json
 import os
@@ -85,7 +86,7 @@ class Recommender(ProgramTest):
 
     def test_a_resumed_run_keeps_the_optimizer_that_its_checkpoint_was_trained_with(self):
         saving = ("--set", "train.checkpoint_folder=saved")
-        other = ("--set", "train.optimizer.beta2=0.95")  # another value than recommenders' default
+        other = ("--set", "train.optimizer.beta2=0.95")  # not the default of recommenders
         whole = self.train("whole", *LOCAL, *other)
         self.assertEqual(self.train("first", *LOCAL, *saving, *other, "--set", "train.steps=20"), whole[:20])
         second = self.train("second", *LOCAL, *saving, "--resume", "saved/step-00000020")
@@ -112,7 +113,7 @@ class Recommender(ProgramTest):
         self.assertEqual(second[-20:], whole[20:])
         self.assertEqual(
             [json.loads(self.ask(f"unix:{name}.sock", "digest 40"))["digest"] for name in "ab"], digests)
-        # Local rows, of other shards, from the same place: they are the same, too.
+        # Local rows with other shards start from the same checkpoint and are equal, too.
         self.assertEqual(self.train("local", *LOCAL, *late, *saving, "--set", "train.checkpoint_folder=here",
                                     "--set", "train.steps=20"), whole[:20])
         self.assertEqual(self.train("local-rest", *late, "--set", "embedding.servers=[local]", "--set",
@@ -162,13 +163,14 @@ class Recommender(ProgramTest):
             resume = ("--resume", "saved") if saved() else ()
             training = self.start("train", "recipe.yaml", "--metrics", "killed", *setting, *saving, *resume)
             target = max(target, done()) + draw.randrange(1, 40)
-            # Now and then whatever it does at that time: it may not have begun.
+            # Some kills come at any time, even before the run has started.
             deadline = began + (draw.uniform(0, 2) if kill % 4 == 3 else 100)
             while training.poll() is None and done() < min(target, steps - 10) and time.time() < deadline:
                 if before >= 0 and written() not in (0, before):
                     before, longest = -1, max(longest, time.time() - began)
                 time.sleep(0.005)
-            while not saved() and training.poll() is None:  # before it, a run begins anew
+            # without a checkpoint, a run restarts from first values
+            while not saved() and training.poll() is None:
                 time.sleep(0.002)
             if training.poll() is not None:
                 self.fail(f"it ended by itself: {training.communicate()}")
@@ -184,8 +186,8 @@ class Recommender(ProgramTest):
             digests, [json.loads(self.ask(f"unix:{name}.sock", f"digest {steps}"))["digest"] for name in "ab"])
         print(f"{kills} kills of the trainer, longest time to the first step again {longest:.2f} s")
 
-    # A checkpoint of some megabytes takes longer than the steps between two, and servers keep two versions: at every
-    # moment one of them has to be that of a checkpoint which is whole.
+    # A checkpoint of some megabytes takes longer than the steps between two checkpoints, and
+    # servers keep two versions: at every moment one of them must belong to a complete checkpoint.
     def test_servers_have_the_rows_of_a_whole_checkpoint_at_any_moment(self):
         for shard in (0, 1):
             self.serve(shard)
@@ -204,7 +206,7 @@ class Recommender(ProgramTest):
             checkpoints = before | whole()
             if checkpoints != before:
                 seen |= checkpoints
-                continue  # what is kept of rows may be that of any moment since
+                continue  # the saved rows may be those of any later moment
             for shard in (0, 1):
                 self.assertTrue(not before or checkpoints & kept[shard],
                                 f"checkpoints {sorted(checkpoints)}, rows {sorted(kept[shard])}")
@@ -229,7 +231,7 @@ class Recommender(ProgramTest):
         self.assertEqual(json.loads(health[1])["lag"], 0)
         self.assertEqual(self.ask("unix:a.sock", "health").splitlines(), ["SERVING"])
         self.assertIn("strata_embed_lag_updates 0\n", self.ask("unix:replica.sock", "metrics"))
-        own = [i for i in range(12)  # the others are the other server's
+        own = [i for i in range(12)  # the others belong to the other server
                if self.run_program("embed-server", "--ask", f"rows user {i}", "--listen", "unix:a.sock")[0] == 0]
         self.assertTrue(1 < len(own) < 12)
         rows = f"rows user {own[0]} {own[1]}"
@@ -238,7 +240,7 @@ class Recommender(ProgramTest):
                     says=["replica", "unix:a.sock"])
         replica.kill()
         replica.communicate()
-        self.servers[0].kill()  # the replica answers alone
+        self.servers[0].kill()  # only the replica answers now
         self.servers[0].communicate()
         replica = self.start("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy-0", *following)
         self.servers["replica"] = replica
@@ -304,14 +306,15 @@ class Recommender(ProgramTest):
         losses = self.train("limited", *setting)
         for shard in (0, 1):
             self.assertLess(sum(path.stat().st_size for path in (self.folder / f"rows-{shard}").iterdir()), 500 << 10)
-            # The one before stays as long as the trainer may ask for an answer of its versions again.
+            # The previous one stays as long as the trainer may request its versions again.
             self.assertIn(len(list((self.folder / f"rows-{shard}").glob("base-*.snapshot"))), (1, 2))
         self.assertIn("strata_embed_log_snapshots_total", self.ask("unix:a.sock", "metrics"))
-        self.assertEqual(losses, self.train("again", *setting))  # nobody's checkpoints are in the way
+        self.assertEqual(losses, self.train("again", *setting))  # no checkpoints are in the way
 
     def test_a_full_disk_of_a_server_is_one_error_and_loses_nothing(self):
         def small_files():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (150 << 10, 150 << 10))  # writing fails, as on a full disk
+            # writes fail, as on a full disk
+            resource.setrlimit(resource.RLIMIT_FSIZE, (150 << 10, 150 << 10))
 
         setting = ("--set", "train.steps=200")
         self.serve(1)
@@ -325,7 +328,7 @@ class Recommender(ProgramTest):
         self.assertIn("updates-", err)
         out, err = training.communicate(timeout=200)
         self.assertEqual(training.returncode, 3, err)
-        # There is room again. Every update that was there is there, and what was half written is not.
+        # There is space again. All earlier updates are complete, and no partial one remains.
         self.assertRegex(self.serve(0), r"version [1-9]\d* from snapshot 0")
         self.assertEqual(self.train("room", *setting), self.train("local", *LOCAL, *setting))
 
@@ -343,7 +346,7 @@ class Recommender(ProgramTest):
         steps = max(int(path.name.split("-")[1]) for path in (self.folder / "saved").glob("step-*")
                     if not path.name.endswith("partial"))
         self.train("killed", *saving, "--resume", "saved", "--set", f"train.steps={steps + 20}")
-        # The metrics have the lines of the run before up to its checkpoint.
+        # The metrics contain the lines of the previous run up to its checkpoint.
         self.assertEqual([line["loss_hex"] for line in self.metrics("killed")],
                          self.train("whole", *LOCAL, "--set", f"train.steps={steps + 20}"))
 
@@ -357,7 +360,7 @@ class Recommender(ProgramTest):
         out, err = first.communicate(timeout=200)
         self.assertEqual(first.returncode, 0, out + err)
         self.assertEqual(self.losses("first"), self.train("undisturbed", *LOCAL, *setting))
-        # The next one has to wait for nothing.
+        # The next run need not wait.
         self.train("next")
 
     def test_another_user_of_the_machine_is_refused(self):
@@ -379,7 +382,7 @@ class Recommender(ProgramTest):
             said = self.refuse(*other, says=["[embed.secret]", "STRATA_SECRET"])
             self.assertNotIn("fingerprint", said)
             self.assertNotIn(secret.read_text().strip(), said)
-        # The secret itself lets that user in; and what `launch` starts has the user's.
+        # With the secret that user is accepted; processes of `launch` have the user's secret.
         self.environment["STRATA_SECRET"] = secret.read_text().strip()
         self.assertEqual(json.loads(self.succeed(*ask, "digest"))["version"], 0)
         self.environment = mine
@@ -387,7 +390,8 @@ class Recommender(ProgramTest):
 
     def test_a_trainer_that_ends_before_its_first_checkpoint_begins_anew(self):
         def small_files():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 10, 2 << 10))  # writing fails, as on a full disk
+            # writes fail, as on a full disk
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 10, 2 << 10))
 
         for shard in (0, 1):
             self.serve(shard)
@@ -421,7 +425,7 @@ class Recommender(ProgramTest):
         while line and "waiting" not in line:
             line = training.stderr.readline()
         training.send_signal(signal.SIGINT)
-        out, err = training.communicate(timeout=30)  # it would wait for a minute
+        out, err = training.communicate(timeout=30)  # otherwise it would wait for a minute
         self.assertEqual(training.returncode, 3, err)
         self.assertIn("was stopped while it waited for the server of rows", err)
 
@@ -494,7 +498,7 @@ class Recommender(ProgramTest):
         self.assertEqual({of["feature"] for of in found["importance"]}, {"price", "user", "words"})
         self.succeed("evaluate", "saved", *asked, "--json", "again.json", "--set", "mesh.dp=2")
         self.assertEqual(found, json.loads((self.folder / "again.json").read_text()))
-        # A run that is over says the same when it is asked to go on.
+        # A run that has ended prints the same if it is resumed.
         self.assertIn(loss, self.succeed("train", "recipe.yaml", *LOCAL, "--resume", "saved", "--importance"))
         none = ("--set", "data.validation_fraction=0")
         self.refuse("evaluate", "saved", *none, says="no samples to evaluate on")

@@ -1,4 +1,4 @@
-"""A resumed run is the uninterrupted one, whatever stopped it and on whatever mesh it goes on."""
+"""Tests that a resumed run equals the uninterrupted one, for any kind of stop and any mesh."""
 
 import signal
 import time
@@ -47,14 +47,14 @@ class Resume(ProgramTest):
                              "saved/step-00000003", *options(mesh))
                 resumed = self.metrics(name)
                 self.assertEqual(len(resumed), len(whole))
-                if "dp=2" in mesh and "tp" not in mesh:  # only then are all sums in the same order
+                if "dp=2" in mesh and "tp" not in mesh:  # only then all sums have the same order
                     self.assertEqual([line["loss_hex"] for line in resumed],
                                      [line["loss_hex"] for line in whole])
                 for ours, theirs in zip(resumed, whole):
                     self.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-4 * theirs["loss"])
 
     def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(self):
-        constant = ["--set", "train.decay=constant"]  # of the length of a run no step knows
+        constant = ["--set", "train.decay=constant"]  # the same rate for any length of the run
         process = self.start("train", "recipe.yaml", "--metrics", "part.jsonl", "--set",
                              "train.checkpoint_folder=part", *constant, "--set", "train.steps=100000")
         self.await_steps("part.jsonl")
@@ -113,7 +113,7 @@ class Resume(ProgramTest):
             process.communicate()
             complete = [path for path in (self.folder / folder).glob("step-????????")]
             if not complete:
-                continue  # killed before the first was complete
+                continue  # killed before the first checkpoint was complete
             name = f"{folder}.jsonl"
             self.succeed("train", "recipe.yaml", "--metrics", name, "--resume", folder)
             resumed = self.losses(name)

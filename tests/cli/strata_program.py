@@ -1,4 +1,4 @@
-"""Runs the built program as a user does: in a folder of its own, with recipes that it writes."""
+"""Runs the built program in a temporary folder, with recipes that the test writes."""
 
 import json
 import os
@@ -22,7 +22,7 @@ memory: {recompute: cheap}
 
 
 def size_of(path):
-    """0 where there is no file: a file that is tried is removed again."""
+    """0 if there is no file: the program removes a file that it makes only to test the path."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def end(process):
 
 
 def free_ports(count):
-    """Ports of loopback that nobody listens on at this moment, all different."""
+    """Different ports of loopback on which no program listens now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -66,11 +66,12 @@ class ProgramTest(unittest.TestCase):
         process = subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.environment,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    errors="replace", **options)
-        self.addCleanup(end, process)  # a test that fails leaves none
+        self.addCleanup(end, process)  # a failing test leaves no process
         return process
 
     def await_steps(self, name, seconds=60):
-        """Until the metrics of a run that was started have something in them: a file alone may be one that is tried."""
+        """Waits until the metrics of a started run have content: an empty file may only test the
+        path."""
         path, deadline = self.folder / name, time.time() + seconds
         while time.time() < deadline and size_of(path) == 0:
             time.sleep(0.001)
@@ -86,7 +87,7 @@ class ProgramTest(unittest.TestCase):
         return out
 
     def refuse(self, *arguments, says, code=2):
-        """The program ends with `code` and one error that has a place, a fix and the words `says`."""
+        """Expects exit code `code` and one error with a place, a fix and the words `says`."""
         got, out, err = self.run_program(*arguments)
         self.assertEqual(got, code, out + err)
         self.assertRegex(err, r"^\[[a-z_]+\.[a-z_]+\] ")

@@ -1,4 +1,4 @@
-"""Event files hold what the metrics hold, and TensorBoard reads them."""
+"""Tests that event files contain the numbers of the metrics, and that TensorBoard reads them."""
 
 import shutil
 import struct
@@ -39,7 +39,7 @@ class Tensorboard(ProgramTest):
     def test_tensorboard_reads_the_numbers_of_the_metrics(self):
         saving = ["--set", "train.checkpoint_folder=saved", "--set", "train.checkpoint_every=6"]
         self.train(*saving)
-        # As if it had been killed in step 8: steps 7 and 8 are run again, and count once.
+        # As if it had been killed in step 8: steps 7 and 8 run again, and count once.
         shutil.rmtree(self.folder / "saved/step-00000008")
         self.train(*saving, "--resume", "saved")
         events = EventAccumulator(str(self.folder / "events"))
@@ -57,4 +57,4 @@ class Tensorboard(ProgramTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)  # says what was skipped, and why
+    unittest.main(verbosity=2)  # prints what was skipped, and why

@@ -1,4 +1,4 @@
-"""The verbs do what their help says, on a small recipe."""
+"""Tests every verb on a small recipe."""
 
 import datetime
 import json
@@ -58,7 +58,7 @@ class Verbs(ProgramTest):
     def test_a_verb_or_a_number_that_is_none_is_named(self):
         for launched in ((), ("launch", "-n", "2")):
             err = self.refuse(*launched, "trian", "recipe.yaml", says=["trian", "evaluate", "did you mean 'train'"])
-            self.assertEqual(err.count("no such verb"), 1)  # not by each process
+            self.assertEqual(err.count("no such verb"), 1)  # only one process prints it
         for words, limit in ((("launch", "-n", "0", "plan", "recipe.yaml"), "1024"),
                              (("generate", "saved", "--temperature", "-1"), "at least 0"),
                              (("generate", "saved", "--bytes", "-1"), "at least 0"),
@@ -88,10 +88,11 @@ class Verbs(ProgramTest):
         return entries
 
     def test_training_corrects_a_probe_that_was_taken_on_a_busy_machine(self):
-        one = ("recipe.yaml", "--set", "mesh.pp=1")  # more ranks than cores would measure how these are shared
+        # more ranks than cores would measure the sharing
+        one = ("recipe.yaml", "--set", "mesh.pp=1")
         self.succeed("plan", *one)
         path = self.folder / "cache/strata/probe.json"
-        # Evenly slow, without a spread: an entry with one would be measured again first.
+        # Uniformly slow, without a spread: an entry with a spread would be measured again first.
         busy = {key: {part: [100 * seconds, 0, samples]
                       for part, (seconds, _, samples) in entry.items()}
                 for key, entry in self.probed().items()}
@@ -132,7 +133,7 @@ class Verbs(ProgramTest):
         self.assertIn(measured["fast_in"], measured["precisions"])
         self.assertRegex(measured["tensors_by"], r"tcmalloc of gperftools \d|the C library's")
         self.assertIn(measured["transport"]["kind"], ("sockets", "ucx"))
-        # A block a GPU, or why there is none.
+        # One block per GPU, or the reason why there is none.
         self.assertEqual(bool(measured["gpus"]), not measured["why_no_gpu"])
         self.assertRegex(self.succeed(*bf16), r"precision +bf16")
         profile = self.folder / "cache/strata/doctor.json"
@@ -159,7 +160,8 @@ class Verbs(ProgramTest):
         self.assertGreater(machine["disk"]["write"], 0)
         measured = self.succeed(*self.OFFLOADED)
         self.assertNotIn("assumed", measured)
-        # One thread's, unless all cores together measured less, as they do beside others.
+        # The rate of one thread, unless all cores together measured less because other programs
+        # ran.
         rate = min(machine["host"]["update"], machine["host"]["update_one_core"]) / 1e9
         self.assertIn(f"updates {rate:.{1 if rate >= 1 else 3}f} GB/s", measured)
         self.refuse("doctor", "--disk", "recipe.yaml", says="no folder")
@@ -179,7 +181,7 @@ class Verbs(ProgramTest):
         self.assertEqual(plan["tiers"]["states"], "host")
         depths = plan["largest"]
         self.assertEqual([d["layers"] for d in depths], sorted(d["layers"] for d in depths))
-        # A recipe's own budget goes before the machine's.
+        # A recipe's own budget takes precedence over the machine's.
         self.refuse(*on, "--set", "memory.host=900KiB", says="than memory.host allows")
         self.refuse("plan", "recipe.yaml", "--machine", "none.yaml", says="none.yaml")
         (self.folder / "m.yaml").write_text("device: {size: 3}\n")
@@ -195,7 +197,8 @@ class Verbs(ProgramTest):
             self.assertAlmostEqual(time["work_seconds"], rank["busy_seconds"], 12)
             self.assertAlmostEqual(time["work_seconds"], rank["device_time"]["busy_seconds"], 12)
             self.assertAlmostEqual(time["launch_wait_seconds"], rank["launch_wait_seconds"], 12)
-            self.assertGreater(time["launch_wait_seconds"], time["work_seconds"])  # of a model this small
+            # for a model this small
+            self.assertGreater(time["launch_wait_seconds"], time["work_seconds"])
             self.assertAlmostEqual(sum(time.values()), plan["step_seconds"], 12)
 
     def test_size_counts_servers_of_embeddings(self):
@@ -230,14 +233,14 @@ class Verbs(ProgramTest):
             "mesh: {dp: 2}\n")
         out = self.succeed("plan", "clicks.yaml", "--estimate", "--json", "plan.json")
         lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
-        # fp32 [8] and Adagrad's squares; int8 [6] in 8 bytes behind its scale.
+        # fp32 [8] and Adagrad's squares; int8 [6] in 8 bytes with its scale.
         self.assertEqual(lines["user"], "user 8 fp32, adagrad 32 32 26 90 2 20.5 k".split())
         self.assertEqual(lines["words"], "words 6 int8, adagrad 12 24 26 62 5 29.7 k".split())
         self.assertIn("on 2 shards of 900.00 KiB", out)
         self.assertIn("'tags' may have any number of ids", out)
         plan = json.loads((self.folder / "plan.json").read_text())["embedding"]
         self.assertEqual([table["row_bytes"] for table in plan["tables"]], [90, 62])
-        # 2 ranks of 200 samples read 400 and 1000 rows each; answers have no ids.
+        # 2 ranks of 200 samples read 400 and 1000 rows each; replies contain no ids.
         self.assertAlmostEqual(plan["step_bytes_sent"] / (2 * (400 * 16 + 1000 * 12)), 1, delta=0.05)
 
     def test_verify_finds_every_layer_equal(self):
@@ -263,7 +266,7 @@ class Verbs(ProgramTest):
         for verb in verbs:
             with self.subTest(verb):
                 text = self.succeed(verb, "--help")
-                # How CLI11 would call a value, and what else it would say of it.
+                # CLI11's names of values, and its additional notes.
                 self.assertNotRegex(text, r"\b(U?INT|FLOAT)\b|(?<!prompt) TEXT\b|Needs:|Excludes:|REQUIRED|:\{")
                 self.assertLessEqual(max(map(len, text.splitlines())), 100)
         self.assertIn("-n,--processes COUNT", self.succeed("launch", "--help"))

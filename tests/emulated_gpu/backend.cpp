@@ -1,4 +1,4 @@
-// The device's side of Strata on an emulated GPU: devices and the account of their memory.
+// Implements Strata's device interface on an emulated GPU: devices and the account of their memory.
 #include <memory>
 
 #include "strata/base/errors.h"

@@ -1,9 +1,9 @@
-"""Training on emulated GPUs: the CUDA backend's own code, end to end, on a machine that has none.
+"""Tests training on emulated GPUs: runs the code of the CUDA backend on a machine without a GPU.
 
-What docs/cuda.md promises of one GPU is compared bit by bit with one rank; a processor that touches a
-device's memory ends with a segmentation fault, and a copy that nobody waits for comes too late.
+Compares the promises of docs/cuda.md bit by bit with one rank. A processor that reads a device's
+memory gets a segmentation fault, and a copy without a wait for it is late.
 
-With STRATA_REAL_GPU=1 the same is asked of the program of a CUDA build, on the GPUs that are there.
+With STRATA_REAL_GPU=1 the same tests run the program of a CUDA build on the GPUs of the machine.
 """
 
 import json
@@ -18,9 +18,9 @@ sys.path.insert(0, str(ROOT / "tests/cli"))
 from strata_program import ProgramTest  # pylint: disable=wrong-import-position
 
 REAL = os.environ.get("STRATA_REAL_GPU") == "1"
-ROUNDING = 1e-4 if REAL else 1e-6  # relative, of a loss: cuBLAS sums in another order
+ROUNDING = 1e-4 if REAL else 1e-6  # relative error of a loss: cuBLAS sums in another order
 
-# Own kernels: an operator of ATen's costs an emulated GPU a change of memory protection.
+# Our kernels: each of ATen's operators would change memory protections on an emulated GPU.
 SETTINGS = {"mesh.device": "cuda", "mesh.pp": 1, "train.steps": 3, "train.primitives": "own"}
 
 
@@ -76,7 +76,7 @@ class EmulatedGpu(ProgramTest):
             self.expect_equal(self.train_losses(train__precision=precision), on_host, train__precision=precision)
 
     def test_a_disk_does_not_show(self):
-        place = tempfile.TemporaryDirectory(dir="/var/tmp")  # the disk has to be one
+        place = tempfile.TemporaryDirectory(dir="/var/tmp")  # the folder must be on a disk
         self.addCleanup(place.cleanup)
         one = self.train_losses()
         placements = ({"memory__weights": "disk"}, {"memory__weights": "host"}, {"memory__weights": "device"})
@@ -141,7 +141,7 @@ class EmulatedGpu(ProgramTest):
         plain = self.train_losses()
         self.environment["STRATA_CUDA_PRODUCTS"] = "cublaslt"
         ours = self.train_losses()
-        if not REAL:  # in fp32 cuBLASLt makes no GELU, and may do what ATen does
+        if not REAL:  # in fp32 cuBLASLt computes no GELU, so results may equal ATen's
             self.assertNotEqual(ours, plain)
         for a, b in zip(ours, plain):
             a, b = float.fromhex(a), float.fromhex(b)
@@ -152,11 +152,11 @@ class EmulatedGpu(ProgramTest):
     @unittest.skipIf(REAL, "there are as many as there are")
     def test_plans_know_how_many_gpus_there_are(self):
         self.environment["STRATA_EMULATED_GPUS"] = "2"
-        for ranks, recorded in ((2, True), (4, False)):  # those that share a GPU are performed
+        for ranks, recorded in ((2, True), (4, False)):  # ranks that share a GPU do not record
             with self.subTest(ranks=ranks):
                 plan = self.succeed("plan", "recipe.yaml", "--estimate", *settings(mesh__pp=ranks))
                 self.assertEqual("recorded segments" in plan, recorded, plan)
-        self.environment["STRATA_EMULATED_GPUS"] = "3"  # not the processors
+        self.environment["STRATA_EMULATED_GPUS"] = "3"  # the number of GPUs, not of processors
         self.succeed("plan", "recipe.yaml", "--estimate", *settings(mesh__auto="true"),
                      "--json", "plan.json")
         mesh = json.loads((self.folder / "plan.json").read_text())["mesh"]
@@ -180,7 +180,7 @@ class EmulatedGpu(ProgramTest):
         out = self.succeed("plan", "recipe.yaml", *settings(**changes), "--estimate", "--json", "plan.json")
         return out, json.loads((self.folder / "plan.json").read_text())
 
-    # Workspaces are those of libraries that are not there.
+    # Emulated GPUs have no libraries, so no workspaces.
     @unittest.skipIf(REAL, "with no workspaces")
     def test_ranks_need_what_their_plans_say(self):
         on_host = {"memory__gradients": "host", "memory__states": "host"}
@@ -200,7 +200,8 @@ class EmulatedGpu(ProgramTest):
                 (self.folder / "m.jsonl").unlink()
                 self.assertEqual(len(peaks), len(promised))
                 for peak, most in zip(peaks, promised):
-                    self.assertLessEqual(peak, 1.002 * most)  # of activations blocks are not counted
+                    # blocks of activations are not counted
+                    self.assertLessEqual(peak, 1.002 * most)
                     self.assertGreater(peak, 0.85 * most)
 
     @unittest.skipIf(REAL, "of so many GPUs")

@@ -1,4 +1,4 @@
-// The CUDA primitives with formulas in place of a GPU's libraries, given to the device as other work is.
+// Implements the CUDA primitives with formulas instead of a GPU's libraries, as enqueued work.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using emulated::on_host;
 
-// The formulas on a host's tensors, later.
+// Enqueues the formulas on host tensors.
 template <typename F, typename... Tensors>
 void give(F formula, const Tensors&... tensors) {
   emulated::give([formula, ... tensors = on_host(tensors)]() mutable {
@@ -25,7 +25,7 @@ void give(F formula, const Tensors&... tensors) {
   });
 }
 
-// With epilogues it stands for cuBLASLt, whose GELU takes what the product is before it is rounded.
+// With epilogues it replaces cuBLASLt, whose GELU reads the product before it is rounded.
 class GivenProducts final : public CudaProducts {
  public:
   explicit GivenProducts(bool epilogues) : formulas_(epilogues) {}
@@ -85,7 +85,7 @@ const CudaProducts& products_in_use() {
   return with_epilogues ? fused : plain;
 }
 
-// As ATen's CUDA operators lay them out: [B, T, heads, width] seen as [B, heads, T, width].
+// The layout of ATen's CUDA operators: [B, T, heads, width] viewed as [B, heads, T, width].
 at::Tensor heads_like(const at::Tensor& x) {
   return at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
 }

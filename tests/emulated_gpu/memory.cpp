@@ -15,7 +15,7 @@
 
 namespace strata::emulated {
 
-// Free blocks of one size or another: offset, bytes.
+// Free blocks by size: offset, bytes.
 class Pool {
  public:
   ~Pool();
@@ -32,7 +32,7 @@ thread_local Pool* this_pool = nullptr;
 thread_local int this_device = 0;
 thread_local int work_depth = 0;
 
-// One for all devices, so that an address tells its device.
+// One arena for all devices, so that an address identifies its device.
 class Arena {
  public:
   Arena() : devices_(static_cast<std::size_t>(device_count())) {
@@ -82,7 +82,7 @@ class Arena {
     return take(offset, {device, size, asked, this_pool});
   }
 
-  /// How many bytes anybody may have when it is released.
+  /// The size of the block, if it is reusable after its release.
   std::size_t bytes_of(const void* address) {
     const std::lock_guard lock(mutex_);
     const Block& block = block_at(address)->second;
@@ -104,7 +104,7 @@ class Arena {
     }
   }
 
-  // The recording is gone: its free blocks are anybody's, the others when they are freed.
+  // The recording is destroyed: its free blocks become available, the others when they are freed.
   void dissolve(Pool* pool) {
     const std::lock_guard lock(mutex_);
     for (auto& [offset, block] : blocks_)
@@ -133,7 +133,7 @@ class Arena {
   struct Block {
     int device;
     std::size_t size, asked;
-    Pool* pool;  // null: nobody's
+    Pool* pool;  // null: no recording's
   };
 
   std::map<std::size_t, Block>::iterator block_at(const void* address) {
@@ -151,7 +151,7 @@ class Arena {
   }
 
   static void give_back(Device& of, std::size_t offset, std::size_t size) {
-    // One hole with its neighbours.
+    // Joins adjacent free blocks.
     auto after = of.free.lower_bound(offset);
     if (after != of.free.end() && after->first == offset + size) {
       size += after->second;
@@ -178,7 +178,7 @@ class Arena {
   std::map<std::size_t, Block> blocks_;
 };
 
-// Never freed: static tensors outlive it.
+// Never freed, because static tensors outlive it.
 Arena& arena() {
   static auto& all = *new Arena;
   return all;
@@ -209,8 +209,8 @@ void* allocate(int device, std::size_t bytes) {
   give([=] { std::memset(address, kPoison, bytes); });
   return address;
 }
-// Pages that are there make every protection dearer. They go before the block is anybody's, or what its next owner
-// gives first would be lost.
+// Mapped pages make every protection change slower. They are unmapped before the block can be
+// reused, because unmapping later would lose the next owner's data.
 void release(void* address) {
   const std::size_t bytes = arena().bytes_of(address);
   if (bytes >= kLarge && !is_recording())

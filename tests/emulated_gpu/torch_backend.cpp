@@ -1,4 +1,4 @@
-// CUDA as libtorch sees it, in a libtorch without CUDA: an allocator, a current device, and for each operator
+// Registers CUDA in a libtorch without CUDA: an allocator, a current device, and for each operator
 // the CPU's on the same memory. Views and factories are the library's own for any backend.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -64,7 +64,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
-// Host memory that is locked.
+// Locked host memory.
 struct PinnedAllocator final : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     void* memory = ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t(64));
@@ -74,8 +74,8 @@ struct PinnedAllocator final : c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
-  // As libtorch's: not before the device has done what it was given. While a recording is made nothing of it is
-  // done, and its replays go on using the memory.
+  // As libtorch's: frees only after the device has done the enqueued work. A recording does no work
+  // while it is made, and its replays still use the memory.
   static void free(void* memory) {
     if (is_recording()) return;
     give([memory] {
@@ -110,7 +110,7 @@ class Hooks final : public at::CUDAHooksInterface {
 
 bool is_device(const at::Tensor& x) { return x.defined() && x.is_cuda(); }
 
-// A value with f of each of its tensors.
+// A value with f applied to each of its tensors.
 template <typename F>
 c10::IValue with_each(const c10::IValue& value, const F& f) {
   if (value.isTensor()) return f(value.toTensor());
@@ -135,7 +135,7 @@ Values perform(const c10::OperatorHandle& op, Values arguments, c10::DispatchKey
   return arguments;
 }
 
-// The arguments with other tensors, and with what says on which device.
+// The arguments with tensors replaced, and with the device replaced.
 template <typename F>
 Values arguments_on(const Values& arguments, c10::DeviceType type, const F& f) {
   Values all;
@@ -144,7 +144,7 @@ Values arguments_on(const Values& arguments, c10::DeviceType type, const F& f) {
   return all;
 }
 
-// Which argument a result is; -1: a tensor of its own.
+// The index of the argument that the result aliases; -1: a new tensor.
 int argument_of(const c10::FunctionSchema& schema, std::size_t result) {
   const c10::AliasInfo* alias = schema.returns()[result].alias_info();
   if (!alias) return -1;
@@ -165,7 +165,7 @@ at::Tensor as_meta(const at::Tensor& x) {
   return meta;
 }
 
-// The operator's results are numbers, or of shapes that the numbers decide: the host waits.
+// For operators whose results are numbers, or whose shapes depend on numbers: the host waits.
 void on_cpu_at_once(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                     const Values& arguments) {
   synchronize();
@@ -179,8 +179,8 @@ void on_cpu_at_once(const c10::OperatorHandle& op, torch::jit::Stack* stack,
         with_each(result, [](const at::Tensor& x) { return x.to(device_at(current_device())); }));
 }
 
-// Results that the caller passes without elements are resized by the operator: here before the device
-// works, for its memory is not the CPU's to resize.
+// Operators resize results that the caller passes without elements. This must happen before the
+// device works, because the CPU's operator cannot resize its memory.
 void resize_empty_results(const c10::OperatorHandle& op, const Values& arguments) {
   const auto& schema = op.schema().arguments();
   const auto is_empty_result = [&](std::size_t i) {
@@ -229,7 +229,7 @@ void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                          : x;
     });
   }
-  std::vector<at::Tensor> places;  // where results that are no argument go
+  std::vector<at::Tensor> places;  // memory of results that are no argument
   for (std::size_t i = 0; i < count; ++i) {
     if (argument[i] >= 0) results[i] = arguments[static_cast<std::size_t>(argument[i])];
     places.push_back(argument[i] < 0 ? on_host(results[i].toTensor()) : at::Tensor());
@@ -249,7 +249,7 @@ at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (!both && !(non_blocking && is_pinned))
     refuse_while_recording("a copy that the host waits for");
   give([to = on_host(to), from = on_host(from)] { at::Tensor(to).copy_(from); });
-  // The driver takes a copy of pageable memory; a blocking copy is waited for.
+  // The driver copies pageable memory first, and waits for a blocking copy.
   if (!both && !(non_blocking && is_pinned)) synchronize();
   return to;
 }

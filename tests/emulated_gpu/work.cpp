@@ -30,7 +30,7 @@ struct Capture {
 };
 thread_local Capture* capture = nullptr;
 
-// Behind the first `place` tasks of a queue.
+// An event after the first `place` tasks of a queue.
 class QueueEvent final : public DeviceEvent {
  public:
   QueueEvent(std::shared_ptr<Queue> queue, std::int64_t place, const Capture* recorded,
@@ -51,8 +51,8 @@ class QueueEvent final : public DeviceEvent {
  private:
   std::shared_ptr<Queue> queue_;
   std::int64_t place_;
-  const Capture* recorded_;                 // it is a place in that, not in the queue
-  std::shared_ptr<const double> happened_;  // in seconds, if it was asked for
+  const Capture* recorded_;                 // it is a position in this recording, not in the queue
+  std::shared_ptr<const double> happened_;  // in seconds, if it is timed
   mutable std::atomic<bool> asked_ = false;
 };
 
@@ -70,14 +70,14 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
   void wait(const Completion& event) override {
     if (!event.source()) return;
     const auto* of_queue = dynamic_cast<const QueueEvent*>(on_device(event));
-    if (!of_queue) {  // the host's: nothing may be given before it has happened
+    if (!of_queue) {  // an event of the host: no work may be enqueued before it
       refuse_while_recording("an event of the host");
       return event.wait();
     }
     const Capture* recording = computes_ ? capture : nullptr;
     TORCH_CHECK(of_queue->recorded() == recording,
                 "operation would make the legacy stream depend on a capturing one (emulated)");
-    // Without the device, which what is waited for needs.
+    // Pushed without waiting, because the awaited work needs the device.
     if (!recording) push([event, of_queue] { of_queue->done(); });
   }
   void synchronize() override {
@@ -107,7 +107,8 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
     const std::lock_guard lock(mutex_);
     return done_ >= place;
   }
-  // One task after another, whoever waits for them; nobody keeps others from going on when theirs is done.
+  // Runs one task after another; a thread that waits for an earlier task continues as soon as it is
+  // done.
   void done_until(std::int64_t place) {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -126,7 +127,7 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
       try {
         task();
       } catch (...) {
-        over();  // whoever else waits goes on
+        over();  // wakes other waiting threads
         throw;
       }
       over();
@@ -145,7 +146,7 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
   }
 
   const bool computes_;
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   std::deque<Work> tasks_;
   std::int64_t given_ = 0, done_ = 0;
@@ -230,7 +231,7 @@ class EmulatedRecording final : public Recording {
   }
 
   std::shared_ptr<Capture> capture_ = std::make_shared<Capture>();
-  std::shared_ptr<Pool> pool_;  // what the work took is nobody else's
+  std::shared_ptr<Pool> pool_;  // the memory of the work, in no other use
 };
 
 [[maybe_unused]] const bool launches_here = (simt::host_device_launch = &give, true);

@@ -1,15 +1,15 @@
-/// Gives work to an emulated GPU: a function of addresses, which is done behind the caller's back, in the order of
-/// the compute stream, or recorded.
+/// Enqueues work on an emulated GPU: a function of addresses, which runs asynchronously in the
+/// order of the compute stream, or is recorded.
 ///
-/// Work is done as late as can be: when somebody waits for the stream or asks a second time whether it is done.
-/// What reads its result without a wait reads what was there before; what it reads and is overwritten meanwhile it
-/// reads wrong. Under STRATA_EMULATED_EAGER=1 it is done at once.
+/// Work runs as late as possible: when a thread waits for the stream or queries it a second time. A
+/// read without a wait gets the old values; an input that is overwritten too early gives wrong
+/// results. Under STRATA_EMULATED_EAGER=1 work runs at once.
 ///
-/// A recording keeps work and does none of it; its replay does the same work on the same addresses, and nothing that
-/// the host did beside it. What CUDA refuses of a stream that records is refused.
+/// A recording stores work and runs none of it; a replay runs the same work on the same addresses,
+/// and nothing that the host did in between. It refuses what CUDA refuses on a stream that records.
 ///
 /// Threads  any.
-/// Errors   c10::Error: a wait, or memory that isn't locked, while the caller records.
+/// Errors   c10::Error: a wait, or memory that is not locked, while the caller records.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,15 +21,16 @@
 
 namespace strata::emulated {
 
-/// On the compute stream of the calling thread's device.
+/// Enqueues on the compute stream of the calling thread's device.
 void give(std::function<void()> work);
-void give_to(int device, std::function<void()> work);  ///< on that of another
+void give_to(int device, std::function<void()> work);  ///< on that of another device
 /// Waits for that stream.
 void synchronize();
 bool is_recording();  ///< whether the calling thread is
 void refuse_while_recording(const char* what);
 
-/// The same memory as a tensor of the CPU's, for work; keeps nothing alive. What lies on the host stays as it is.
+/// The same memory as a CPU tensor, for use in work; keeps nothing alive. Host tensors are
+/// unchanged.
 at::Tensor on_host(const at::Tensor& x);
 
 void lock_host_memory(const void* begin, std::size_t bytes);

@@ -1,4 +1,4 @@
-/// Stands for CUDA's header: what strata/comm/nccl_library.cpp uses of it.
+/// Replaces CUDA's header: declares what strata/comm/nccl_library.cpp uses.
 #pragma once
 
 using cudaStream_t = struct CUstream_st*;

@@ -1,5 +1,5 @@
-/// Stands for NCCL's header where NCCL isn't: of its interface what strata/comm/nccl_library.cpp uses. The
-/// functions write down how they are called (written_calls.h).
+/// Replaces NCCL's header in builds without NCCL: declares what strata/comm/nccl_library.cpp uses.
+/// The functions record their calls (written_calls.h).
 #pragma once
 
 #include <cstddef>

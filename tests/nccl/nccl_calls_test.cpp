@@ -1,4 +1,5 @@
-// What NCCL is asked to move: how many elements of which type, from where to where, to whom and in which stream.
+// Tests the calls of NCCL: how many elements of which type, from where to where, to which rank, on
+// which stream.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +40,7 @@ struct NcclCalls : testing::Test {
   static at::Tensor tensor(std::int64_t numel, at::ScalarType dtype = at::kFloat) {
     return at::empty({numel}, host_options(dtype));
   }
-  // As those of one that moves or sums: with the communicator, in the stream.
+  // As the calls that move or sum data: with the communicator, on the stream.
   NcclCall in_stream(NcclCall call) const {
     call.communicator = static_cast<ncclComm_t>(handle);
     call.stream = static_cast<cudaStream_t>(stream.native());
@@ -68,7 +69,7 @@ TEST_F(NcclCalls, JoinAsTheRankOnItsDeviceAndDoNotBlock) {
   EXPECT_THROW(library.device_id({DeviceKind::kCuda, 2}), SystemError);
 }
 
-// Whatever their type, for NCCL need not know it.
+// All types are sent as bytes, because NCCL need not know them.
 TEST_F(NcclCalls, MoveBytes) {
   for (const at::ScalarType dtype :
        {at::kFloat, at::kBFloat16, at::kDouble, at::kLong, at::kBool}) {
@@ -129,7 +130,7 @@ TEST_F(NcclCalls, SumElements) {
   EXPECT_THROW(library.all_reduce(handle, tensor(4, at::kLong), stream), InternalError);
 }
 
-// All sends before all receives, each by its peer's order, and nothing of what is empty.
+// All sends precede all receives, each in the order of its peers; empty parts are not sent.
 TEST_F(NcclCalls, OfAnExchangeAreOneGroup) {
   const at::Tensor a = tensor(10), b = tensor(20), c = tensor(30), none = tensor(0);
   {
@@ -165,7 +166,7 @@ TEST_F(NcclCalls, OfAnExchangeAreOneGroup) {
   EXPECT_EQ(written.calls, expected);
 }
 
-// Every rank names the same roots in the same order; the root alone has somewhere to put the sum.
+// Every rank names the same roots in the same order; only the root has an output for the sum.
 TEST_F(NcclCalls, OfUnevenShardsAreAReductionEach) {
   const at::Tensor flat = tensor(100), own = tensor(50);
   const std::vector<FlatRange> shards{{0, 30}, {30, 30}, {30, 80}, {80, 100}};

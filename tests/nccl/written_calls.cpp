@@ -19,7 +19,7 @@ void PrintTo(const NcclCall& call, std::ostream* out) {
 
 namespace {
 
-// As a communicator that does not block, NCCL has not done what it says yes to.
+// Returns like a non-blocking communicator: NCCL has accepted the call but not completed it.
 ncclResult_t write(NcclCall call) {
   const bool refused = call.function == written_calls().refused;
   written_calls().calls.push_back(std::move(call));
@@ -134,7 +134,7 @@ ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataT
                 .stream = stream});
 }
 
-// In one bit apart.
+// They differ in one bit.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device > 1) return cudaErrorInvalidDevice;
   std::memset(properties->uuid.bytes, 3, sizeof properties->uuid.bytes);

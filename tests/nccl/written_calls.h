@@ -1,4 +1,4 @@
-/// Writes down the calls of NCCL instead of making them, and answers as it is told.
+/// Records the calls of NCCL instead of making them, and returns the configured results.
 ///
 /// Threads  one at a time.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace strata {
 
-/// What is none of the function's stays empty.
+/// Members without meaning for the function stay empty.
 struct NcclCall {
   std::string function;
   const void* from = nullptr;
@@ -20,26 +20,26 @@ struct NcclCall {
   std::size_t count = 0;
   std::optional<ncclDataType_t> type = {};
   std::optional<ncclRedOp_t> operation = {};
-  std::optional<int> rank = {};  ///< a peer, a root, or its own
+  std::optional<int> rank = {};  ///< a peer, a root, or the caller's own rank
   ncclComm_t communicator = nullptr;
   cudaStream_t stream = nullptr;
   friend bool operator==(const NcclCall&, const NcclCall&) = default;
 };
 
-/// With names, for messages of tests.
+/// Prints names, for messages of tests.
 void PrintTo(const NcclCall& call, std::ostream* out);
 
 struct WrittenCalls {
-  std::vector<NcclCall> calls;              ///< but those that only ask
-  std::vector<int> bound;                   ///< devices that cudaSetDevice() was called with
-  std::string refused;                      ///< this function answers ncclInvalidUsage
-  ncclResult_t result = ncclSuccess;        ///< of the communicator, as of now
-  std::optional<ncclConfig_t> config = {};  ///< of the last that was made
+  std::vector<NcclCall> calls;              ///< without calls that only query
+  std::vector<int> bound;                   ///< arguments of cudaSetDevice()
+  std::string refused;                      ///< this function returns ncclInvalidUsage
+  ncclResult_t result = ncclSuccess;        ///< current state of the communicator
+  std::optional<ncclConfig_t> config = {};  ///< of the last communicator
   std::string joined;                       ///< its unique id
   int size = 0;
 };
 
-/// The same for all of a program; a test begins with new ones.
+/// The calls of the whole program; each test starts with an empty record.
 WrittenCalls& written_calls();
 
 }  // namespace strata

@@ -1,7 +1,7 @@
-"""Training on a GPU gives the losses of PyTorch, which trains the same model on the same GPU.
+"""Compares the losses of training on a GPU with those of PyTorch on the same GPU.
 
-A GPT of GPT-2's shape (width 768, 12 heads, 50,304 classes), fewer layers and shorter texts, 20 steps with
-everything that training_test.py has in play. Skipped where PyTorch or this build of Strata has no GPU.
+A GPT of GPT-2's shape (width 768, 12 heads, 50,304 classes), fewer layers and shorter texts, 20
+steps with all settings of training_test.py. Skipped if PyTorch or this build of Strata has no GPU.
 """
 
 import json
@@ -22,7 +22,7 @@ from decoders import Training
 
 GPT2 = dict(kind="gpt", layers=3, width=768, heads=12, vocab=50304, context=128, dropout=0.0, tie=True)
 TRAIN = dict(training_test.TRAIN, optimizer=dict(training_test.TRAIN["optimizer"], learning_rate=1e-3))
-# Relative. fp32: other orders of sums, 20 steps; bf16: against PyTorch in fp32.
+# Relative errors. fp32: other orders of sums, 20 steps; bf16: compared with PyTorch in fp32.
 LOSS = {"fp32": 1e-4, "bf16": 2e-2}
 NORM = {"fp32": 1e-3, "bf16": 5e-2}
 
@@ -42,7 +42,7 @@ def why_none():
         environment = dict(os.environ, XDG_CACHE_HOME=str(folder / "cache"))
         done = subprocess.run([os.environ["STRATA_PROGRAM"], "plan", "recipe.yaml"],
                               cwd=folder, env=environment, capture_output=True, text=True)
-    # Any other failure is the test's to report.
+    # The test reports any other failure.
     return "this build of Strata has no GPU" if "this build has no CUDA" in done.stderr else ""
 
 

@@ -1,7 +1,7 @@
-"""A GPT and a Llama in plain PyTorch, trained by PyTorch alone: what Strata's training must equal.
+"""Trains a GPT and a Llama in plain PyTorch, as the reference for Strata's training.
 
-Written from the papers, with nothing of Strata's but the names and the packing of weights, so that
-a state dict of ours fits. One process, whole mini-batches, autograd, torch.optim.
+Written from the papers; only the names and the packing of weights are Strata's, so that our state
+dicts fit. One process, whole mini-batches, autograd, torch.optim.
 """
 
 import json
@@ -86,7 +86,8 @@ class LlamaAttention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
 
     def rotate(self, x):
-        """Turns element i against element i + D/2 (Su et al. 2021, in the order of Llama's files)."""
+        """Rotates element i with element i + D/2 (Su et al. 2021, in the order of Llama's
+        files)."""
         half = self.head_width // 2
         speed = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.arange(x.size(2), dtype=torch.float64)[:, None] * speed
@@ -169,7 +170,7 @@ class Decoder(nn.Module):
     def load(self, weights):
         tied = self.head.weight is self.embed.tokens.weight
         weights = dict(weights, **({"head.weight": weights["embed.tokens.weight"]} if tied else {}))
-        self.load_state_dict(weights)  # every name on both sides
+        self.load_state_dict(weights)  # checks every name on both sides
 
     def loss(self, tokens, targets, label_smoothing=0.0):
         x = self.embed(tokens)
@@ -181,7 +182,8 @@ class Decoder(nn.Module):
 
 
 def learning_rate(train, step):
-    """Linear warm-up to the peak, then half a cosine down to the final fraction at the last step."""
+    """Linear warm-up to the peak, then half a cosine down to the final fraction at the last
+    step."""
     peak, warmup, steps = train["optimizer"]["learning_rate"], train["warmup"], train["steps"]
     if step < warmup:
         return peak * (step + 1) / warmup
@@ -191,13 +193,13 @@ def learning_rate(train, step):
 
 
 class Training:
-    """Step by step, as the recipe says."""
+    """Makes the steps of the recipe."""
 
     def __init__(self, recipe, weights):
         self.train = recipe["train"]
         self.model = Decoder(recipe["model"])
         self.model.load(weights)
-        parameters = list(self.model.parameters())  # a tied one once
+        parameters = list(self.model.parameters())  # a tied weight once
         options = self.train["optimizer"]
         self.optimizer = torch.optim.AdamW(
             [{"params": [p for p in parameters if p.dim() > 1]},
@@ -219,4 +221,4 @@ class Training:
         return loss.item(), norm.item()
 
     def weights(self):
-        return {name: p.detach() for name, p in self.model.named_parameters()}  # a tied one once
+        return {name: p.detach() for name, p in self.model.named_parameters()}  # a tied weight once

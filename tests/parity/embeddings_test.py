@@ -1,5 +1,5 @@
-"""A recommender's whole training, rows and net, gives the losses of plain PyTorch: tables as matrices that
-autograd reads, Adagrad, SGD, and old copies of the tables where rows are stale.
+"""Compares the losses of a recommender, rows and net, with plain PyTorch: tables as matrices under
+autograd, Adagrad, SGD, and older copies of the tables for stale rows.
 """
 
 import json
@@ -43,7 +43,7 @@ mesh: {{threads: 1}}
 
 
 def samples():
-    """Label, numbers, user, words; words may be none, or one twice."""
+    """Label, numbers, user, words; words may be empty or repeated."""
     draw = random.Random(5)
     for _ in range(STEPS * BATCH):
         words = [draw.randrange(30) for _ in range(draw.randrange(4))]
@@ -59,7 +59,7 @@ def strata(folder, *arguments):
 
 
 class Tables:
-    """A matrix a feature; what step t reads is the copy that its staleness says."""
+    """One matrix per feature; step t reads the copy of its staleness."""
 
     def __init__(self, staleness):
         self.versions = [[torch.zeros(20, WIDTH), torch.zeros(30, WIDTH)]]
@@ -114,7 +114,7 @@ class EmbeddingParity(unittest.TestCase):
             (folder / "log.tsv").write_text("\n".join(lines) + "\n")
             recipe = folder / "recipe.yaml"
             recipe.write_text(RECIPE.format(log=folder / "log.tsv"))
-            # A step that moves nothing leaves the first weights in a checkpoint.
+            # A step without a change, so that a checkpoint contains the first weights.
             strata(folder, "train", recipe, "--set", "train.steps=1", "--set", "train.optimizer.learning_rate=0",
                    "--set", f"train.checkpoint_folder={folder / 'first'}")
             weights = read_safetensors(folder / "first/step-00000001/model.safetensors")

@@ -1,4 +1,4 @@
-"""Runs our models beside those of transformers."""
+"""Runs our models for comparisons with those of transformers."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def import_transformers():
 
 
 def parity_model(*arguments, tokens=()):
-    """What the program prints, as rows of numbers; `tokens`: a sample a row."""
+    """The program's output, as rows of numbers; `tokens`: one sample per row."""
     lines = "".join(" ".join(map(str, sample)) + "\n" for sample in tokens)
     done = subprocess.run([os.environ["PARITY_MODEL"], *map(str, arguments)], input=lines,
                           capture_output=True, text=True)

@@ -1,4 +1,4 @@
-// Reads and writes Hugging Face folders with our models, for the tests beside it.
+// Reads and writes Hugging Face folders with our models, for the tests of this folder.
 //
 //   parity_model make FOLDER model.kind=llama ...   random weights under their names
 //   parity_model logits FOLDER < tokens             a sample a line -> logits of its last position
@@ -68,7 +68,7 @@ at::Tensor forward(const Sequential& model, const Weights& weights, const at::Te
   return values.back();
 }
 
-// Norms and biases too: their first values would hide what is done with them.
+// Also norms and biases, because their first values would hide errors.
 void make(const std::string& folder, const std::vector<std::string>& fields) {
   DecoderOptions options;
   OptionSet set;

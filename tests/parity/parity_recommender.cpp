@@ -1,12 +1,12 @@
-// Trains a recommender on batches that the test beside it gives.
+// Trains a recommender on batches from recommender_test.py.
 //
 //   parity_recommender FOLDER < case.json
 //
-// The case: "model" (fields as recipes have them), "numeric", "row_widths", "mesh",
-// "micro_batch", "recompute", "learning_rate", "steps" and "evaluate" (batches: numeric, rows, labels).
-// Prints a JSON object a step: loss, norm of the gradient. FOLDER gets first.safetensors and
-// last.safetensors (weights before and after), gradients.safetensors (of the first step, those of the rows
-// as "rows") and scores.safetensors.
+// The case: "model" (fields as in recipes), "numeric", "row_widths", "mesh", "micro_batch",
+// "recompute", "learning_rate", "steps" and "evaluate" (batches: numeric, rows, labels). Prints one
+// JSON object per step: loss, norm of the gradient. FOLDER gets first.safetensors and
+// last.safetensors (weights before and after), gradients.safetensors (of the first step; those of
+// the rows as "rows") and scores.safetensors.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Reads files as tokens, for the test beside it.
+// Converts files to tokens, for tokenizer_test.py.
 //
-//   parity_tokens TOKENIZER FILE...   a line of tokens a file; their text goes to FILE.decoded
+//   parity_tokens TOKENIZER FILE...   one line of tokens per file; their text goes to FILE.decoded
 #include <cstdio>
 #include <fstream>
 #include <iterator>

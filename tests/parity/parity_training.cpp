@@ -1,10 +1,10 @@
-// Trains as a recipe says, for the test beside it.
+// Trains a recipe, for the tests of this folder.
 //
 //   parity_training RECIPE FOLDER [FIELD=VALUE ...]
 //
-// Prints a JSON object a step: the tokens and targets that it read, the loss, the gradient's norm.
-// FOLDER gets first.safetensors and last.safetensors: all weights before and after, under our
-// names. Some targets are ignored, which no text can ask for: in another share of every sample, so
+// Prints one JSON object per step: the tokens and targets that it read, the loss, the gradient's
+// norm. FOLDER gets first.safetensors and last.safetensors: all weights before and after, under our
+// names. Some targets are ignored, which no text can request: another share in every sample, so
 // that replicas and micro-batches have different numbers of valid tokens.
 #include <cstdio>
 #include <map>

@@ -1,4 +1,5 @@
-"""The nets of recommenders in plain PyTorch, written from the papers; only the names of weights are ours."""
+"""Implements the nets of recommenders in plain PyTorch from the papers; only the names of weights
+are ours."""
 
 import torch
 from torch import nn
@@ -29,7 +30,7 @@ class Hidden(nn.Module):
 
 
 class Net(nn.Module):
-    """Hidden layers of the top and the score; what stands below is the kinds' own."""
+    """The hidden layers of the top and the score; each kind adds the layers below."""
 
     def __init__(self, case):
         super().__init__()

@@ -1,4 +1,5 @@
-"""Recommenders give the losses, gradients, weights and scores of the same nets in plain PyTorch.
+"""Compares losses, gradients, weights and scores of recommenders with the same nets in plain
+PyTorch.
 
 The nets (recommender_nets.py) are written from the papers, with torch.nn alone.
 """
@@ -24,13 +25,14 @@ from recommender_nets import KINDS
 
 torch.set_num_threads(1)
 
-# A norm over the three samples that a micro-batch of 9 leaves over magnifies what is rounded before it.
+# A norm over the three remaining samples of a micro-batch of 9 amplifies earlier rounding.
 LOSS, GRADIENT, WEIGHT, SCORE = 2e-6, 3e-6, 5e-6, 5e-5
 RATE, STEPS = 0.2, 6
 
 
 class Training:
-    """Micro-batches one after the other; running statistics move once, by those of the whole mini-batch."""
+    """Runs micro-batches one after another; running statistics move once, towards those of the
+    mini-batch."""
 
     def __init__(self, net, micro_batch, replicas):
         self.net, self.micro_batch, self.replicas = net, micro_batch, replicas
@@ -38,7 +40,7 @@ class Training:
         self.optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
 
     def gradients(self, batch):
-        """Loss, gradient at the rows; the parameters have theirs."""
+        """Returns loss and gradient of the rows; parameters keep their gradients."""
         self.optimizer.zero_grad()
         numeric, labels = batch["numeric"], batch["labels"]
         rows = batch["rows"].clone().requires_grad_(True)
@@ -141,7 +143,7 @@ class Recommenders(unittest.TestCase):
         for name, tensor in net.named().items():
             self.expect_near(files["last"][name], tensor, WEIGHT, name)
             moved += int((tensor - files["first"][name]).abs().max() > 1e-4)
-        # All but biases in front of a norm, which it takes away.
+        # All except biases before a norm, which removes them.
         self.assertGreaterEqual(moved, len(net.named()) * 0.7)
         net.eval()
         with torch.no_grad():
@@ -149,7 +151,8 @@ class Recommenders(unittest.TestCase):
         self.expect_near(files["scores"]["scores"], scores, SCORE, "scores")
 
     def test_first_values_are_drawn_from_the_ranges_of_pytorch(self):
-        """Each weight's values against 40 nets of PyTorch: the largest value and the gap of Kolmogorov and Smirnov."""
+        """Each weight's values against 40 nets of PyTorch: the largest value and the gap of
+        Kolmogorov and Smirnov."""
         torch.manual_seed(1)
         for kind, fields in (("dlrm", dict(bottom=[48, 8], row_widths=[8] * 4, top=[64])),
                              ("dcn", dict(rank=6, top=[64])), ("dcn", dict(top=[64])),

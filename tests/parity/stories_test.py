@@ -1,4 +1,4 @@
-"""A published Llama tells the story that its authors printed."""
+"""Tests that a published Llama generates the story that its authors printed."""
 
 import os
 import unittest
@@ -15,7 +15,7 @@ BEGIN = 1
 
 
 def told_story():
-    """The first sample of the model's own page: greedy, from nothing."""
+    """The first sample of the model's page: greedy, without a prompt."""
     with open(os.path.join(FOLDER, "stories260K.md"), encoding="utf-8") as page:
         text = page.read()
     block = text[text.index("-t 0.0"):]

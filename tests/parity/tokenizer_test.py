@@ -1,4 +1,4 @@
-"""Our tokens and texts equal those of the `tokenizers` library."""
+"""Compares our tokens and texts with those of the `tokenizers` library."""
 
 import os
 import pathlib

@@ -1,9 +1,9 @@
-"""Training gives the losses and weights of PyTorch, which trains the same model by itself.
+"""Compares losses and weights of training with PyTorch, which trains the same model independently.
 
-Everything that decides them is in play: warm-up and cosine, betas and epsilon, decay of matrices
-alone, a clip that bites at every step, label smoothing, a tied weight, ignored targets, an uneven
-last micro-batch. The equality tests elsewhere compare Strata with Strata, and see no mistake that
-one rank and many make alike.
+Includes every setting that changes them: warm-up and cosine, betas and epsilon, decay of matrices
+only, clipping at every step, label smoothing, a tied weight, ignored targets, an uneven last
+micro-batch. The equality tests elsewhere compare Strata with Strata, so they miss errors that one
+rank and many share.
 """
 
 import json
@@ -24,7 +24,7 @@ from decoders import Training, read_safetensors
 
 torch.set_num_threads(1)
 
-# What rounding may do in 20 steps, ten times what it did: losses and norms relative, weights not.
+# The effect of rounding in 20 steps, times ten: losses and norms relative, weights absolute.
 LOSS, NORM, WEIGHT = 5e-6, 1e-5, 5e-6
 
 CONTEXT = 16
@@ -34,7 +34,7 @@ MODELS = {
     "llama": dict(kind="llama", layers=2, width=32, heads=4, kv_heads=2, mlp_width=64, vocab=256,
                   context=CONTEXT, tie=False),
 }
-# Epsilon is of the size of the clipped gradients: AdamW hides a wrong scale of them otherwise.
+# Epsilon has the size of the clipped gradients: otherwise AdamW would hide a wrong scale of them.
 TRAIN = dict(steps=20, mini_batch=6, micro_batch=2, warmup=4, decay="cosine", final_fraction=0.25,
              clip=0.3, label_smoothing=0.1, seed=7,
              optimizer=dict(kind="adamw", learning_rate=1e-2, beta1=0.8, beta2=0.9, epsilon=1e-3,
@@ -75,7 +75,7 @@ class TrainingTest(unittest.TestCase):
         return recipe
 
     def train_ours(self, *overrides):
-        """Steps as our trainer saw them; weights before and after."""
+        """The steps of our trainer; weights before and after."""
         out = self.run_program(os.environ["PARITY_TRAINING"], "recipe.yaml", ".", *overrides)
         return ([json.loads(line) for line in out.splitlines()],
                 read_safetensors(self.folder / "first.safetensors"),
@@ -97,7 +97,7 @@ class TrainingTest(unittest.TestCase):
 
 
 class EveryMesh:
-    """What both ways of training are checked on; a test has `check(kind, mesh)`."""
+    """The cases of both kinds of training; a subclass defines `check(kind, mesh)`."""
 
     def test_a_gpt_on_one_rank(self):
         self.check("gpt", "one rank")
@@ -110,7 +110,7 @@ class EveryMesh:
 
 
 class Trainer(EveryMesh, TrainingTest):
-    """On batches with ignored targets, which no text has."""
+    """Batches with ignored targets, which no text has."""
 
     def check(self, kind, mesh):
         recipe = self.recipe(kind, mesh)
@@ -134,7 +134,7 @@ class Program(EveryMesh, TrainingTest):
     """`strata train`, from the recipe to the metrics."""
 
     def windows(self, first, count):
-        """Window i of the text: `CONTEXT` tokens, and the same one further."""
+        """Window i of the text: `CONTEXT` tokens, and the same shifted by one."""
         tokens = torch.tensor(list((self.folder / "text.txt").read_bytes()))
         rows = [tokens[i * CONTEXT:(i + 1) * CONTEXT + 1] for i in range(first, first + count)]
         block = torch.stack(rows)
@@ -153,7 +153,7 @@ class Program(EveryMesh, TrainingTest):
         return [json.loads(line) for line in lines]
 
     def check(self, kind, mesh):
-        # Seven samples to validate on: a mini-batch of six, and one.
+        # Seven validation samples: mini-batches of six and one.
         recipe = self.recipe(kind, mesh)
         _, first, _ = self.train_ours("train.steps=1")
         metrics = self.train_program("data.shuffle=false", "train.validate_every=10",

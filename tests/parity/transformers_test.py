@@ -1,4 +1,4 @@
-"""Logits of our models equal those of transformers, whoever wrote the weights."""
+"""Compares logits of our models with those of transformers, with weights written by either."""
 
 import tempfile
 import unittest
@@ -44,7 +44,8 @@ OURS = {
 
 
 def randomise(model):
-    """Every parameter, norms and biases too: their first values would hide what is done with them."""
+    """Randomises every parameter, also norms and biases, because their first values would hide
+    errors."""
     generator = torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         parameter.data.normal_(0, 0.2, generator=generator)
@@ -81,7 +82,7 @@ class Transformers(unittest.TestCase):
                 model, told = transformers.AutoModelForCausalLM.from_pretrained(
                     folder, output_loading_info=True)
                 for what, keys in told.items():
-                    self.assertFalse(keys, what)  # nothing missing, unexpected or mismatched
+                    self.assertFalse(keys, what)  # no name is missing, unexpected or mismatched
                 self.assertEqual(model.config.model_type, THEIRS[name].model_type)
                 self.expect_equal_logits(folder, model.eval())
 

@@ -1,4 +1,4 @@
-// What ranks tell each other across processes: the same bits as among threads.
+// Tests exchanges of ranks across processes: the same bits as among threads.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kProcesses = 4, kRanks = 8;
 
-// A tensor that only `rank` and `number` decide, of any size, dtype and strides.
+// A tensor that depends only on `rank` and `number`, of any size, dtype and strides.
 at::Tensor tensor_of(int rank, int number) {
   constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
                                        at::kLong,  at::kInt,    at::kByte,     at::kBool};
@@ -69,7 +69,8 @@ TEST(Processes, SumGatherAndScatterLikeThreads) {
       at::Tensor huge = example_values(group.rank(), 1500000);  // summed in place
       all_reduce_sum(group, huge);
       EXPECT_TRUE(at::equal(huge, ordered_sum(kRanks, 1500000)));
-      for (const std::int64_t width : {5, 3000, 9000}) {  // of rows: copied, read whole, read apart
+      // bytes per row: copied, read whole, read in parts
+      for (const std::int64_t width : {5, 3000, 9000}) {
         const at::Tensor x = example_values(3, 3 * 16 * width).view({3, 16, width});
         const at::Tensor share = x.narrow(1, group.rank() * 2, 2).contiguous();
         EXPECT_TRUE(at::equal(all_gather(group, share, 1), x)) << width;

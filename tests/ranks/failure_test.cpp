@@ -1,4 +1,4 @@
-// What happens to the others when a process or a rank fails.
+// Tests what the other ranks do when a process or a rank fails.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr int kProcesses = 4, kRanks = 8;
 const Mesh kMesh{.pp = 2, .dp = 2, .tp = 2};
 
-// Something of everything, for ever.
+// Uses every kind of exchange, endlessly.
 void work_for_ever(Group& world) {
   MeshGroups groups = make_mesh_groups(world, kMesh);
   at::Tensor large = at::full({200000}, 1.0), small = at::full({10}, 1.0);

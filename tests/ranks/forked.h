@@ -1,7 +1,7 @@
-/// Forks processes that meet on a port of their own, for tests; the parent touches no tensor.
+/// Forks processes that join on a port of their own, for tests; the parent uses no tensor.
 ///
 /// Each child has the variables of torchrun, dies with its parent, and ends with the exit code of
-/// the error that its body throws, whose text goes to the outcome; 1 if an expectation failed.
+/// the error that its body throws, whose text is part of the outcome; 1 if an expectation failed.
 #pragma once
 
 #include <sys/types.h>
@@ -13,13 +13,13 @@
 namespace strata {
 
 struct Outcome {
-  int exit_code = -1;  ///< -1: ended by a signal, or not in time
+  int exit_code = -1;  ///< -1: ended by a signal, or too late
   int signal = 0;
   std::string text;    ///< of the error
   double seconds = 0;  ///< from the start of wait()
 };
 
-/// What a child may tell the parent: ready() once.
+/// A child calls ready() once to notify the parent.
 class ForkedProcess {
  public:
   ForkedProcess(int process, int ready_pipe) : process_(process), ready_pipe_(ready_pipe) {}
@@ -42,7 +42,8 @@ class Forked {
   void await_ready();  ///< all
   void await_ready(int processes);
   void send_signal(int process, int signal);
-  /// Waits for all; kills what is left after `seconds`, and `hung` when the others have ended.
+  /// Waits for all; kills the remaining ones after `seconds`, and `hung` when the others have
+  /// ended.
   std::vector<Outcome> wait(double seconds = 60, int hung = -1);
 
  private:
@@ -56,8 +57,8 @@ class Forked {
   int ready_pipe_ = -1;
 };
 
-/// Runs the body in `processes` and expects that all end well: once as same-host peers that read each
-/// other's memory, once over sockets alone.
+/// Runs the body in `processes` and expects that all end without an error: once as same-host peers
+/// that read each other's memory, once over sockets only.
 void expect_success(int processes, const Forked::Body& body);
 
 }  // namespace strata

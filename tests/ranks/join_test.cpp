@@ -1,4 +1,4 @@
-// Bad starts: every process ends with one clear error.
+// Tests bad starts: every process ends with one clear error.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -70,7 +70,7 @@ TEST(Join, RefusesAnAddressThatNobodyKnows) {
   expect_error(forked.wait(30), 2, "the host has no address");
 }
 
-// Another program that has the port, and never answers.
+// Another program that has the port and never answers.
 class Squatter {
  public:
   Squatter() : descriptor_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

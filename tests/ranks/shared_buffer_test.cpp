@@ -1,5 +1,6 @@
-// Tensors that same-host peers read in each other's memory: who keeps them, for how long, and what they
-// cost. Where processes may not do so, these tests show the same of sockets as far as it is true.
+// Tests tensors that same-host peers read in each other's memory: which process keeps them, for how
+// long, and their cost. If processes may not do so, these tests check as much as applies to
+// sockets.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -41,7 +42,7 @@ TEST(SharedBuffer, KeepsTheSendersBytesUntilTheyAreRead) {
           EXPECT_EQ(account.current_bytes(), 0);
         }
       }
-      group.barrier();  // both have looked
+      group.barrier();  // both ranks have read
       if (group.rank() == 1) {
         const at::Tensor received = group.receive(0, {});
         EXPECT_EQ(account.current_bytes(), kBytes);
@@ -143,7 +144,7 @@ TEST(SameHostPeers, AreNotThoseWhoWantSocketsAlone) {
           EXPECT_FALSE(group.reads_in_place(peer));
         }
       }
-      for (const std::int64_t numel : {300000, 1100000}) {  // whole here, in pieces there
+      for (const std::int64_t numel : {300000, 1100000}) {  // exported whole here, in chunks there
         at::Tensor x = at::full({numel}, group.rank() + 0.5);
         all_reduce_sum(group, x);
         EXPECT_TRUE(at::equal(x, at::full({numel}, 18.0))) << numel;

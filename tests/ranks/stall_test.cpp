@@ -1,4 +1,4 @@
-// A rank that makes no progress is named by the processes that wait for it.
+// Tests that the processes that wait for a rank without progress name it.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(StalledRank, IsNamedWithWhatItWasDoing) {
     expect_named(outcome, "rank 2 (pp 2/3), last seen in data loading");
 }
 
-// A debugger, or a machine that was suspended: when it goes on nobody has stood still.
+// A debugger, or a suspended machine: after the process resumes, no rank counts as stalled.
 TEST(StoppedProcess, TakesNoStandstillOfItsOwnForAStall) {
   Forked forked(1, [](const ForkedProcess& self) {
     const auto begin = std::chrono::steady_clock::now();

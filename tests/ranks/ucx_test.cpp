@@ -1,4 +1,4 @@
-// The same messages over UCX, by its TCP and its shared memory; skipped where UCX is missing.
+// Tests the same messages over UCX, with its TCP and its shared memory; skipped without UCX.
 #include "strata/transport/transport.h"
 
 #include <ATen/ops/equal.h>
@@ -29,7 +29,7 @@ void choose(Over over, bool same_host_reads) {
   if (over == Over::kTcp) {
     ::setenv("UCX_TLS", "tcp", 1);
   } else {
-    // Without this UCX leaves shared memory out wherever it is to tell of lost peers.
+    // Otherwise UCX disables shared memory if it has to report lost peers.
     ::setenv("UCX_TLS", "posix,cma", 1);
     ::setenv("UCX_POSIX_ERROR_HANDLING", "y", 1);
   }
@@ -46,7 +46,7 @@ void expect_exchange(Over over, bool same_host_reads) {
         all_reduce_sum(group, x);
         EXPECT_TRUE(at::equal(x, at::full({numel}, 21.0))) << numel;
       }
-      // Large ones overtake small ones, and the last waits for all.
+      // Large messages overtake small ones; the last message waits for all.
       for (int peer = 0; peer < kRanks; ++peer)
         for (int i = 0; i < 12 && peer != group.rank(); ++i)
           group.send(peer, {.micro_batch = i}, at::full({i % 2 ? 50000 : 5}, group.rank() + i));

@@ -1,5 +1,5 @@
-"""What tools/cuda_link.py lets pass and what it refuses: a CPU build's program is linked with sources that
-stand for CUDA's. STRATA_PROGRAM names the program."""
+"""Tests what tools/cuda_link.py accepts and refuses: links a CPU build's program with sources that
+replace those for CUDA. STRATA_PROGRAM names the program."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ class Link(unittest.TestCase):
         self.folder.cleanup()
 
     def link(self, source, *left_out):
-        """Exit code and output, for a CUDA build whose only source is `source`."""
+        """Exit code and output for a CUDA build whose only source is `source`."""
         (self.out / "kernel.cpp").write_text(source)
         compiler = cuda_link.link_command(CPU_BUILD)[0]
         subprocess.run([compiler, "-std=c++20", "-fPIC", "-c", "kernel.cpp", "-o", "kernel.o"], cwd=self.out,

@@ -1,4 +1,5 @@
-"""tools/keep_times.py gives a copied file its time back, and a changed one none."""
+"""Tests that tools/keep_times.py restores the time of an unchanged copy, and not of a changed
+file."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""The build's version source names the commit of a checkout, and stays as it is while that does."""
+"""Tests that the version source names the commit of a checkout, and is rewritten only when that
+changes."""
 
 import pathlib
 import subprocess
@@ -33,7 +34,7 @@ class Version(unittest.TestCase):
 
     def test_a_folder_that_is_no_checkout_has_a_number_alone(self):
         self.assertEqual(self.write(), "1.2.3")
-        # Nor is one inside of somebody else's.
+        # Nor has one inside another repository.
         self.git("init")
         self.commit()
         self.source /= "inside"
