@@ -71,13 +71,13 @@ class FileTensorsTest : public ::testing::Test {
   std::string path_ = folder_.path("a.safetensors");
 };
 
-TEST_F(FileTensorsTest, TakesRunsOutOfStackedTensors) {
+TEST_F(FileTensorsTest, ReadsRunsOfStackedTensors) {
   round_trip(at::kFloat, at::kFloat, false);
   round_trip(at::kLong, at::kLong, false);
   round_trip(at::kShort, at::kShort, false);
 }
 
-TEST_F(FileTensorsTest, TakesRunsOutOfTransposedTensors) {
+TEST_F(FileTensorsTest, ReadsRunsOfTransposedTensors) {
   round_trip(at::kFloat, at::kFloat, true);
   round_trip(at::kDouble, at::kDouble, true);
 }
@@ -126,7 +126,7 @@ TEST_F(FileTensorsTest, ReadsScalars) {
   EXPECT_EQ(state.local.item<float>(), 65536.0f);
 }
 
-TEST_F(FileTensorsTest, RefusesToNarrow) {
+TEST_F(FileTensorsTest, RejectsNarrowing) {
   write_safetensors(path_, std::vector<NamedTensor>{{"x", at::ones({4}, at::kDouble)}});
   const NamedState state{.name = "x", .shape = {4}, .local = at::zeros({4}), .runs = {{0, 0, 4}}};
   try {

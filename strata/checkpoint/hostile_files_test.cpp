@@ -227,9 +227,9 @@ class HostileFilesTest : public ::testing::Test {
   std::vector<std::string> names_;
 };
 
-TEST_F(HostileFilesTest, TheWholeCheckpointLoads) { EXPECT_NO_THROW(load(whole_)); }
+TEST_F(HostileFilesTest, LoadsUnchangedCheckpoint) { EXPECT_NO_THROW(load(whole_)); }
 
-TEST_F(HostileFilesTest, EveryChangeEndsInAnErrorOfTheUserOrTheSystem) {
+TEST_F(HostileFilesTest, EveryChangeIsUserOrSystemError) {
   constexpr int kChanges = 800, kBatch = 100;
   auto* current = static_cast<int*>(
       ::mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));

@@ -19,7 +19,7 @@ const Manifest kManifest{
     .files = {
         {"model.safetensors", {.bytes = kChunkBytes + 7, .checksums = {0xfedcba9876543210, 5}}}}};
 
-TEST(Manifest, ReadsBackWhatWasWritten) {
+TEST(Manifest, ReadsWrittenFields) {
   const Manifest read = parse_manifest(write_manifest(kManifest), "manifest.json");
   EXPECT_EQ(read.step, 400);
   EXPECT_EQ(read.samples_seen, 12800);
@@ -33,13 +33,13 @@ TEST(Manifest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read.files[0].digest, kManifest.files[0].digest);
 }
 
-TEST(Manifest, KeepsRecipesThatAreNoUtf8Readable) {
+TEST(Manifest, ReadsRecipesThatAreNotUtf8) {
   Manifest manifest = kManifest;
   manifest.recipe = "train: caf\xe9.txt";
   EXPECT_EQ(parse_manifest(write_manifest(manifest), "m").recipe, "train: caf\uFFFD.txt");
 }
 
-TEST(Manifest, RefusesEveryFlippedBitThatChangesWhatItSays) {
+TEST(Manifest, RejectsEveryFlippedBit) {
   const std::string text = write_manifest(kManifest);
   for (std::size_t i = 0; i < text.size(); ++i) {
     for (const char bit : {1, 2, 4}) {
@@ -58,7 +58,7 @@ TEST(Manifest, RefusesEveryFlippedBitThatChangesWhatItSays) {
 }
 
 // A manifest of the format before models were described in it.
-TEST(Manifest, ReadsOldOnes) {
+TEST(Manifest, ReadsFormatWithoutModel) {
   const std::string text = R"({
   "format_version": 2,
   "step": 2,
@@ -100,7 +100,7 @@ TEST(Manifest, ReadsOldOnes) {
   EXPECT_EQ(read.files.size(), 3u);
 }
 
-TEST(Manifest, RefusesAModelThatItDoesNotKnow) {
+TEST(Manifest, RejectsUnknownModel) {
   const auto refused = [](const std::string& from, const std::string& to) -> std::string {
     std::string text = write_manifest(kManifest);
     const std::size_t place = text.find(from);
@@ -127,7 +127,7 @@ TEST(Manifest, RefusesAModelThatItDoesNotKnow) {
   EXPECT_EQ(refused("\"gpt\"", "\"rnn\""), "model.kind cannot be used");
 }
 
-TEST(Manifest, RefusesOtherFormats) {
+TEST(Manifest, RejectsOtherFormats) {
   for (const char* version : {"1", "3"}) {
     std::string text = write_manifest(kManifest);
     const std::size_t place = text.find("\"format_version\": 2");
@@ -143,13 +143,13 @@ TEST(Manifest, RefusesOtherFormats) {
   }
 }
 
-TEST(Manifest, RefusesAFileWithTooFewChecksums) {
+TEST(Manifest, RejectsFileWithTooFewChecksums) {
   Manifest manifest = kManifest;
   manifest.files[0].digest.checksums.pop_back();
   EXPECT_THROW(parse_manifest(write_manifest(manifest), "m"), UserError);
 }
 
-TEST(Manifest, RefusesWhatIsNoManifest) {
+TEST(Manifest, RejectsMalformedJson) {
   for (const char* text : {"", "{", "[]", "{}", R"({"format_version": "one"})"}) {
     EXPECT_THROW(parse_manifest(text, "m"), UserError) << text;
   }

@@ -74,7 +74,7 @@ TEST_F(SafetensorsTest, ReadsBackEveryDtypeAndShape) {
   }
 }
 
-TEST_F(SafetensorsTest, WritesTheBytesOfTheFormat) {
+TEST_F(SafetensorsTest, WritesBytesOfFormat) {
   write_safetensors(path_, std::vector<NamedTensor>{{"x", at::tensor({1.0f, -2.0f})}});
   const std::string text = read_text(path_);
   std::uint64_t length = 0;
@@ -89,7 +89,7 @@ TEST_F(SafetensorsTest, WritesTheBytesOfTheFormat) {
   EXPECT_EQ(text.substr(8 + length), std::string("\0\0\x80\x3f\0\0\0\xc0", 8));
 }
 
-TEST_F(SafetensorsTest, ReportsSizeAndAChecksumOfEveryChunk) {
+TEST_F(SafetensorsTest, ReportsSizeAndChecksumsOfChunks) {
   const ChunkDigest digest = write_safetensors(
       path_, std::vector<NamedTensor>{{"x", at::arange(kChunkBytes / 4)}, {"y", at::ones({3})}});
   const std::string text = read_text(path_);
@@ -104,7 +104,7 @@ TEST_F(SafetensorsTest, ReportsSizeAndAChecksumOfEveryChunk) {
   }
 }
 
-TEST_F(SafetensorsTest, VerifiesTheChunksThatAreReadAndNoOthers) {
+TEST_F(SafetensorsTest, VerifiesOnlyChunksThatAreRead) {
   constexpr std::int64_t kNumel = 4 * kChunkBytes / 4;
   const ChunkDigest digest =
       write_safetensors(path_, std::vector<NamedTensor>{{"x", at::arange(kNumel, at::kFloat)}});
@@ -134,14 +134,14 @@ TEST_F(SafetensorsTest, VerifiesTheChunksThatAreReadAndNoOthers) {
   }
 }
 
-TEST_F(SafetensorsTest, RefusesAFileThatIsTruncatedWhileItIsRead) {
+TEST_F(SafetensorsTest, RejectsFileTruncatedWhileRead) {
   write_safetensors(path_, std::vector<NamedTensor>{{"x", at::arange(100'000)}});
   const SafetensorsFile file = SafetensorsFile::open(path_);
   std::filesystem::resize_file(path_, 5000);
   EXPECT_THROW(file.tensor("x"), UserError);
 }
 
-TEST_F(SafetensorsTest, CopiesWhatAnotherWriterDidNotAlign) {
+TEST_F(SafetensorsTest, CopiesUnalignedTensors) {
   write_raw(R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
             R"("x":{"dtype":"I16","shape":[2],"data_offsets":[1,5]}})",
             5);
@@ -149,7 +149,7 @@ TEST_F(SafetensorsTest, CopiesWhatAnotherWriterDidNotAlign) {
       at::equal(SafetensorsFile::open(path_).tensor("x"), at::full({2}, 0x0101, at::kShort)));
 }
 
-TEST_F(SafetensorsTest, RefusesAHeaderThatIsNone) {
+TEST_F(SafetensorsTest, RejectsMalformedHeader) {
   std::ofstream(path_, std::ios::binary) << "short";
   EXPECT_EQ(refusal(), "the file is truncated");
   write_raw("{}", 0, 1 << 20);
@@ -166,7 +166,7 @@ TEST_F(SafetensorsTest, RefusesAHeaderThatIsNone) {
   EXPECT_EQ(refusal(), "the JSON is nested too deeply");
 }
 
-TEST_F(SafetensorsTest, RefusesEntriesThatAreMalformed) {
+TEST_F(SafetensorsTest, RejectsMalformedEntries) {
   std::string long_shape = "1";
   for (int i = 0; i < 100; ++i) long_shape += ",1";
   for (const std::string& entry :
@@ -183,12 +183,12 @@ TEST_F(SafetensorsTest, RefusesEntriesThatAreMalformed) {
   }
 }
 
-TEST_F(SafetensorsTest, RefusesAnUnknownDtypeByName) {
+TEST_F(SafetensorsTest, NamesUnknownDtype) {
   write_raw(R"({"x":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4);
   EXPECT_EQ(refusal(), "x.dtype cannot be used");
 }
 
-TEST_F(SafetensorsTest, RefusesBytesThatDoNotFitTheShapeOrTheFile) {
+TEST_F(SafetensorsTest, RejectsBytesThatContradictShapeOrFile) {
   for (const char* rest : {R"("shape":[3],"data_offsets":[0,8])",   // too few bytes
                            R"("shape":[2],"data_offsets":[8,0])",   // backwards
                            R"("shape":[2],"data_offsets":[4,12])",  // beyond the end
@@ -198,7 +198,7 @@ TEST_F(SafetensorsTest, RefusesBytesThatDoNotFitTheShapeOrTheFile) {
   }
 }
 
-TEST_F(SafetensorsTest, RefusesOverlapsGapsAndLeftovers) {
+TEST_F(SafetensorsTest, RejectsOverlapsGapsAndExtraBytes) {
   const auto header = [](int begin) {
     return R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],)"
            R"("data_offsets":[)" +
@@ -212,7 +212,7 @@ TEST_F(SafetensorsTest, RefusesOverlapsGapsAndLeftovers) {
   }
 }
 
-TEST_F(SafetensorsTest, RefusesATruncatedFileAtEveryLength) {
+TEST_F(SafetensorsTest, RejectsFileTruncatedAtAnyLength) {
   write_safetensors(path_, std::vector<NamedTensor>{{"x", at::ones({4})}});
   const std::string whole = read_text(path_);
   for (std::size_t length = 0; length < whole.size(); ++length) {
@@ -222,7 +222,7 @@ TEST_F(SafetensorsTest, RefusesATruncatedFileAtEveryLength) {
   }
 }
 
-TEST_F(SafetensorsTest, NamesTheTensorThatIsNotThere) {
+TEST_F(SafetensorsTest, NamesMissingTensor) {
   write_safetensors(path_, std::vector<NamedTensor>{{"x", at::ones({4})}});
   try {
     SafetensorsFile::open(path_).tensor("y");
@@ -232,7 +232,7 @@ TEST_F(SafetensorsTest, NamesTheTensorThatIsNotThere) {
   }
 }
 
-TEST_F(SafetensorsTest, RefusesToWriteANameTwice) {
+TEST_F(SafetensorsTest, RejectsWritingNameTwice) {
   EXPECT_THROW(write_safetensors(
                    path_, std::vector<NamedTensor>{{"x", at::ones({4})}, {"x", at::ones({4})}}),
                InternalError);

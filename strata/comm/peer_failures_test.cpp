@@ -60,13 +60,13 @@ struct PeerFailures : testing::Test {
        .shutdown_timeout = std::chrono::milliseconds(20)}};
 };
 
-TEST_F(PeerFailures, OfOwnRanksLetProcessLeave) {
+TEST_F(PeerFailures, OwnRankFailureLetsProcessLeave) {
   protocol.fail(own, FailureOf::kRank);
   leave();
   EXPECT_EQ(error().text().what, "on purpose");
 }
 
-TEST_F(PeerFailures, OfRanksPrecedeLossesTheyMayHaveCaused) {
+TEST_F(PeerFailures, RankFailurePrecedesResultingLosses) {
   protocol.fail(own, FailureOf::kRank);
   transport.receiver->lost(0);
   EXPECT_EQ(error().text().what, "on purpose");
@@ -74,7 +74,7 @@ TEST_F(PeerFailures, OfRanksPrecedeLossesTheyMayHaveCaused) {
 }
 
 // The library detects first that a peer is lost, without knowing which.
-TEST_F(PeerFailures, OfPeersFollowLossesThatMayHaveCausedThem) {
+TEST_F(PeerFailures, LossPrecedesResultingPeerFailure) {
   protocol.fail(own, FailureOf::kPeer);
   EXPECT_EQ(error().text().what, "on purpose");
   transport.receiver->lost(0);
@@ -82,7 +82,7 @@ TEST_F(PeerFailures, OfPeersFollowLossesThatMayHaveCausedThem) {
   leave();
 }
 
-TEST_F(PeerFailures, OfOthersAreReportedUnlessCausedLocally) {
+TEST_F(PeerFailures, OtherFailuresAreReportedUnlessCausedLocally) {
   transport.receiver->lost(2);
   leave();  // and closes the connection to process 0
   EXPECT_EQ(error().text().where, "rank 4, rank 5");

@@ -35,7 +35,7 @@ TEST(Split, ReturnsOneMicroBatchIfAllFits) {
   EXPECT_TRUE(split(batch_of(0), 4).empty());
 }
 
-TEST(Split, RefusesMicroBatchesOfNothing) { EXPECT_THROW(split(batch_of(4), 0), InternalError); }
+TEST(Split, RejectsEmptyMicroBatches) { EXPECT_THROW(split(batch_of(4), 0), InternalError); }
 
 TEST(ReplicaSamples, CoverEverySampleOnceInOrder) {
   for (const std::int64_t samples : {1, 2, 5, 7, 12, 31}) {

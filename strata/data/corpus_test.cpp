@@ -97,7 +97,7 @@ TEST_F(WindowsTest, RejectTokenizerThatContradictsFile) {
   EXPECT_EQ(open_corpus(options, 4, 1000).train.count, 11);  // and 1 held out
 }
 
-TEST(DataOptions, AreReadFromARecipe) {
+TEST(DataOptions, AreReadFromRecipe) {
   DataOptions options;
   OptionSet set;
   describe(set, "data", options);
@@ -108,7 +108,7 @@ TEST(DataOptions, AreReadFromARecipe) {
   EXPECT_THROW(set.set("data.validation_fraction=1"), UserError);
 }
 
-TEST_F(WindowsTest, NumberTextsByTheirTokenizer) {
+TEST_F(WindowsTest, TokenizeTexts) {
   // Byte-level: Ġ is a space.
   std::ofstream(folder_.path("tokenizer.json")) << R"({
     "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},

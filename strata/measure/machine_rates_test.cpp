@@ -93,7 +93,7 @@ TEST(MachineProfile, IsSavedWithRatesOfProcessor) {
   EXPECT_EQ(load_profile(file, here).host.update.count, 0);
 }
 
-TEST(MachineProfile, OfGpuAppliesOnlyToRanksOnGpus) {
+TEST(MachineProfile, GpuAppliesOnlyToRanksOnGpus) {
   const ScratchFolder folder;
   const std::string file = folder.path("strata/doctor.json");
   const ProcessorIdentity here{.model = "a processor", .cores = 2, .instruction_set = "AVX2"};

@@ -17,7 +17,7 @@ struct Kind {
 
 class DecoderBytes : public testing::TestWithParam<Kind> {};
 
-TEST_P(DecoderBytes, AreWhatOneRunMeasures) {
+TEST_P(DecoderBytes, EqualMeasuredBytes) {
   const Sequential model = make_model(GetParam().options);
   const std::vector<TensorSpec> batch(2, {.shape = {8, 128}, .dtype = at::kLong});
   const std::vector<TensorSpec> values = model.value_specs(batch);

@@ -17,7 +17,7 @@ std::string refusal(const DecoderOptions& options) {
   }
 }
 
-TEST(DecoderOptions, SayWhatAFieldOfTheOtherKindWouldHaveToBe) {
+TEST(DecoderOptions, RefusalStatesDefaultOfOtherKindsField) {
   EXPECT_EQ(refusal({.kind = DecoderKind::kLlama, .dropout = 0.1}), "model.dropout: 0, not 0.1");
   EXPECT_EQ(refusal({.kind = DecoderKind::kLlama, .skip = true}), "model.skip: false, not true");
   EXPECT_EQ(refusal({.kv_heads = 3}), "model.kv_heads: 0, not 3");
@@ -26,7 +26,7 @@ TEST(DecoderOptions, SayWhatAFieldOfTheOtherKindWouldHaveToBe) {
   EXPECT_EQ(refusal({.qk_norm = true}), "model.qk_norm: false, not true");
 }
 
-TEST(DecoderOptions, AreRefusedWhereTheyWereGiven) {
+TEST(DecoderOptions, RefusalNamesPlaceOfField) {
   try {
     completed({.kind = DecoderKind::kLlama, .heads = 6, .kv_heads = 4},
               [](const std::string& field) { return "at " + field; });
@@ -37,12 +37,12 @@ TEST(DecoderOptions, AreRefusedWhereTheyWereGiven) {
   }
 }
 
-TEST(DecoderOptions, MaySayWhatAGptHasAnyway) {
+TEST(DecoderOptions, AcceptFixedValuesOfGpt) {
   EXPECT_EQ(refusal({.width = 64, .heads = 4, .kv_heads = 4, .head_width = 16, .mlp_width = 256}),
             "accepted");
 }
 
-TEST(DecoderOptions, CountTheLayersOfTheModelThatIsMade) {
+TEST(DecoderOptions, CountLayersOfModel) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama})
     for (const std::int64_t layers : {1, 3}) {
       const DecoderOptions options{.kind = kind, .layers = layers, .width = 32, .heads = 2};

@@ -14,7 +14,7 @@ constexpr double kTolerance = 1e-5;  // share of the largest element: only the o
 
 class SplitGpt : public testing::TestWithParam<TensorSplit> {};
 
-TEST_P(SplitGpt, LearnsWhatOneRankLearns) {
+TEST_P(SplitGpt, EqualsOneRank) {
   at::manual_seed(1);
   const TensorSplit split = GetParam();
   const at::Tensor tokens = at::randint(50, {3, 16}, at::kLong);
@@ -37,7 +37,7 @@ TEST_P(SplitGpt, LearnsWhatOneRankLearns) {
   });
 }
 
-TEST_P(SplitGpt, GivesEveryRankAllLogits) {
+TEST_P(SplitGpt, ReturnsAllLogitsOnEveryRank) {
   at::manual_seed(2);
   const TensorSplit split = GetParam();
   const at::Tensor tokens = at::randint(50, {3, 8}, at::kLong);
@@ -51,7 +51,7 @@ TEST_P(SplitGpt, GivesEveryRankAllLogits) {
   });
 }
 
-TEST_P(SplitGpt, HasItsShareOfShapesWeightsAndWork) {
+TEST_P(SplitGpt, DividesShapesWeightsAndWork) {
   const TensorSplit split = GetParam();
   const Sequential one = make_gpt(small_gpt()),
                    model = make_gpt(small_gpt(), DecoderOutput::kLoss, split);
@@ -99,7 +99,7 @@ LayerBytes measure(const Sequential& model, int layer, const std::vector<at::Ten
   return bytes;
 }
 
-TEST_P(SplitGpt, NeedsTheBytesItForetells) {
+TEST_P(SplitGpt, AllocatesStatedBytes) {
   const TensorSplit split = GetParam();
   DecoderOptions options = small_gpt();
   options.width = 64;
@@ -136,7 +136,7 @@ std::string refusal(const DecoderOptions& options, TensorSplit split) {
   return "";
 }
 
-TEST(Gpt, RefusesRanksThatDoNotDivideItAndNamesTheNearest) {
+TEST(Gpt, RefusesUnevenRanksAndNamesNearest) {
   const std::string heads = refusal({.width = 96, .heads = 6}, {.ranks = 4});
   EXPECT_NE(heads.find("the heads do not divide"), std::string::npos) << heads;
   EXPECT_NE(heads.find("set mesh.tp to 3"), std::string::npos) << heads;

@@ -41,7 +41,7 @@ DecoderOptions gpt(bool skip = false) {
           .skip = skip};
 }
 
-TEST(HuggingFaceNames, CoverEveryWeightOnceAndInOrder) {
+TEST(HuggingFaceNames, CoverEveryWeightOnceInOrder) {
   for (const DecoderOptions& options :
        {gpt(), gpt(true), llama(), variant(true, false), variant(false, true)}) {
     const Sequential model = make_model(options);
@@ -61,7 +61,7 @@ TEST(HuggingFaceNames, CoverEveryWeightOnceAndInOrder) {
   }
 }
 
-TEST(HuggingFaceNames, AreTheirs) {
+TEST(HuggingFaceNames, MatchTransformers) {
   const std::vector<HuggingFaceTensor> up = hugging_face_tensors(gpt(), "block1.mlp.up.weight");
   EXPECT_EQ(up, (std::vector<HuggingFaceTensor>{
                     {"transformer.h.1.mlp.c_fc.weight", 0, 256, /*transposed=*/true}}));
@@ -75,12 +75,12 @@ TEST(HuggingFaceNames, AreTheirs) {
   EXPECT_THROW(hugging_face_tensors(llama(), "block0.norm1.bias"), InternalError);
 }
 
-TEST(HuggingFaceNames, AreOursForAModelThatTheyDoNotHave) {
+TEST(HuggingFaceNames, KeepOurNamesForOtherModels) {
   EXPECT_EQ(hugging_face_tensors(gpt(true), "block1.mlp.up.weight"),
             (std::vector<HuggingFaceTensor>{{"block1.mlp.up.weight", 0, 256}}));
 }
 
-TEST(HuggingFaceConfig, IsReadBack) {
+TEST(HuggingFaceConfig, ReadsWrittenConfig) {
   DecoderOptions dropping = gpt();
   dropping.dropout = 0.1;
   for (const DecoderOptions& options :
@@ -90,7 +90,7 @@ TEST(HuggingFaceConfig, IsReadBack) {
   }
 }
 
-TEST(HuggingFaceConfig, IsReadInTheWordsOfVersion4) {
+TEST(HuggingFaceConfig, ReadsFieldsOfVersion4) {
   const DecoderOptions options = read_hugging_face_config(R"({
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 8, "max_position_embeddings": 32, "vocab_size": 100,
@@ -114,7 +114,7 @@ std::string refusal(const std::string& from, const std::string& to, const Decode
   return "";
 }
 
-TEST(HuggingFaceConfig, RefusesWhatWeDoNotHave) {
+TEST(HuggingFaceConfig, RefusesUnsupportedModels) {
   const auto expect = [](const std::string& what, const std::string& in) {
     EXPECT_NE(in.find(what), std::string::npos) << in;
     EXPECT_NE(in.find("folder/config.json"), std::string::npos) << in;
@@ -132,7 +132,7 @@ TEST(HuggingFaceConfig, RefusesWhatWeDoNotHave) {
 }
 
 // As errors in recipes do: file, line and column of the value.
-TEST(HuggingFaceConfig, SaysWhereTheRefusedValueStands) {
+TEST(HuggingFaceConfig, NamesPlaceOfRefusedValue) {
   const std::string text = hugging_face_config(llama());
   const auto expect_at = [&](const std::string& key, const std::string& from,
                              const std::string& to) {
@@ -159,7 +159,7 @@ TEST(HuggingFaceConfig, SaysWhereTheRefusedValueStands) {
   EXPECT_NE(rope.find("folder/config.json:"), std::string::npos) << rope;
 }
 
-TEST(ModelOptions, RefuseFieldsOfTheOtherKind) {
+TEST(ModelOptions, RefuseFieldsOfOtherKind) {
   DecoderOptions skipping = llama();
   skipping.skip = true;
   EXPECT_THROW(make_model(skipping), UserError);
@@ -172,7 +172,7 @@ TEST(ModelOptions, RefuseFieldsOfTheOtherKind) {
   EXPECT_THROW(make_model(uneven), UserError);
 }
 
-TEST(ModelOptions, FillInWhatZerosStandFor) {
+TEST(ModelOptions, ReplaceZerosByDefaults) {
   const DecoderOptions options = completed({.kind = DecoderKind::kLlama, .width = 384, .heads = 6});
   EXPECT_EQ(options.kv_heads, 6);
   EXPECT_EQ(options.head_width, 64);

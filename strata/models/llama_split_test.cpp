@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, LlamaKind,
 
 class SplitLlama : public testing::TestWithParam<TensorSplit> {};
 
-TEST_P(SplitLlama, LearnsWhatOneRankLearns) {
+TEST_P(SplitLlama, EqualsOneRank) {
   at::manual_seed(2);
   const TensorSplit split = GetParam();
   const Batch batch;
@@ -132,7 +132,7 @@ TEST_P(SplitLlama, LearnsWhatOneRankLearns) {
   }
 }
 
-TEST_P(SplitLlama, GivesEveryRankAllLogits) {
+TEST_P(SplitLlama, ReturnsAllLogitsOnEveryRank) {
   at::manual_seed(3);
   const TensorSplit split = GetParam();
   const at::Tensor tokens = at::randint(50, {3, 8}, at::kLong);
@@ -148,7 +148,7 @@ TEST_P(SplitLlama, GivesEveryRankAllLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Splits, SplitLlama, splits(), split_name);
 
-TEST(Llama, RefusesRanksThatDoNotDivideItsKeyHeads) {
+TEST(Llama, RefusesRanksThatDoNotDivideKeyHeads) {
   try {
     make_llama(small_llama(), DecoderOutput::kLoss, {.ranks = 8});
     FAIL() << "no refusal";
@@ -158,7 +158,7 @@ TEST(Llama, RefusesRanksThatDoNotDivideItsKeyHeads) {
   }
 }
 
-TEST(Llama, RefusesSamplesLongerThanItsContext) {
+TEST(Llama, RefusesSamplesLongerThanContext) {
   const TensorSpec tokens{.shape = {2, 17}, .dtype = at::kLong};
   EXPECT_THROW(make_llama(small_llama()).value_specs({tokens, tokens}), UserError);
 }

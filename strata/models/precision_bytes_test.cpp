@@ -67,7 +67,7 @@ LayerBytes measure(const Layer& layer, const ForwardContext& context,
 }
 
 // With both kinds of products, independent of what this processor is fast in.
-TEST_P(PrecisionBytes, AreWhatLayersAllocate) {
+TEST_P(PrecisionBytes, EqualAllocatedBytes) {
   for (const bool widen : {true, false}) {
     SCOPED_TRACE(widen ? "widened products" : "products in 16 bit");
     const WidenProducts products(widen);
@@ -116,7 +116,7 @@ void PrecisionBytes::expect_what_layers_allocate() {
   });
 }
 
-TEST_P(PrecisionBytes, SignaturesTellPrecisionsApart) {
+TEST_P(PrecisionBytes, SignaturesContainPrecision) {
   const auto& [kind, precision, tokens] = GetParam();
   const Sequential half = model();
   const Sequential whole =

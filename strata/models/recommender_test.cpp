@@ -26,7 +26,7 @@ struct Kind {
 
 class Recommenders : public testing::TestWithParam<Kind> {};
 
-TEST_P(Recommenders, HaveTheBytesThatOneRunMeasures) {
+TEST_P(Recommenders, StatedBytesEqualMeasuredBytes) {
   const auto& [name, options, inputs] = GetParam();
   const Sequential model = make_recommender(options, inputs);
   const std::vector<TensorSpec> batch = recommender_batch(inputs, 256);
@@ -100,7 +100,7 @@ void shift(std::span<const at::Tensor> tensors, std::span<const at::Tensor> dire
 }
 
 // Along random directions, with dropout, whose mask is the same each time.
-TEST_P(Recommenders, HaveGradientsThatDifferencesConfirm) {
+TEST_P(Recommenders, GradientsEqualFiniteDifferences) {
   auto [name, options, inputs] = GetParam();
   options.activation = HiddenActivation::kNone;  // differences across a kink prove nothing
   const Sequential model = make_recommender(options, inputs);
@@ -135,7 +135,7 @@ TEST_P(Recommenders, HaveGradientsThatDifferencesConfirm) {
   }
 }
 
-TEST_P(Recommenders, ScoreAlikeWithAndWithoutLabels) {
+TEST_P(Recommenders, ScoresAreEqualWithAndWithoutLabels) {
   const auto& [name, options, inputs] = GetParam();
   const Sequential scores_model = make_recommender(options, inputs);
   const Sequential logits_model = make_recommender(options, inputs, RecommenderOutput::kLogits);
@@ -194,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
                     deep_wide("WideRows", BatchNormPlace::kBottom, true, 0)),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Recommender, RefusesWhatDoesNotFitTogether) {
+TEST(Recommender, RefusesContradictoryOptions) {
   const RecommenderInputs inputs{.numeric = 3, .row_widths = {8, 8}};
   const auto refuses = [&](const RecommenderOptions& options, const RecommenderInputs& of,
                            const std::string& where) {
@@ -224,7 +224,7 @@ TEST(Recommender, RefusesWhatDoesNotFitTogether) {
                UserError);
 }
 
-TEST(Recommender, ReadsItsWidthsFromARecipe) {
+TEST(Recommender, ReadsWidthsFromRecipe) {
   RecommenderOptions options;
   OptionSet set;
   describe(set, "model", options);

@@ -95,7 +95,7 @@ class TensorParallelRanks : public testing::TestWithParam<TensorSplit> {
   }
 };
 
-TEST_P(TensorParallelRanks, AttendWithTheirHeads) {
+TEST_P(TensorParallelRanks, DivideHeadsOfAttention) {
   at::manual_seed(1);
   const WeightSplit heads{.axis = 0, .sections = {kWidth, kWidth, kWidth}, .unit = kWidth / kHeads};
   for (const bool keep : {false, true}) {
@@ -113,7 +113,7 @@ TEST_P(TensorParallelRanks, AttendWithTheirHeads) {
   }
 }
 
-TEST_P(TensorParallelRanks, ShareTheMlp) {
+TEST_P(TensorParallelRanks, DivideMlp) {
   at::manual_seed(2);
   for (const bool keep : {false, true}) {
     const Region region{
@@ -129,7 +129,7 @@ TEST_P(TensorParallelRanks, ShareTheMlp) {
   }
 }
 
-TEST_P(TensorParallelRanks, EmbedAndDropLikeOne) {
+TEST_P(TensorParallelRanks, EmbedAndDropLikeOneRank) {
   at::manual_seed(3);
   constexpr std::int64_t kVocab = 22;  // not a multiple of 4: the last rank's slice has padding
   const Region region{{weight({kVocab, kWidth}, {.axis = 0}), weight({kLength + 4, kWidth})},
@@ -141,7 +141,7 @@ TEST_P(TensorParallelRanks, EmbedAndDropLikeOne) {
 }
 
 // 5 classes on 4 ranks: the last rank has none. 50 classes: slices of 13, 13, 13 and 11.
-TEST_P(TensorParallelRanks, DivideTheVocabularyOfTheLoss) {
+TEST_P(TensorParallelRanks, DivideVocabularyOfLoss) {
   at::manual_seed(4);
   for (const std::int64_t vocab : {5, 48, 50}) {
     at::Tensor targets = at::randint(vocab, {kBatch, kLength}, at::kLong);
@@ -158,7 +158,7 @@ TEST_P(TensorParallelRanks, DivideTheVocabularyOfTheLoss) {
   }
 }
 
-TEST_P(TensorParallelRanks, KnowTheLossWithoutABackward) {
+TEST_P(TensorParallelRanks, ComputeLossWithoutBackward) {
   at::manual_seed(5);
   constexpr std::int64_t kVocab = 50, kRows = 2 * head_chunk_rows(DeviceKind::kCpu) + 8;
   const WeightSpec spec = weight({kVocab, kWidth}, {.axis = 0});

@@ -17,7 +17,7 @@ LayerWork work_of(const Sequential& model, int layer) {
 // Megatron (SC'21), section 3.2: two sums of the stream in a block's forward and two in its
 // backward, one in the embedding's forward, one in the head's backward; sequence parallelism moves
 // as many bytes.
-TEST(LayerWork, HasThePublishedSumsOfTensorParallelRanks) {
+TEST(LayerWork, HasPublishedSumsOfTensorParallelRanks) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama})
     for (const bool sequence : {false, true}) {
       const DecoderOptions options{
@@ -45,7 +45,7 @@ TEST(LayerWork, HasNoSumsOnOneRank) {
   }
 }
 
-TEST(LayerWork, DescribesAttentionIn16BitAlone) {
+TEST(LayerWork, DescribesAttentionOnlyIn16Bit) {
   const DecoderOptions options{.kind = DecoderKind::kLlama,
                                .layers = 1,
                                .width = kWidth,
@@ -70,7 +70,7 @@ TEST(LayerWork, DescribesAttentionIn16BitAlone) {
   EXPECT_FALSE(work_of(gpt, 1).attention.shares_keys);
 }
 
-TEST(LayerWork, CountsMoreKernelsInABlockThanAtTheEnds) {
+TEST(LayerWork, CountsMoreKernelsInBlockThanInEmbeddingAndHead) {
   const Sequential model =
       make_model({.layers = 1, .width = kWidth, .heads = 4, .context = kTokens});
   EXPECT_EQ(work_of(model, 1).forward_kernels, 10);

@@ -30,7 +30,7 @@ class CudaOptim : public testing::Test {
   std::mt19937 generator_{17};
 };
 
-TEST_F(CudaOptim, BlockSquaresAreAddedWithTheHostsBits) {
+TEST_F(CudaOptim, BlockSquaresHaveBitsOfHost) {
   simt::in_every_order([&] {
     for (const std::int64_t n : {0, 1, 15, 17, 1023, 1024, 1025, 70000, 131072})
       for (const std::int64_t offset : {0, 1}) {
@@ -57,7 +57,7 @@ StepScalars end_on_machine(StepScalars scalars, const std::vector<double>& found
   return step[0];
 }
 
-TEST_F(CudaOptim, LayersAreSummedInAnOrderOfTheirOwn) {
+TEST_F(CudaOptim, LayerSumsAreIndependentOfPosition) {
   simt::in_every_order([&] {
     std::vector<double> blocks(5000);
     std::normal_distribution<double> normal(3, 1);
@@ -79,7 +79,7 @@ TEST_F(CudaOptim, LayersAreSummedInAnOrderOfTheirOwn) {
   });
 }
 
-TEST_F(CudaOptim, StatisticsMoveAsOnTheHost) {
+TEST_F(CudaOptim, StatisticsHaveBitsOfHost) {
   for (const std::int64_t skip : {0, 1}) {
     SimtArray values = random(Element::kFp32, 300);
     std::vector<double> numbers;
@@ -96,7 +96,7 @@ TEST_F(CudaOptim, StatisticsMoveAsOnTheHost) {
   }
 }
 
-TEST_F(CudaOptim, AStepEndsAsOnTheHost) {
+TEST_F(CudaOptim, StepEndHasBitsOfHost) {
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<std::vector<double>> gradients = {
       {}, {4, 9.5, 1e-3}, {1e300, 1e10, 0.1}, {1, infinity}, {NAN}};
@@ -146,7 +146,7 @@ OptimizerOptions options_of(UpdateRule rule) {
   return options;
 }
 
-TEST_F(CudaOptim, ConstantsOfAStepAreTheHosts) {
+TEST_F(CudaOptim, ConstantsEqualThoseOfHost) {
   for (const UpdateRule rule : kRules)
     for (const std::int64_t skipped : {0, 3}) {
       const OptimizerOptions options = options_of(rule);
@@ -257,7 +257,7 @@ struct Arrays {
   }
 };
 
-TEST_F(CudaOptim, UpdatesHaveTheHostsBits) {
+TEST_F(CudaOptim, UpdatesHaveBitsOfHost) {
   using Weights = Arrays::Weights;
   simt::in_every_order([&] {
     for (const UpdateRule rule : kRules)
@@ -296,7 +296,7 @@ TEST_F(CudaOptim, UpdatesHaveTheHostsBits) {
   });
 }
 
-TEST_F(CudaOptim, ASkippedUpdateChangesNothing) {
+TEST_F(CudaOptim, SkippedUpdateChangesNothing) {
   SimtArray gradient = random(Element::kFp32, 10), slot = random(Element::kFp32, 10);
   const std::vector<float> values = random(Element::kFp32, 10).floats();
   const auto fresh = [&] {

@@ -30,7 +30,7 @@ double reference(const at::Tensor& gradients) {
   return total;
 }
 
-TEST(SumOfSquares, EqualsTheSerialReferenceBitForBit) {
+TEST(SumOfSquares, EqualsSerialReferenceBitForBit) {
   at::manual_seed(3);
   for (const std::int64_t numel : {0, 1, 15, 16, 17, 1023, 1024, 1025, 5 * 1024 + 7, 1 << 18}) {
     const at::Tensor gradients = at::randn({numel});
@@ -38,7 +38,7 @@ TEST(SumOfSquares, EqualsTheSerialReferenceBitForBit) {
   }
 }
 
-TEST(SumOfSquares, HasTheSameBitsWithOneAndTwoThreads) {
+TEST(SumOfSquares, HasSameBitsWithOneAndTwoThreads) {
   at::manual_seed(4);
   const at::Tensor gradients = at::randn({(1 << 20) + 33});
   const int threads = at::get_num_threads();
@@ -50,19 +50,19 @@ TEST(SumOfSquares, HasTheSameBitsWithOneAndTwoThreads) {
   EXPECT_EQ(one, two);
 }
 
-TEST(SumOfSquares, HasTheSameBitsOnEveryInstructionSetOfThisMachine) {
+TEST(SumOfSquares, HasSameBitsOnEveryInstructionSet) {
   at::manual_seed(5);
   const at::Tensor gradients = at::randn({3 * 1024 + 5});
   const double best = sum_of_squares(gradients);
   on_every_target([&] { EXPECT_EQ(sum_of_squares(gradients), best); });
 }
 
-TEST(SumOfSquares, IsExactWhereFp32WouldOverflowOrVanish) {
+TEST(SumOfSquares, IsExactIfFp32WouldOverflowOrVanish) {
   EXPECT_EQ(sum_of_squares(at::full({1024}, 0x1p100f)), 0x1p210);
   EXPECT_EQ(sum_of_squares(at::full({1024}, 0x1p-100f)), 0x1p-190);
 }
 
-TEST(SumOfSquares, RefusesWhatIsNotAFlatFp32Buffer) {
+TEST(SumOfSquares, RejectsBuffersThatAreNotFlatFp32) {
   EXPECT_THROW(sum_of_squares(at::zeros({16}, at::kDouble)), InternalError);
   EXPECT_THROW(sum_of_squares(at::zeros({4, 4}).t()), InternalError);
 }
@@ -74,7 +74,7 @@ TEST(OrderedSum, AddsInOrder) {
   EXPECT_EQ(ordered_sum({}), 0.0);
 }
 
-TEST(ClipFactor, ShrinksOnlyWhatIsAboveTheLimit) {
+TEST(ClipFactor, ShrinksOnlyNormsAboveLimit) {
   EXPECT_EQ(clip_factor(4.0, 1.0), 0.25);
   EXPECT_EQ(clip_factor(1.0, 1.0), 1.0);
   EXPECT_EQ(clip_factor(0.0, 1.0), 1.0);

@@ -10,7 +10,7 @@ LearningRateSchedule schedule(Decay decay) {
       .peak = 1.0, .warmup_steps = 4, .total_steps = 104, .decay = decay, .final_fraction = 0.1};
 }
 
-TEST(LearningRateSchedule, WarmsUpFromAShareOfThePeakToThePeak) {
+TEST(LearningRateSchedule, WarmsUpToPeak) {
   for (const Decay decay : {Decay::kCosine, Decay::kLinear, Decay::kConstant}) {
     EXPECT_DOUBLE_EQ(schedule(decay).at(0), 0.25);
     EXPECT_DOUBLE_EQ(schedule(decay).at(2), 0.75);
@@ -18,7 +18,7 @@ TEST(LearningRateSchedule, WarmsUpFromAShareOfThePeakToThePeak) {
   }
 }
 
-TEST(LearningRateSchedule, EndsAtTheFinalFractionAndStaysThere) {
+TEST(LearningRateSchedule, EndsAtFinalFraction) {
   for (const Decay decay : {Decay::kCosine, Decay::kLinear}) {
     EXPECT_DOUBLE_EQ(schedule(decay).at(103), 0.1);
     EXPECT_DOUBLE_EQ(schedule(decay).at(1000), 0.1);
@@ -27,7 +27,7 @@ TEST(LearningRateSchedule, EndsAtTheFinalFractionAndStaysThere) {
   EXPECT_DOUBLE_EQ(schedule(Decay::kConstant).at(103), 1.0);
 }
 
-TEST(LearningRateSchedule, FallsAtEveryStepAfterTheWarmup) {
+TEST(LearningRateSchedule, FallsAtEveryStepAfterWarmup) {
   for (const Decay decay : {Decay::kCosine, Decay::kLinear}) {
     for (std::int64_t step = 4; step < 104; ++step) {
       EXPECT_LT(schedule(decay).at(step), schedule(decay).at(step - 1));
@@ -35,7 +35,7 @@ TEST(LearningRateSchedule, FallsAtEveryStepAfterTheWarmup) {
   }
 }
 
-TEST(LearningRateSchedule, StartsAtThePeakWithoutWarmup) {
+TEST(LearningRateSchedule, StartsAtPeakWithoutWarmup) {
   LearningRateSchedule rate = schedule(Decay::kLinear);
   rate.warmup_steps = 0;
   rate.total_steps = 11;
@@ -43,14 +43,14 @@ TEST(LearningRateSchedule, StartsAtThePeakWithoutWarmup) {
   EXPECT_DOUBLE_EQ(rate.at(10), 0.1);
 }
 
-TEST(LearningRateSchedule, CopesWithRunsOfOneStepAndWithWarmupToTheEnd) {
+TEST(LearningRateSchedule, SupportsRunsOfOneStepAndWarmupToEnd) {
   EXPECT_DOUBLE_EQ((LearningRateSchedule{.peak = 2.0, .total_steps = 1}.at(0)), 2.0);
   const LearningRateSchedule all_warmup{.peak = 1.0, .warmup_steps = 10, .total_steps = 10};
   EXPECT_DOUBLE_EQ(all_warmup.at(8), 0.9);
   EXPECT_DOUBLE_EQ(all_warmup.at(9), 1.0);
 }
 
-TEST(Decay, HasTheNamesOfRecipes) {
+TEST(Decay, HasNamesOfRecipes) {
   EXPECT_STREQ(name_of(Decay::kCosine), "cosine");
   EXPECT_STREQ(name_of(Decay::kLinear), "linear");
   EXPECT_STREQ(name_of(Decay::kConstant), "constant");

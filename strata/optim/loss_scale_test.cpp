@@ -17,7 +17,7 @@ TEST(LossScale, GrowsAfterGoodStepsAndShrinksAtOnce) {
   EXPECT_EQ(scale.scale, LossScale::kSmallest);
 }
 
-TEST(LossScale, StaysOneWhereNothingOverflows) {
+TEST(LossScale, StaysOneIfNotDynamic) {
   LossScale scale = LossScale::fixed();
   for (int i = 0; i < 2 * LossScale::kGrowthSteps; ++i) scale.good();
   EXPECT_EQ(scale.scale, 1);

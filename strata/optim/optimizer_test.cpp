@@ -54,14 +54,14 @@ void expect_same_bits(const UpdateRange& a, const UpdateRange& b) {
   for (std::size_t i = 0; i < a.slots.size(); ++i) EXPECT_TRUE(at::equal(a.slots[i], b.slots[i]));
 }
 
-TEST_P(OptimizerTest, GivesTheSameBitsForPiecesCutAnywhere) {
+TEST_P(OptimizerTest, HasSameBitsForAnyCut) {
   const auto optimizer = make_optimizer(options());
   const UpdateRange whole = trained(*optimizer, {0, kNumel});
   expect_same_bits(whole, trained(*optimizer, {0, 1024, 2048, kNumel}));
   expect_same_bits(whole, trained(*optimizer, {0, 1, 4, 50, 51, 1063, 1064, 3001, kNumel}));
 }
 
-TEST_P(OptimizerTest, GivesTheSameBitsWithAnyThreads) {
+TEST_P(OptimizerTest, HasSameBitsForAnyThreads) {
   const auto optimizer = make_optimizer(options());
   const auto run = [&](int threads) {
     ThreadPool pool(threads);
@@ -76,7 +76,7 @@ TEST_P(OptimizerTest, GivesTheSameBitsWithAnyThreads) {
   expect_same_bits(one, run(5));
 }
 
-TEST_P(OptimizerTest, DecaysTheFrontOfTheBufferOnly) {
+TEST_P(OptimizerTest, DecaysOnlyFrontOfBuffer) {
   const auto optimizer = make_optimizer(options());
   const UpdateRange range = random_range(64, 27, optimizer->slot_names().size());
   range.weights.fill_(1);
@@ -86,7 +86,7 @@ TEST_P(OptimizerTest, DecaysTheFrontOfTheBufferOnly) {
   EXPECT_TRUE(at::equal(range.weights.slice(0, 27), at::ones({37})));
 }
 
-TEST_P(OptimizerTest, ReadsGradientsOf16Bit) {
+TEST_P(OptimizerTest, Reads16BitGradients) {
   const auto optimizer = make_optimizer(options());
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     UpdateRange narrow = random_range(1003, 500, optimizer->slot_names().size());
@@ -108,7 +108,7 @@ TEST_P(OptimizerTest, LeavesZeroPaddingAtZero) {
   EXPECT_TRUE(at::equal(range.weights.slice(0, 20, 40), at::zeros({20})));
 }
 
-TEST_P(OptimizerTest, RefusesBuffersThatDoNotBelongTogether) {
+TEST_P(OptimizerTest, RejectsBuffersThatDoNotMatch) {
   const auto optimizer = make_optimizer(options());
   UpdateRange range = random_range(64, 65, optimizer->slot_names().size());
   // decays more elements than there are
@@ -132,7 +132,7 @@ TEST_P(OptimizerTest, RefusesBuffersThatDoNotBelongTogether) {
   EXPECT_THROW(optimizer->update(range, 1, 0.01), InternalError);
 }
 
-TEST_P(OptimizerTest, ScalesAndRoundsInTheBitsOfSeparatePasses) {
+TEST_P(OptimizerTest, HasBitsOfSeparateScalingAndRounding) {
   constexpr std::int64_t kLong = 3 * (1 << 16) + 45, kDecayed = (1 << 16) + 31;
   const auto optimizer = make_optimizer(options());
   for (const int threads : {1, 3}) {
@@ -210,7 +210,7 @@ void update_by_torch(const OptimizerOptions& options, const UpdateRange& range, 
 
 // PyTorch fuses multiplications and additions, takes the mean as g + beta1 (m - g), and divides by
 // the root of the bias correction.
-TEST_P(OptimizerTest, IsWithinUnitsOfTheLastPlaceOfPyTorch) {
+TEST_P(OptimizerTest, IsWithinUnitsOfLastPlaceOfPyTorch) {
   constexpr std::int64_t kMany = 1 << 16;
   OptimizerOptions options = this->options();
   const auto optimizer = make_optimizer(options);
@@ -232,7 +232,7 @@ TEST_P(OptimizerTest, IsWithinUnitsOfTheLastPlaceOfPyTorch) {
 }
 
 // Algorithm 2 of Loshchilov & Hutter (2019) in double precision.
-TEST(AdamW, FollowsThePaper) {
+TEST(AdamW, EqualsPaper) {
   const OptimizerOptions options{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   const auto optimizer = make_optimizer(options);
   const std::int64_t numel = 96, decay_numel = 64;
@@ -262,7 +262,7 @@ TEST(AdamW, FollowsThePaper) {
 }
 
 // Duchi et al. 2011, the diagonal form, in double precision.
-TEST(Adagrad, DividesByTheRootOfTheSumOfSquares) {
+TEST(Adagrad, DividesByRootOfSumOfSquares) {
   const auto optimizer =
       make_optimizer({.kind = OptimizerKind::kAdagrad, .epsilon = 1e-3, .weight_decay = 0.5});
   EXPECT_EQ(optimizer->slot_names(), std::vector<std::string>{"sum"});
@@ -284,7 +284,7 @@ TEST(Adagrad, DividesByTheRootOfTheSumOfSquares) {
   }
 }
 
-TEST(Sgd, KeepsAVelocity) {
+TEST(Sgd, KeepsVelocity) {
   const auto optimizer =
       make_optimizer({.kind = OptimizerKind::kSgd, .weight_decay = 0.5, .momentum = 0.9});
   const UpdateRange range = random_range(32, 16, 1);
@@ -309,7 +309,7 @@ TEST(Sgd, HasNoSlotWithoutMomentum) {
   EXPECT_TRUE(at::equal(range.weights, at::full({32}, 0.75f)));
 }
 
-TEST(OptimizerOptions, AreReadFromARecipe) {
+TEST(OptimizerOptions, AreReadFromRecipe) {
   OptimizerOptions options;
   OptionSet set;
   describe(set, "train.optimizer", options);

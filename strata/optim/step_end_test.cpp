@@ -24,7 +24,7 @@ StepScalars scaled(double scale) {
   return scalars;
 }
 
-TEST(StepEnd, FindsLossNormAndFactor) {
+TEST(StepEnd, ComputesLossNormAndFactor) {
   StepScalars scalars;
   const double sums[] = {9, 16, 5};
   end_step(sums, /*clip=*/2, scalars);
@@ -51,7 +51,7 @@ TEST(StepEnd, AddsSquaresInAscendingOrder) {
   EXPECT_EQ(layers[1], -1);
 }
 
-TEST(StepEnd, TakesTheScaleOutOfTheNormAndTheGradients) {
+TEST(StepEnd, DividesNormAndGradientsByScale) {
   StepScalars scalars = scaled(1024);
   const double sums[] = {25.0 * 1024 * 1024, 0};
   end_step(sums, /*clip=*/2, scalars);
@@ -61,7 +61,7 @@ TEST(StepEnd, TakesTheScaleOutOfTheNormAndTheGradients) {
   EXPECT_EQ(scalars.loss_scale, 1024);
 }
 
-TEST(StepEnd, SkipsAnUpdateThatIsNotFiniteAndHalvesTheScale) {
+TEST(StepEnd, SkipsUpdateThatIsNotFiniteAndHalvesScale) {
   for (const double squares : {kInfinity, std::nan("")}) {
     StepScalars scalars = scaled(1024);
     const double sums[] = {1, squares, 0};
@@ -76,7 +76,7 @@ TEST(StepEnd, SkipsAnUpdateThatIsNotFiniteAndHalvesTheScale) {
   }
 }
 
-TEST(StepEnd, DoublesTheScaleAfterManyGoodSteps) {
+TEST(StepEnd, DoublesScaleAfterGoodSteps) {
   StepScalars scalars = scaled(1024);
   scalars.good_steps = LossScale::kGrowthSteps - 1;
   const double sums[] = {1, 0};
@@ -94,7 +94,7 @@ TEST(StepEnd, WithoutGradientsUpdatesNothing) {
   EXPECT_EQ(scalars.skipped_updates, 1);
 }
 
-TEST(StepEnd, OfGradientsAloneCarriesNothingOn) {
+TEST(StepEnd, WithoutUpdateKeepsLossScale) {
   StepScalars scalars = scaled(1024);
   scalars.updates = 0;
   const double sums[] = {kInfinity, 0};
@@ -104,7 +104,7 @@ TEST(StepEnd, OfGradientsAloneCarriesNothingOn) {
   EXPECT_EQ(scalars.skipped_updates, 1);
 }
 
-TEST(StepPrimitives, UpdateByTheNumbersOfTheBlock) {
+TEST(StepPrimitives, UpdateWithScalarsOfStep) {
   const OptimizerOptions options{.kind = OptimizerKind::kAdamW};
   const auto fresh = [] {
     return UpdateRange{.weights = at::full({2000}, 2.0f),
@@ -133,7 +133,7 @@ TEST(StepPrimitives, UpdateByTheNumbersOfTheBlock) {
   EXPECT_TRUE(range.weights.equal(expected.weights));
 }
 
-TEST(StepPrimitives, WriteAllBlocksOfALayer) {
+TEST(StepPrimitives, WriteAllBlocksOfLayer) {
   const std::int64_t numel = 5 * kFlatBlock + 7;
   const at::Tensor gradients = at::ones({3 * kFlatBlock});
   const FlatRange counted[] = {{0, 2 * kFlatBlock + 100}};
@@ -143,7 +143,7 @@ TEST(StepPrimitives, WriteAllBlocksOfALayer) {
   for (std::int64_t b = 0; b < sums.numel(); ++b) EXPECT_EQ(sums[b].item<double>(), expected[b]);
 }
 
-TEST(StepPrimitives, MoveAStatisticTowardsWhatWasFoundUnlessTheUpdateIsSkipped) {
+TEST(StepPrimitives, MoveStatisticUnlessUpdateIsSkipped) {
   const StatisticRange range{at::full({3}, 2.0f), at::full({3}, 4.0, at::kDouble), 0.25};
   StepScalars scalars;
   host_step_primitives().move_statistic(range, scalars);

@@ -69,7 +69,7 @@ void expect_equal_bits(const UpdateRange& a, const UpdateRange& b) {
   if (a.remainder.defined()) EXPECT_TRUE(a.remainder.equal(b.remainder));
 }
 
-TEST(AtenStepPrimitives, UpdateWithTheHostsBits) {
+TEST(AtenStepPrimitives, UpdatesHaveBitsOfHost) {
   at::manual_seed(8);
   const StepPrimitives &host = host_step_primitives(), &aten = aten_step_primitives();
   const OptimizerOptions rules[] = {
@@ -108,7 +108,7 @@ TEST(AtenStepPrimitives, UpdateWithTheHostsBits) {
   }
 }
 
-TEST(AtenStepPrimitives, UpdateAlikeInPieces) {
+TEST(AtenStepPrimitives, UpdatesInPiecesHaveSameBits) {
   const OptimizerOptions options{.kind = OptimizerKind::kSgd, .weight_decay = 0.1, .momentum = 0};
   const std::int64_t numel = (1 << 22) + 5;
   StepScalars scalars;
@@ -126,7 +126,7 @@ TEST(AtenStepPrimitives, UpdateAlikeInPieces) {
   }
 }
 
-TEST(AtenStepPrimitives, SquareBlocksAsTheHostWhateverTheCut) {
+TEST(AtenStepPrimitives, BlockSquaresEqualHostForAnyCut) {
   at::manual_seed(9);
   const std::int64_t numel = 7 * kFlatBlock + 300;
   const at::Tensor gradients =
@@ -145,7 +145,7 @@ TEST(AtenStepPrimitives, SquareBlocksAsTheHostWhateverTheCut) {
   EXPECT_TRUE(parts.equal(whole));
 }
 
-TEST(AtenStepPrimitives, SumLayersAsTheHost) {
+TEST(AtenStepPrimitives, LayerSumsEqualHost) {
   const at::Tensor blocks = at::rand({2000}, host_options(at::kDouble));
   const LayerBlocks layers[] = {{0, 1500, 2}, {1500, 1501, 0}, {1501, 2000, 1}};
   const at::Tensor ours = at::full({4}, 9.0, host_options(at::kDouble)), own = ours.clone();
@@ -155,7 +155,7 @@ TEST(AtenStepPrimitives, SumLayersAsTheHost) {
   EXPECT_EQ(ours[3].item<double>(), 9);
 }
 
-TEST(AtenStepPrimitives, EndStepsByTheHostsRules) {
+TEST(AtenStepPrimitives, StepEndEqualsHost) {
   for (const double squares :
        {4.0, 1e300, static_cast<double>(kInfinity), std::numeric_limits<double>::quiet_NaN()}) {
     for (const double clip : {0.0, 0.5}) {
@@ -189,7 +189,7 @@ TEST(AtenStepPrimitives, EndStepsByTheHostsRules) {
   }
 }
 
-TEST(AtenStepPrimitives, MoveStatisticsWithTheHostsBits) {
+TEST(AtenStepPrimitives, StatisticsHaveBitsOfHost) {
   const auto fresh = [] {
     return StatisticRange{at::linspace(-2, 3, 40, host_options(at::kFloat)),
                           at::linspace(7, 9, 40, host_options(at::kDouble)), 0.1};

@@ -245,7 +245,7 @@ void expect_oracle(const Case& c, const UpdateStep& step, const State& before, c
   }
 }
 
-TEST(UpdateKernels, GiveTheBitsOfOneElementAtATimeOnEveryInstructionSet) {
+TEST(UpdateKernels, EqualElementwiseReferenceOnEveryInstructionSet) {
   EXPECT_GE(hwy::SupportedAndGeneratedTargets().size(), 2u);
   for (const Case& c : all_cases()) {
     SCOPED_TRACE(text_of(c));
@@ -264,7 +264,7 @@ TEST(UpdateKernels, GiveTheBitsOfOneElementAtATimeOnEveryInstructionSet) {
   }
 }
 
-TEST(UpdateKernels, TouchTheirRangeAloneAtEveryLengthAndPlace) {
+TEST(UpdateKernels, WriteOnlyTheirRange) {
   constexpr std::int64_t kMost = 70, kNumel = kMost + 40;
   for (const Case& c : all_cases()) {
     SCOPED_TRACE(text_of(c));
@@ -294,7 +294,7 @@ TEST(UpdateKernels, TouchTheirRangeAloneAtEveryLengthAndPlace) {
   }
 }
 
-TEST(UpdateKernels, DontDependOnCutsOrThreads) {
+TEST(UpdateKernels, AreIndependentOfCutsAndThreads) {
   constexpr std::int64_t kNumel = 300001;
   std::mt19937 random(3);
   for (const Case& c : all_cases()) {
@@ -325,7 +325,7 @@ TEST(UpdateKernels, DontDependOnCutsOrThreads) {
 }
 
 // Long ranges write the copy around the cache where its alignment allows it.
-TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
+TEST(UpdateKernels, LongRangesHaveBitsOfShortRanges) {
   constexpr std::int64_t kNumel = (5 << 20) + 1037, kGuard = 64;
   const Case c{UpdateRule::kAdamW, Form::kBf16Copy, Element::kBf16};
   State before = random_state(1 << 16, true);
@@ -354,7 +354,7 @@ TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
   }
 }
 
-TEST(SplitWeights, LoseNoBitAndRoundTheirUpperHalf) {
+TEST(SplitWeights, LoseNoBitAndRoundUpperHalf) {
   // All upper halves, with the lower halves around both edges.
   std::vector<float> weights;
   for (std::uint32_t high = 0; high < 0x10000; ++high)
@@ -379,7 +379,7 @@ TEST(SplitWeights, LoseNoBitAndRoundTheirUpperHalf) {
 }
 
 // Enough steps for the halves to carry and borrow, from values near 0.
-TEST(SplitWeights, TrainToTheBitsOfFp32Weights) {
+TEST(SplitWeights, TrainToBitsOfFp32Weights) {
   constexpr std::int64_t kNumel = 4099;
   for (const UpdateRule rule : kRules) {
     State s = random_state(kNumel, false);

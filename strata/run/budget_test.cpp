@@ -150,7 +150,7 @@ class Budget : public testing::TestWithParam<unsigned> {
   DiskScratch folder_;
 };
 
-TEST_P(Budget, OfAnAcceptedPlanIsKeptAndALittleLessIsNotAccepted) {
+TEST_P(Budget, AcceptedPlanStaysWithinAndSmallerIsRefused) {
   const std::string text = random_recipe(GetParam(), folder_.path("disk"));
   SCOPED_TRACE(text);
   const Recipe recipe = recipe_of(text);
@@ -186,7 +186,7 @@ TEST_P(Budget, OfAnAcceptedPlanIsKeptAndALittleLessIsNotAccepted) {
 }
 
 // A late replica keeps the other replicas' reduced gradients in memory.
-TEST(ShardedBudget, IsKeptByReplicasThatReadOneAnothersGradients) {
+TEST(ShardedBudget, HoldsForReplicasThatReadPeersGradients) {
   for (const char* mesh :
        {"zero: 2, reduce: each", "zero: 3, reduce: each", "zero: 2, reduce: once"}) {
     SCOPED_TRACE(mesh);
@@ -209,7 +209,7 @@ TEST(ShardedBudget, IsKeptByReplicasThatReadOneAnothersGradients) {
 
 // With four layers, a window of three fetches again what peers read, and needs more host memory
 // than a window of all layers.
-TEST(ShardedBudget, IsKeptByAWindowThatFetchesNothingTwice) {
+TEST(ShardedBudget, HoldsForWindowOfAllLayers) {
   const DiskScratch folder;
   const std::string text =
       "model: {kind: llama, layers: 2, width: 64, heads: 4, vocab: 1000, context: 16, tie: true}\n"
@@ -227,7 +227,7 @@ TEST(ShardedBudget, IsKeptByAWindowThatFetchesNothingTwice) {
 
 // A validation of ten layers fetches up to six layers ahead, and no rank may have read the four
 // before those: it needs as many parts of weights as a run without a window. A step fetches later.
-TEST(ShardedBudget, OfAWindowHasRoomForItsValidation) {
+TEST(ShardedBudget, WindowIncludesValidation) {
   const DiskScratch folder;
   const auto staging = [&](int window) {
     const Recipe recipe = recipe_of(

@@ -78,7 +78,7 @@ class EmbeddingTraining : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(EmbeddingTraining, IsBitEqualOnAnyPipelineAndAnyShards) {
+TEST_F(EmbeddingTraining, HasSameBitsOnAnyPipelineAndShards) {
   for (const char* staleness : {"embedding.staleness=1", "embedding.staleness=5"}) {
     const std::vector<double> one = losses({staleness});
     for (const std::vector<std::string>& cut : std::vector<std::vector<std::string>>{
@@ -95,7 +95,7 @@ TEST_F(EmbeddingTraining, IsBitEqualOnAnyPipelineAndAnyShards) {
   }
 }
 
-TEST_F(EmbeddingTraining, ReplicasLearnWhatTheWholeMiniBatchSays) {
+TEST_F(EmbeddingTraining, ReplicasEqualWholeMiniBatch) {
   for (const char* staleness : {"embedding.staleness=1", "embedding.staleness=4"}) {
     const std::vector<double> one = losses({staleness});
     for (const std::vector<std::string>& cut :
@@ -114,7 +114,7 @@ TEST_F(EmbeddingTraining, ReplicasLearnWhatTheWholeMiniBatchSays) {
   }
 }
 
-TEST_F(EmbeddingTraining, StalenessIsWhatTheRecipeSaysAndIsCounted) {
+TEST_F(EmbeddingTraining, StalenessEqualsRecipeAndIsCounted) {
   const TrainingResult result = train({"embedding.staleness=3", "mesh.dp=2"});
   std::vector<std::int64_t> lacked;
   for (const StepRecord& record : result.records) {
@@ -130,7 +130,7 @@ TEST_F(EmbeddingTraining, StalenessIsWhatTheRecipeSaysAndIsCounted) {
   EXPECT_NE(losses_of(result), losses({"embedding.staleness=1", "mesh.dp=2"}));
 }
 
-TEST_F(EmbeddingTraining, AFeatureMayHaveAStalenessAnOptimizerOrATableOfItsOwn) {
+TEST_F(EmbeddingTraining, FeaturesMayHaveOwnStalenessOptimizerAndTable) {
   const std::string features =
       "data.categorical=[{name: user, width: 8}, {name: words, width: 8, pool: mean, separator: ' "
       "', "
@@ -150,7 +150,7 @@ TEST_F(EmbeddingTraining, AFeatureMayHaveAStalenessAnOptimizerOrATableOfItsOwn) 
             "features of one table have rows of different widths");
 }
 
-TEST_F(EmbeddingTraining, GoesOnBitByBitWithRowsThatAreOlderThanTheCheckpoint) {
+TEST_F(EmbeddingTraining, ResumesBitByBitWithStaleRows) {
   for (const char* replicas : {"mesh.dp=1", "mesh.dp=2"}) {
     const std::string name = std::string("saved-") + replicas;
     const std::vector<std::string> late = {"embedding.staleness=5", replicas,
@@ -182,7 +182,7 @@ TEST_F(EmbeddingTraining, GoesOnBitByBitWithRowsThatAreOlderThanTheCheckpoint) {
 }
 
 // No later loss reveals a difference from the uninterrupted run.
-TEST_F(EmbeddingTraining, DoesNotGoOnWithoutTheRowsThatWereReadAhead) {
+TEST_F(EmbeddingTraining, RefusesToResumeWithoutPrefetchedRows) {
   const std::vector<std::string> late = {"embedding.staleness=3", "train.steps=14"};
   std::vector<std::string> first = late;
   first.insert(first.end(), {"train.checkpoint_folder=" + folder_.path("saved"),
@@ -215,7 +215,7 @@ TEST_F(EmbeddingTraining, DoesNotGoOnWithoutTheRowsThatWereReadAhead) {
 }
 
 // The loss of the step itself is finite, but its update makes the weights too large.
-TEST_F(EmbeddingTraining, RefusesAValidationThatIsNotFinite) {
+TEST_F(EmbeddingTraining, RefusesValidationLossThatIsNotFinite) {
   const std::vector<std::string> diverges = {"train.steps=1", "train.warmup=0",
                                              "train.optimizer.kind=sgd",
                                              "train.optimizer.learning_rate=1e30"};
@@ -226,7 +226,7 @@ TEST_F(EmbeddingTraining, RefusesAValidationThatIsNotFinite) {
   }
 }
 
-TEST_F(EmbeddingTraining, GoesOnFromACheckpointWithItsRowsOnAnyShards) {
+TEST_F(EmbeddingTraining, ResumesWithRowsOnAnyShards) {
   const std::string saved = "train.checkpoint_folder=" + folder_.path("saved");
   const std::vector<double> whole =
       losses_of(train({saved, "train.checkpoint_every=10", "train.keep_checkpoints=0"}));
@@ -282,7 +282,7 @@ std::map<std::string, Numbers> importance_of(const TrainingResult& result) {
 }
 
 // Starts from a checkpoint, so that all meshes have the same weights.
-TEST_F(EmbeddingTraining, EvaluatesTheSameNumbersOnAnyMesh) {
+TEST_F(EmbeddingTraining, EvaluatesSameNumbersOnAnyMesh) {
   const std::string grouped = "data.group=user";
   train({grouped, "train.checkpoint_folder=" + folder_.path("saved"), "train.steps=12"});
   const auto evaluate = [&](std::vector<std::string> overrides) {
@@ -318,7 +318,7 @@ TEST_F(EmbeddingTraining, EvaluatesTheSameNumbersOnAnyMesh) {
   }
 }
 
-TEST_F(EmbeddingTraining, AFeatureIsAsImportantAsWhatItTells) {
+TEST_F(EmbeddingTraining, ImportanceReflectsInformationOfFeature) {
   const TrainingResult result =
       train({"train.steps=60",
              "data.categorical=[{name: user, width: 8}, {name: words, width: 8, "
@@ -346,7 +346,7 @@ nlohmann::json hot_ids_of(const TrainingResult& result) {
   return nlohmann::json::parse(result.inspection.json).at("hot_ids");
 }
 
-TEST_F(EmbeddingTraining, KnowsItsHotIdsAndEachRow) {
+TEST_F(EmbeddingTraining, ReportsHotIdsAndRows) {
   const std::string saved = folder_.path("saved");
   const TrainingResult result = train({"train.checkpoint_folder=" + saved, "embedding.shards=3"},
                                       {.inspection = {.hot_ids = 4}});
@@ -385,7 +385,7 @@ TEST_F(EmbeddingTraining, KnowsItsHotIdsAndEachRow) {
   EXPECT_THROW(find_row({.where = saved, .feature = "user", .id = "u3"}), UserError);
 }
 
-TEST_F(EmbeddingTraining, ShowsTheTextsOfHotIdsThatAVocabularyKnows) {
+TEST_F(EmbeddingTraining, ShowsVocabularyTextsOfHotIds) {
   const TrainingResult result = train(
       {"data.categorical=[{name: user, width: 8, ids: vocabulary, min_count: 40}, {name: again, "
        "column: user, width: 8, ids: vocabulary, embedding: {table: user}}, {name: words, width: "
@@ -405,7 +405,7 @@ TEST_F(EmbeddingTraining, ShowsTheTextsOfHotIdsThatAVocabularyKnows) {
   EXPECT_NE(text.find("\n" + hashed + " "), std::string::npos) << text;
 }
 
-TEST_F(EmbeddingTraining, NamesHotIdsOfHashesAndOfNoNumbers) {
+TEST_F(EmbeddingTraining, ShowsHashedTextsButNotNumbersOfHotIds) {
   const TrainingResult result =
       train({"data.categorical=[{name: user, width: 8}, {name: years, column: age, width: 8, ids: "
              "number}]"},
@@ -443,7 +443,7 @@ TEST_F(EmbeddingTraining, CountsRowsBytesAndSamples) {
   }
 }
 
-TEST_F(EmbeddingTraining, AnAsynchronousNetUpdatesWithOldGradients) {
+TEST_F(EmbeddingTraining, AsynchronousNetUsesDelayedGradients) {
   const std::vector<double> hybrid = losses({"embedding.staleness=3"});
   const TrainingResult late = train({"embedding.staleness=3", "embedding.mode=asynchronous"});
   const std::vector<double> asynchronous = losses_of(late);
@@ -463,7 +463,7 @@ TEST_F(EmbeddingTraining, AnAsynchronousNetUpdatesWithOldGradients) {
             asynchronous);
 }
 
-TEST_F(EmbeddingTraining, RefusesWhatContradictsItself) {
+TEST_F(EmbeddingTraining, RefusesContradictoryOptions) {
   EXPECT_EQ(refusal({"embedding.mode=synchronous", "embedding.staleness=2"}),
             "embedding.mode: rows of a synchronous run are never stale");
   EXPECT_NE(refusal({"mesh.tp=2"}), "");

@@ -40,7 +40,7 @@ Plan plan_of(const std::string& more, const char* machine = "h100") {
 
 // The reserve of the system and the process is not available to the model; a recipe's own budget
 // is.
-TEST(GpuPlan, LeavesTheHostWhatTheSystemAndTheProcessNeed) {
+TEST(GpuPlan, ReservesHostMemoryOfSystemAndProcess) {
   MachineProfile machine = parse_machine("host: {bytes: 90GB}", "m");
   const Recipe recipe = recipe_of("");
   EXPECT_EQ(on_machine(recipe, machine).memory.host.count,
@@ -62,7 +62,7 @@ double seconds(const Plan& plan) { return plan.simulation.step_seconds; }
 // GPT-2 124M, one sample per step: 12 blocks, an embedding and a head are 12 x 46 + 2 x 17 kernels,
 // whose launches take the host longer than the device needs to run them; updates are bound by the
 // device's memory.
-TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
+TEST(GpuPlan, PredictsGainOfRecordingFromLaunches) {
   const Plan performed = plan_of("train.graph=off"), recorded = plan_of("train.graph=on");
   double work = 0, updates = 0, first = 0;
   for (const LayerCost& layer : performed.costs.layers) {
@@ -86,7 +86,7 @@ TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
 
 // The recipe's budget covers its own tensors; only a plan of the whole device counts the driver's
 // memory.
-TEST(GpuPlan, CountsTheDriverWhereAWholeDeviceIsPlanned) {
+TEST(GpuPlan, CountsDriverOnlyForWholeDevice) {
   const auto context = [](const std::string& more) {
     return plan_of(more).ledger[0].at_peak[ByteKind::kContext];
   };
@@ -97,7 +97,7 @@ TEST(GpuPlan, CountsTheDriverWhereAWholeDeviceIsPlanned) {
   EXPECT_EQ(context("memory.device=" + std::to_string(all)), std::int64_t{512} << 20);
 }
 
-TEST(GpuPlan, CountsTheParametersOfAllSlicesOfTheDeepestModel) {
+TEST(GpuPlan, CountsParametersOfAllSlices) {
   constexpr double kWidth = 768, kBlock = 12 * kWidth * kWidth + 13 * kWidth;
   const MachineProfile machine = find_machine("h100");
   std::vector<double> ends;
@@ -111,7 +111,7 @@ TEST(GpuPlan, CountsTheParametersOfAllSlicesOfTheDeepestModel) {
   EXPECT_LT(ends[0], 2 * kVocab * kWidth + 1e7);
 }
 
-TEST(Estimates, SayWhichRatesTheyTake) {
+TEST(Estimates, NameTheirRates) {
   const Recipe cpu = recipe_of("mesh.device=cpu"), gpu = recipe_of("mesh.device=cuda");
   MachineProfile measured;
   measured.device.fp32 = measured.device.bf16 = 3e12;
@@ -124,7 +124,7 @@ TEST(Estimates, SayWhichRatesTheyTake) {
             "seconds    from 3 TFLOP/s of bf16 products, as strata doctor has measured here\n");
 }
 
-TEST(GpuPlan, GainsNothingByRecordingWhereTheDeviceIsFull) {
+TEST(GpuPlan, DoesNotRecordOnFullDevice) {
   const std::string large = "train.mini_batch=32 train.micro_batch=32 train.graph=";
   const double performed = seconds(plan_of(large + "off")),
                recorded = seconds(plan_of(large + "on"));
@@ -134,7 +134,7 @@ TEST(GpuPlan, GainsNothingByRecordingWhereTheDeviceIsFull) {
 // Operations of a training step: 6 per token and weight of a product, and causal attention.
 // Computed by hand for 124M: 12 x 12 x 768² + 50304 x 768 weights, 6 x 12 x 768 x 1024 of
 // attention.
-TEST(GpuPlan, CountsAModelsOperationsAsTheFieldDoes) {
+TEST(GpuPlan, CountsModelOperationsAsPublished) {
   const Plan plan = plan_of("train.mini_batch=32 train.micro_batch=32 train.graph=on");
   const double flops = 6.0 * (12.0 * 12 * 768 * 768 + 50304.0 * 768) + 6.0 * 12 * 768 * kTokens;
   EXPECT_NEAR(flops_utilisation(plan), flops * 32 * kTokens / (989e12 * seconds(plan)), 1e-9);
@@ -143,7 +143,7 @@ TEST(GpuPlan, CountsAModelsOperationsAsTheFieldDoes) {
 
 // Published speeds, per GPU of eight H100s. A plan assumes our operators, of which llm.c has fused
 // some, and counts no gaps.
-TEST(GpuPlan, IsWithinReachOfPublishedSpeeds) {
+TEST(GpuPlan, IsCloseToPublishedSpeeds) {
   struct Published {
     const char* model;
     double tokens_per_second;
@@ -168,7 +168,7 @@ TEST(GpuPlan, IsWithinReachOfPublishedSpeeds) {
 }
 
 // A GPU's chunks of the head are 8,192 rows of logits in 16 bit and one fp64 loss per row.
-TEST(GpuPlan, HasTheLogitsOfAGpusChunks) {
+TEST(GpuPlan, CountsLogitsOfGpuChunks) {
   for (const int samples : {1, 32}) {
     const std::string count = std::to_string(samples);
     const Plan plan = plan_of("train.mini_batch=" + count + " train.micro_batch=" + count);
@@ -181,7 +181,7 @@ TEST(GpuPlan, HasTheLogitsOfAGpusChunks) {
 // With many layers the peak is not at the head's logits but in a block's backward: attention's fp32
 // sums, the library's three gradients and the packed ones, in addition to what is saved, minus the
 // MLP's freed part.
-TEST(GpuPlan, HasTheSumsOfAttention) {
+TEST(GpuPlan, CountsSumsOfAttention) {
   const Plan plan = plan_of("");
   const std::int64_t values = std::int64_t{kTokens} * 768 * 2;
   EXPECT_EQ(plan.costs.layers[1].backward_transient_bytes,
@@ -190,7 +190,7 @@ TEST(GpuPlan, HasTheSumsOfAttention) {
 }
 
 // A forward needs the logits of a chunk temporarily, and the values that wait for their turn.
-TEST(GpuPlan, HasThePoolOfAValidationBesideTrainings) {
+TEST(GpuPlan, AddsPoolOfValidationToThatOfTraining) {
   const auto pools = [](const std::string& more) {
     return plan_of("train.graph=on " + more).ledger[0].at_peak[ByteKind::kPools];
   };
@@ -203,7 +203,7 @@ TEST(GpuPlan, HasThePoolOfAValidationBesideTrainings) {
 }
 
 // Two machines of eight GPUs, one process each: sums of replicas and of the norm span all ranks.
-TEST(GpuPlan, HasWhatNcclKeepsBetweenMachines) {
+TEST(GpuPlan, CountsNcclBuffersBetweenMachines) {
   const Plan inside = plan_of("train.mini_batch=8 mesh.dp=8");
   const Plan across = plan_of("train.mini_batch=16 mesh.dp=16");
   EXPECT_EQ(inside.ledger[0].at_peak[ByteKind::kCommunicators], 0);
@@ -215,7 +215,7 @@ TEST(GpuPlan, HasWhatNcclKeepsBetweenMachines) {
   EXPECT_EQ(plan_text(inside).find("NCCL"), std::string::npos);
 }
 
-TEST(GpuPlan, SearchesMeshesWithTheMachinesRates) {
+TEST(GpuPlan, SearchesMeshWithRatesOfMachine) {
   const MachineProfile h100 = find_machine("h100");
   Recipe recipe = parse_recipe(
       "model: {kind: gpt, layers: 4, width: 256, heads: 4, context: 128}\n"
@@ -228,7 +228,7 @@ TEST(GpuPlan, SearchesMeshesWithTheMachinesRates) {
   EXPECT_LT(search.trials.front().step_seconds, 0.05);  // not at a processor's rates
 }
 
-TEST(GpuPlan, IsOneOfACpuWhereTheRecipeSaysSo) {
+TEST(GpuPlan, IsForCpuIfRecipeRequestsCpu) {
   const Plan plan = plan_of("mesh.device=cpu");
   EXPECT_EQ(plan.costs.launch.kernel, 0);
   EXPECT_EQ(plan.ledger[0].at_peak[ByteKind::kContext], 0);

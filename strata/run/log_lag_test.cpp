@@ -54,7 +54,7 @@ class LogLag : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(LogLag, WritesTheSameLines) {
+TEST_F(LogLag, WritesSameLines) {
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
            {}, {"train.validate_every=3"}, {"train.precision=fp16"}, {"train.graph=on"}}) {
     std::vector<std::string> lag = more;
@@ -65,7 +65,7 @@ TEST_F(LogLag, WritesTheSameLines) {
   }
 }
 
-TEST_F(LogLag, StopsBehindTheStepThatWasAskedForAndTellsOfIt) {
+TEST_F(LogLag, StopsAfterRequestedStepAndReportsIt) {
   for (const int lag : {0, 1}) {
     std::atomic<bool> stop = false;
     TrainingRequest request{.stop = &stop};
@@ -77,7 +77,7 @@ TEST_F(LogLag, StopsBehindTheStepThatWasAskedForAndTellsOfIt) {
   }
 }
 
-TEST_F(LogLag, GoesOnFromACheckpointAsIfItHadNotStopped) {
+TEST_F(LogLag, ResumedRunEqualsUninterruptedRun) {
   const std::string saved = folder_.path("saved");
   const std::vector<std::string> all = lines({});
   const std::vector<std::string> saving = {"train.log_lag=1", "train.checkpoint_folder=" + saved,
@@ -90,7 +90,7 @@ TEST_F(LogLag, GoesOnFromACheckpointAsIfItHadNotStopped) {
 }
 
 // The loss of the step itself is finite, but its update makes the weights too large.
-TEST_F(LogLag, RefusesAValidationThatIsNotFinite) {
+TEST_F(LogLag, RefusesValidationLossThatIsNotFinite) {
   for (const std::vector<std::string>& when : std::vector<std::vector<std::string>>{
            {"train.steps=1"}, {"train.steps=2", "train.validate_every=1"}}) {
     std::vector<std::string> overrides = {"train.clip=0", "train.warmup=0",
@@ -109,7 +109,7 @@ TEST_F(LogLag, RefusesAValidationThatIsNotFinite) {
   }
 }
 
-TEST_F(LogLag, NamesTheStepThatDivergedAndSavesNothingBehindIt) {
+TEST_F(LogLag, NamesDivergedStepAndSavesNoLaterOne) {
   for (const int every : {1, 3}) {
     std::string diverged;
     for (const int lag : {0, 1}) {

@@ -66,7 +66,7 @@ std::int64_t allocations_of_run(int features) {
   return allocations - before;
 }
 
-TEST(ManyFeatures, TakeWorkInProportion) {
+TEST(ManyFeatures, TakeProportionalWork) {
 #if defined(STRATA_SANITIZED)
   GTEST_SKIP() << "allocations are not counted in a build with sanitizers";
 #endif

@@ -115,7 +115,7 @@ class OwnTask : public testing::Test {
 const std::vector<std::string> kMesh = {"mesh.pp=3", "mesh.dp=2"};
 
 // The label is a linear function, so the best loss is 0.
-TEST_F(OwnTask, LearnsItsFormulaOnThreeStagesAndTwoReplicas) {
+TEST_F(OwnTask, LearnsFormulaOnThreeStagesAndTwoReplicas) {
   const TrainingResult one = train(run()), six = train(run(kMesh));
   ASSERT_EQ(one.records.size(), 60u);
   EXPECT_GT(one.records.front().loss, 0.1);
@@ -138,7 +138,7 @@ TEST_F(OwnTask, IsPlannedAndVerified) {
   EXPECT_TRUE(verify(mesh.recipe, plan_run(mesh, /*probe=*/false)).holds());
 }
 
-TEST_F(OwnTask, ResumesWithTheBitsOfARunThatWasNeverInterrupted) {
+TEST_F(OwnTask, ResumesWithBitsOfUninterruptedRun) {
   const TrainingResult whole = train(run(kMesh));
   std::vector<std::string> half = kMesh;
   half.push_back(saved());
@@ -154,7 +154,7 @@ TEST_F(OwnTask, ResumesWithTheBitsOfARunThatWasNeverInterrupted) {
   EXPECT_THROW(resume_point(run(rest).recipe, folder_.path("saved")), UserError);
 }
 
-TEST_F(OwnTask, IsReportedByItsNameAndData) {
+TEST_F(OwnTask, IsReportedWithNameAndData) {
   const ResolvedRun resolved = run(kMesh);
   World world = join_world(resolved);
   const PlannedRun planned = plan_run(resolved, /*probe=*/false);
@@ -167,7 +167,7 @@ TEST_F(OwnTask, IsReportedByItsNameAndData) {
     EXPECT_NE(html.str().find(text), std::string::npos) << text;
 }
 
-TEST_F(OwnTask, RefusesWhatItLacks) {
+TEST_F(OwnTask, RefusesUnsupportedRequests) {
   const auto refusal = [&](const auto& action) -> std::string {
     try {
       action();

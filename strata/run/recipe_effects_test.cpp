@@ -56,7 +56,7 @@ class RecipeEffects : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(RecipeEffects, AFieldChangesTheLossFromTheStepOnThatItDecides) {
+TEST_F(RecipeEffects, FieldChangesLossFromExpectedStepOn) {
   struct Field {
     std::vector<std::string> changed;
     std::size_t first_step;  // first step with a different loss
@@ -106,14 +106,14 @@ TEST_F(RecipeEffects, AFieldChangesTheLossFromTheStepOnThatItDecides) {
   }
 }
 
-TEST_F(RecipeEffects, TheMeshChangesNothing) {
+TEST_F(RecipeEffects, MeshChangesNothing) {
   const std::vector<double> plain = losses();
   EXPECT_EQ(losses({"mesh.pp=1"}), plain);
   EXPECT_EQ(losses({"mesh.schedule=gpipe"}), plain);
   EXPECT_EQ(losses({"memory.recompute=full"}), plain);
 }
 
-TEST_F(RecipeEffects, RecordsSayTheRateOfTheStep) {
+TEST_F(RecipeEffects, RecordsContainLearningRateOfStep) {
   const Recipe recipe = this->recipe({"train.warmup=2"});
   const TrainingResult result = train({"train.warmup=2"});
   ASSERT_EQ(result.records.size(), 5u);
@@ -125,7 +125,7 @@ TEST_F(RecipeEffects, RecordsSayTheRateOfTheStep) {
 }
 
 // First values come from a checkpoint, so the seed only determines the order of samples.
-TEST_F(RecipeEffects, FromTakesTheWeightsAndTheSeedThenOrdersTheSamples) {
+TEST_F(RecipeEffects, SeedOrdersSamplesIfWeightsComeFromCheckpoint) {
   const std::string saved = folder_.path("saved");
   train({"train.steps=20", "train.checkpoint_folder=" + saved});
   const TrainingRequest from{.from = saved};
@@ -135,7 +135,7 @@ TEST_F(RecipeEffects, FromTakesTheWeightsAndTheSeedThenOrdersTheSamples) {
   EXPECT_NE(losses({"train.seed=9"}, from)[0], losses({}, from)[0]);
 }
 
-TEST_F(RecipeEffects, ALossThatIsNotFiniteEndsTheRunAndIsNotSaved) {
+TEST_F(RecipeEffects, LossThatIsNotFiniteEndsRunUnsaved) {
   std::int64_t steps = 0;
   const std::string saved = folder_.path("saved");
   try {
@@ -155,7 +155,7 @@ TEST_F(RecipeEffects, ALossThatIsNotFiniteEndsTheRunAndIsNotSaved) {
   EXPECT_LT(steps, 10);
 }
 
-TEST_F(RecipeEffects, StopEndsTheRunAfterTheStepUnderWay) {
+TEST_F(RecipeEffects, StopEndsRunAfterCurrentStep) {
   std::atomic<bool> stop{false};
   const TrainingResult result =
       train({"train.steps=1000", "train.checkpoint_folder=" + folder_.path("saved")},
@@ -165,7 +165,7 @@ TEST_F(RecipeEffects, StopEndsTheRunAfterTheStepUnderWay) {
   EXPECT_NE(result.checkpoint.find("step-00000004"), std::string::npos) << result.checkpoint;
 }
 
-TEST_F(RecipeEffects, ValidationComesWhenAskedFor) {
+TEST_F(RecipeEffects, ValidationRunsAtRequestedSteps) {
   const TrainingResult result = train({"train.validate_every=2"});
   for (const StepRecord& record : result.records)
     EXPECT_EQ(record.validation_loss.has_value(), record.step % 2 == 0) << record.step;
@@ -174,7 +174,7 @@ TEST_F(RecipeEffects, ValidationComesWhenAskedFor) {
   EXPECT_NE(train({"train.validation_samples=3"}).validation_loss, result.validation_loss);
 }
 
-TEST_F(RecipeEffects, RanksHaveTheDeviceThatIsAskedForOrNothingStarts) {
+TEST_F(RecipeEffects, RanksUseRequestedDeviceOrRefuse) {
   for (const char* there : {"cpu", "auto"}) {
     const Recipe recipe = this->recipe({std::string("mesh.device=") + there});
     World(ranks_options(resolve(recipe))).run([&](Group& group, MemoryAccount&) {
@@ -196,7 +196,7 @@ TEST_F(RecipeEffects, RanksHaveTheDeviceThatIsAskedForOrNothingStarts) {
   EXPECT_EQ(refusal([&] { plan_run(resolve(recipe), /*probe=*/false); }), "accepted");
 }
 
-TEST_F(RecipeEffects, ThreadsAndBudgetReachTheRanks) {
+TEST_F(RecipeEffects, RanksGetThreadsAndBudget) {
   const Recipe recipe =
       this->recipe({"mesh.threads=3", "memory.device=1MiB", "mesh.pp=1", "mesh.dp=2"});
   World(ranks_options(resolve(recipe))).run([](Group&, MemoryAccount&) {
@@ -210,7 +210,7 @@ TEST_F(RecipeEffects, ThreadsAndBudgetReachTheRanks) {
 }
 
 // Rank 1 reaches the barrier later than the recipe allows, but earlier than the default allows.
-TEST_F(RecipeEffects, AStallEndsTheRunWhenTheRecipeSays) {
+TEST_F(RecipeEffects, StallEndsRunAfterTimeOfRecipe) {
   const Recipe recipe = this->recipe({"mesh.stall_seconds=0.1", "mesh.stall_fatal_seconds=0.3"});
   EXPECT_EQ(ranks_options(resolve(recipe)).stall_seconds, 0.1);
   EXPECT_EQ(ranks_options(resolve(recipe)).stall_fatal_seconds, 0.3);

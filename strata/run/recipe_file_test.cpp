@@ -37,7 +37,7 @@ ErrorText refusal(const std::string& text, const std::vector<std::string>& overr
 
 ErrorText refusal_of(const std::string& assignment) { return refusal(kRecipe, {assignment}); }
 
-TEST(Recipe, ReadsEveryFieldThatIsGiven) {
+TEST(Recipe, ReadsEveryField) {
   const Recipe recipe = parse();
   const TextTask& text = *text_task(recipe);
   EXPECT_EQ(text.model_options().layers, 6);
@@ -57,32 +57,32 @@ TEST(Recipe, ReadsEveryFieldThatIsGiven) {
   EXPECT_EQ(recipe.memory.recompute, RecomputeMode::kAuto);
 }
 
-TEST(Recipe, GivesWayToOverrides) {
+TEST(Recipe, IsOverriddenBySet) {
   EXPECT_EQ(parse({"train.steps=7", "train.optimizer.kind=sgd"}).train.steps, 7);
   EXPECT_EQ(parse({"train.steps=7", "train.optimizer.kind=sgd"}).optimizer.kind,
             OptimizerKind::kSgd);
 }
 
-TEST(Recipe, KeepsTheEffectiveTextThatReadsBackTheSame) {
+TEST(Recipe, EffectiveTextParsesToSameRecipe) {
   const Recipe recipe = parse({"train.steps=7"});
   const Recipe reread = parse_recipe(recipe.text, "manifest", {});
   EXPECT_EQ(reread.text, recipe.text);
   EXPECT_EQ(reread.train.steps, 7);
 }
 
-TEST(Recipe, LearningRateWarmsUpToThePeakAndFallsToItsFinalFraction) {
+TEST(Recipe, LearningRateWarmsUpToPeakAndFallsToFinalFraction) {
   const LearningRateSchedule schedule = parse({"train.final_fraction=0.25"}).learning_rate();
   EXPECT_DOUBLE_EQ(schedule.at(0), 1e-3 / 40);
   EXPECT_DOUBLE_EQ(schedule.at(39), 1e-3);
   EXPECT_NEAR(schedule.at(399), 0.25e-3, 1e-12);
 }
 
-TEST(Recipe, SharesTheCoresUnlessThreadsAreGiven) {
+TEST(Recipe, DividesCoresUnlessThreadsAreSet) {
   EXPECT_EQ(parse({"mesh.threads=3"}).threads_per_rank(), 3);
   EXPECT_GE(parse({"mesh.pp=8"}).threads_per_rank(), 1);
 }
 
-TEST(Recipe, RefusesAMicroBatchLargerThanTheMiniBatchWhereItStands) {
+TEST(Recipe, RefusesMicroBatchLargerThanMiniBatchAtItsPlace) {
   const ErrorText error = refusal("data: {train: a}\ntrain: {mini_batch: 4,\n  micro_batch: 8}");
   EXPECT_EQ(error.operation, "run.recipe");
   EXPECT_EQ(error.where, "recipe.yaml:3:16");
@@ -91,19 +91,19 @@ TEST(Recipe, RefusesAMicroBatchLargerThanTheMiniBatchWhereItStands) {
   EXPECT_EQ(error.fix, "set train.micro_batch=4");
 }
 
-TEST(Recipe, RefusesAContradictionOfADefaultInTheNameOfTheRecipe) {
+TEST(Recipe, RefusesContradictionOfDefaultWithNameOfRecipe) {
   const ErrorText error = refusal("data: {train: a}\ntrain: {mini_batch: 2}");
   EXPECT_EQ(error.where, "recipe.yaml");
   EXPECT_EQ(error.got, "4");
 }
 
-TEST(Recipe, RefusesHeadsThatDoNotDivideTheWidth) {
+TEST(Recipe, RefusesHeadsThatDoNotDivideWidth) {
   const ErrorText error = refusal_of("model.heads=5");
   EXPECT_EQ(error.where, "--set");
   EXPECT_EQ(error.expected, "a divisor of 384");
 }
 
-TEST(Recipe, RefusesFieldsOfALlamaThatContradictEachOtherWhereTheyStand) {
+TEST(Recipe, RefusesContradictoryFieldsOfLlamaAtTheirPlace) {
   const ErrorText error =
       refusal("data: {train: a}\nmodel: {kind: llama, heads: 6,\n  kv_heads: 4}");
   EXPECT_EQ(error.where, "recipe.yaml:3:13");
@@ -111,7 +111,7 @@ TEST(Recipe, RefusesFieldsOfALlamaThatContradictEachOtherWhereTheyStand) {
   EXPECT_EQ(error.expected, "a divisor of 6");
 }
 
-TEST(Recipe, RefusesMoreStagesThanLayersAndSaysHowManyThereMayBe) {
+TEST(Recipe, RefusesMoreStagesThanLayersAndNamesLimit) {
   EXPECT_EQ(parse({"mesh.pp=8"}).mesh.pp, 8);  // six blocks, embedding and head
   EXPECT_EQ(refusal_of("mesh.pp=9").fix, "set mesh.pp=8");
   EXPECT_EQ(refusal(kRecipe, {"mesh.schedule=interleaved", "mesh.virtual_stages=5"}).fix,
@@ -120,45 +120,45 @@ TEST(Recipe, RefusesMoreStagesThanLayersAndSaysHowManyThereMayBe) {
             "set mesh.virtual_stages=1");
 }
 
-TEST(Recipe, RefusesVirtualStagesThatTheScheduleDoesNotKnow) {
+TEST(Recipe, RefusesVirtualStagesOfOtherSchedules) {
   EXPECT_EQ(refusal_of("mesh.virtual_stages=2").got, "1f1b");
   EXPECT_EQ(parse({"mesh.virtual_stages=2", "mesh.schedule=interleaved"}).mesh.virtual_stages, 2);
   EXPECT_EQ(parse({"mesh.virtual_stages=2", "mesh.schedule=gpipe"}).mesh.virtual_stages, 2);
 }
 
-TEST(Recipe, RefusesTensorRanksThatDoNotDivideTheHeads) {
+TEST(Recipe, RefusesTensorRanksThatDoNotDivideHeads) {
   const ErrorText error = refusal_of("mesh.tp=4");
   EXPECT_EQ(error.where, "--set");
   EXPECT_NE((error.what + error.expected).find("heads"), std::string::npos) << error.what;
   EXPECT_EQ(parse({"mesh.tp=3"}).mesh.tp, 3);
 }
 
-TEST(Recipe, RefusesAVocabularyTooSmallForBytes) {
+TEST(Recipe, RefusesVocabularyTooSmallForBytes) {
   EXPECT_EQ(refusal_of("model.vocab=255").fix, "set model.vocab=256");
   EXPECT_EQ(text_task(parse({"model.vocab=255", "data.tokenizer=none"}))->model_options().vocab,
             255);
 }
 
-TEST(Recipe, RefusesTrainingOnNothing) {
+TEST(Recipe, RefusesMissingTrainingData) {
   const ErrorText error = refusal("");
   EXPECT_EQ(error.where, "recipe.yaml");
   EXPECT_NE(error.what.find("data.train"), std::string::npos);
 }
 
-TEST(Recipe, RefusesCheckpointsWithoutAFolder) {
+TEST(Recipe, RefusesCheckpointsWithoutFolder) {
   EXPECT_NE(refusal_of("train.checkpoint_every=5").fix.find("train.checkpoint_folder"),
             std::string::npos);
 }
 
-TEST(Recipe, RefusesNoStepsAtAll) { EXPECT_EQ(refusal_of("train.steps=0").got, "0"); }
+TEST(Recipe, RefusesZeroSteps) { EXPECT_EQ(refusal_of("train.steps=0").got, "0"); }
 
-TEST(Recipe, RefusesAnUnknownFieldWithItsPlaceAndTheNearest) {
+TEST(Recipe, RefusesUnknownFieldWithPlaceAndNearestName) {
   const ErrorText error = refusal("data: {train: a}\ntrain:\n  step: 5\n");
   EXPECT_EQ(error.where, "recipe.yaml:3:3");
   EXPECT_NE(error.fix.find("train.steps"), std::string::npos);
 }
 
-TEST(Recipe, RefusesAFileThatCannotBeRead) {
+TEST(Recipe, RefusesUnreadableFile) {
   for (const std::string& path : {std::string("/nonexistent/recipe.yaml"), testing::TempDir()}) {
     try {
       load_recipe(path, {});
@@ -169,7 +169,7 @@ TEST(Recipe, RefusesAFileThatCannotBeRead) {
   }
 }
 
-TEST(Recipe, ThoseOfTheRepositoryAreLegal) {
+TEST(Recipe, RecipesOfRepositoryAreLegal) {
   int recipes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(STRATA_SOURCE_DIR "/recipes")) {
     if (entry.path().extension() != ".yaml") continue;
@@ -179,7 +179,7 @@ TEST(Recipe, ThoseOfTheRepositoryAreLegal) {
   EXPECT_GT(recipes, 0);
 }
 
-TEST(Recipe, RefusesAKindOfModelThatNobodyMakesAtItsPlace) {
+TEST(Recipe, RefusesUnknownModelKindAtItsPlace) {
   for (const auto& [text, overrides, where] :
        {std::tuple("model:\n  kind: dlmr\n", std::vector<std::string>{}, "r.yaml:2:9"),
         std::tuple("model: {kind: gpt}", std::vector<std::string>{"model.kind=dlmr"}, "--set")}) {
@@ -209,7 +209,7 @@ std::vector<std::string> lines_of(const std::string& field) {
   return lines;
 }
 
-TEST(Recipe, DefaultsOfTheOptimizerBelongToTheTask) {
+TEST(Recipe, OptimizerDefaultsDependOnTask) {
   const Recipe text = parse_recipe("data: {train: a}", "text.yaml", {});
   const Recipe clicks = parse_recipe(kClicks, "clicks.yaml", {});
   EXPECT_EQ(text.optimizer.beta2, 0.95);
@@ -225,7 +225,7 @@ TEST(Recipe, DefaultsOfTheOptimizerBelongToTheTask) {
   EXPECT_EQ(lines_of("train.optimizer.beta1"), std::vector<std::string>{"0.9"});
 }
 
-TEST(Recipe, ValuesThatAreGivenHoldForEveryTask) {
+TEST(Recipe, SetValuesApplyToEveryTask) {
   const std::vector<std::string> given{"train.optimizer.beta2=0.9",
                                        "train.optimizer.weight_decay=0"};
   for (const char* text : {kClicks, "data: {train: a}"}) {
@@ -235,7 +235,7 @@ TEST(Recipe, ValuesThatAreGivenHoldForEveryTask) {
   }
 }
 
-TEST(Recipe, StoredOptimizersAreReadWhateverElseIsStored) {
+TEST(Recipe, ReadsStoredOptimizerWithUnknownFields) {
   const Recipe before = parse_recipe(kClicks, "clicks.yaml", {"train.optimizer.beta2=0.95"});
   EXPECT_EQ(stored_optimizer(before.text).beta2, 0.95);
   EXPECT_EQ(stored_optimizer(before.text).weight_decay, 0.01);
@@ -249,7 +249,7 @@ TEST(Recipe, StoredOptimizersAreReadWhateverElseIsStored) {
       0.8);
 }
 
-TEST(Recipe, NamesItsTaskOrFollowsModelKind) {
+TEST(Recipe, TaskIsNamedOrFollowsModelKind) {
   EXPECT_EQ(parse().task->title(), "GPT");
   EXPECT_EQ(parse({"task=text"}).text, parse().text);
   EXPECT_EQ(parse_recipe(kClicks, "clicks.yaml", {"task=recommender"}).task->title(), "DLRM");
@@ -260,14 +260,14 @@ TEST(Recipe, NamesItsTaskOrFollowsModelKind) {
   EXPECT_EQ(refusal_of("task=recommender").where, "recipe.yaml:2:16") << "model.kind gpt is none";
 }
 
-TEST(Recipe, SaysWhichTaskHasAFieldThatItsOwnLacks) {
+TEST(Recipe, RefusalNamesTaskThatHasField) {
   EXPECT_NE(refusal_of("data.numeric=[a]").what.find("task recommender has it"), std::string::npos);
   EXPECT_NE(refusal_of("embedding.staleness=2").what.find("task recommender has it"),
             std::string::npos);
   EXPECT_EQ(refusal_of("data.nothing=2").what, "unknown field 'data.nothing'");
 }
 
-TEST(Recipe, ListsTheFieldsOfOneTask) {
+TEST(Recipe, ListsFieldsOfOneTask) {
   const std::string text = recipe_options_table("text"),
                     clicks = recipe_options_table("recommender");
   EXPECT_NE(text.find("data.tokenizer"), std::string::npos);
@@ -279,7 +279,7 @@ TEST(Recipe, ListsTheFieldsOfOneTask) {
 }
 
 // A field that disappears or is renamed breaks users' recipes: this must not happen unnoticed.
-TEST(Recipe, FieldsAreTheOnesInTheGoldenFile) {
+TEST(Recipe, FieldsEqualGoldenFile) {
   std::ostringstream golden;
   golden << std::ifstream(STRATA_SOURCE_DIR "/tests/golden/options.txt").rdbuf();
   std::istringstream table(recipe_options_table());

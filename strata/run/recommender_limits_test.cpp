@@ -79,7 +79,7 @@ class RecommenderLimits : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(RecommenderLimits, ASequenceWithoutALengthIsRefusedAtItsFeature) {
+TEST_F(RecommenderLimits, RefuseSequenceWithoutLengthAtItsFeature) {
   for (const char* model : {"dlrm", "dcn", "deep_wide"}) {
     std::string recipe = text("{name: user, width: 8}, {name: words, width: 8, pool: sequence}");
     recipe.replace(recipe.find("dlrm, bottom: [8]"), 17, std::string(model) + ", bottom: []");
@@ -90,7 +90,7 @@ TEST_F(RecommenderLimits, ASequenceWithoutALengthIsRefusedAtItsFeature) {
   }
 }
 
-TEST_F(RecommenderLimits, EveryPoolIsPlannedOrRefusedWithAnyFieldsBesideIt) {
+TEST_F(RecommenderLimits, PlanOrRefuseEveryPoolWithAnyOtherFields) {
   int planned = 0;
   for (const char* pool : {"sum", "mean", "sqrtn", "max", "weighted", "last", "sequence"})
     for (const char* beside : {"", ", separator: ' '", ", last: 1", ", last: 65536",
@@ -110,7 +110,7 @@ TEST_F(RecommenderLimits, EveryPoolIsPlannedOrRefusedWithAnyFieldsBesideIt) {
 }
 
 // Through the C++ interface the net's makers have no place in a recipe.
-TEST_F(RecommenderLimits, ANetOfFeaturesWithoutElementsIsRefused) {
+TEST_F(RecommenderLimits, RefuseNetOfEmptyFeatures) {
   for (const RecommenderKind kind :
        {RecommenderKind::kDlrm, RecommenderKind::kDcn, RecommenderKind::kDeepWide}) {
     const RecommenderOptions options{.kind = kind, .interaction = Interaction::kDefault};
@@ -127,7 +127,7 @@ struct Nonsense {
   std::vector<const char*> refused, taken;
 };
 
-TEST_F(RecommenderLimits, NumbersThatCannotWorkAreRefused) {
+TEST_F(RecommenderLimits, RefuseImpossibleNumbers) {
   const std::vector<const char*> never = {"nan", "inf", "-inf", "1e400", "text", "''", "[1]", "-1"};
   std::vector<Nonsense> fields;
   for (const char* section : {"embedding.optimizer.", "train.optimizer."}) {
@@ -192,7 +192,7 @@ TEST_F(RecommenderLimits, NumbersThatCannotWorkAreRefused) {
 }
 
 // Limits also hold in a feature's own section, with its place.
-TEST_F(RecommenderLimits, NumbersOfAFeaturesOwnRowsAreRefusedThere) {
+TEST_F(RecommenderLimits, RefuseNumbersOfFeaturesRowsAtItsPlace) {
   const ErrorText text = refusal([&] {
     parse_recipe(this->text("{name: user, width: 8, embedding: {optimizer: {beta1: 5}}}"),
                  "recipe.yaml", {});
@@ -201,7 +201,7 @@ TEST_F(RecommenderLimits, NumbersOfAFeaturesOwnRowsAreRefusedThere) {
   EXPECT_TRUE(text.where.starts_with("recipe.yaml:6:")) << text.where;
 }
 
-TEST_F(RecommenderLimits, WhatNoRunCanDoIsRefusedWhereTheRecipeIsRead) {
+TEST_F(RecommenderLimits, RefuseImpossibleRunsAtParsing) {
   for (const auto& [overrides, field] : std::vector<std::pair<Overrides, std::string>>{
            {{"memory.disk.path=" + folder_.path("disk")}, "memory.disk.path"},
            {{"memory.states=disk"}, "memory.states"},
@@ -223,7 +223,7 @@ TEST_F(RecommenderLimits, WhatNoRunCanDoIsRefusedWhereTheRecipeIsRead) {
   }
 }
 
-TEST_F(RecommenderLimits, WhatAPlanDecidesIsRefusedByThePlan) {
+TEST_F(RecommenderLimits, RefuseDecisionsOfPlanAtPlanning) {
   const auto planned = [&](const Overrides& overrides) {
     return refusal([&] { plan_run(resolve(recipe(overrides)), /*probe=*/false); }).what;
   };
@@ -239,14 +239,14 @@ TEST_F(RecommenderLimits, WhatAPlanDecidesIsRefusedByThePlan) {
 }
 
 // The fix for a plan that does not fit is possible for a recommender.
-TEST_F(RecommenderLimits, AFixIsNoneThatIsThenRefused) {
+TEST_F(RecommenderLimits, ProposeOnlyFixesThatWork) {
   const ErrorText text =
       refusal([&] { plan_run(resolve(recipe({"memory.device=1KiB"})), /*probe=*/false); });
   EXPECT_NE(text.what, "");
   EXPECT_EQ(text.fix.find("memory.disk"), std::string::npos) << text.fix;
 }
 
-TEST_F(RecommenderLimits, ARunWithoutAStepIsRefusedBeforeItIsPlanned) {
+TEST_F(RecommenderLimits, RefuseRunWithoutStepsBeforePlanning) {
   const auto opened = [&](const Overrides& overrides) {
     return refusal([&] { open_data(recipe(overrides)); });
   };
@@ -259,7 +259,7 @@ TEST_F(RecommenderLimits, ARunWithoutAStepIsRefusedBeforeItIsPlanned) {
             "data.last_batch: every mini-batch would be dropped");
 }
 
-TEST_F(RecommenderLimits, ManyFeaturesAreReadAndPlanned) {
+TEST_F(RecommenderLimits, AcceptManyFeatures) {
   std::string features;
   for (int i = 0; i < 1000; ++i)
     features += (i == 0 ? "" : ", ") + std::string("{name: f") + std::to_string(i) +
@@ -391,19 +391,19 @@ const std::vector<std::string> kLogs = {"",
                                         std::string(1000, '\t') + "\n",
                                         std::string(4096, '\0')};
 
-TEST_F(RecommenderLimits, NoFeaturesEndOtherwise) {
+TEST_F(RecommenderLimits, TrainOrRefuseAllFeatures) {
   int trained = 0;
   for (const std::string& features : kFeatures) trained += trains(features);
   EXPECT_GT(trained, 5);
 }
 
-TEST_F(RecommenderLimits, NoFieldsEndOtherwise) {
+TEST_F(RecommenderLimits, TrainOrRefuseAllFields) {
   int trained = 0;
   for (const Overrides& overrides : kOverrides) trained += trains(kBoth, overrides);
   EXPECT_GT(trained, 20);
 }
 
-TEST_F(RecommenderLimits, NoLogsEndOtherwise) {
+TEST_F(RecommenderLimits, TrainOrRefuseAllLogs) {
   int trained = 0;
   for (const std::string& log : kLogs)
     trained += trains(kBoth, {"data.train=" + write("log.tsv", log), "train.mini_batch=2"});

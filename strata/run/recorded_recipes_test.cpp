@@ -38,7 +38,7 @@ class GraphOfRecipe : public testing::TestWithParam<RecipeCase> {
   }
 };
 
-TEST_P(GraphOfRecipe, HasTheBitsOfPerformedSteps) {
+TEST_P(GraphOfRecipe, HasBitsOfPerformedSteps) {
   const std::vector<StepRecord> performed = records("off");
   ASSERT_EQ(performed.size(), 5u);
   if (GetParam().refused) {

@@ -42,11 +42,9 @@ class ResumePoints : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(ResumePoints, OfARunThatBeginsAnewAreEmpty) {
-  EXPECT_EQ(text_of(resume_point(recipe(), "")), "");
-}
+TEST_F(ResumePoints, AreEmptyForFirstValues) { EXPECT_EQ(text_of(resume_point(recipe(), "")), ""); }
 
-TEST_F(ResumePoints, SayWhatTheRunBeforeDidOtherwise) {
+TEST_F(ResumePoints, ListChangedFields) {
   train();
   const ResumePoint same = resume_point(recipe(), saved());
   EXPECT_EQ(same.steps_done, 2);
@@ -64,7 +62,7 @@ TEST_F(ResumePoints, SayWhatTheRunBeforeDidOtherwise) {
                                   "changed  mesh.pp 2 -> 1\n");
 }
 
-TEST_F(ResumePoints, RefuseAnOptimizerWhoseStatesAreNotThere) {
+TEST_F(ResumePoints, RefuseOptimizerWithoutItsStates) {
   train();
   for (const auto& [field, before, now] :
        {std::tuple("train.optimizer.kind", "adamw", "sgd"),
@@ -96,7 +94,7 @@ TEST_F(ResumePoints, RefuseAnOptimizerWhoseStatesAreNotThere) {
 }
 
 // Called before the resuming command is printed: saved files may be gone.
-TEST_F(ResumePoints, ThatAreGoneAreErrorsOfTheSystem) {
+TEST_F(ResumePoints, AreSystemErrorsIfRemoved) {
   const std::vector<std::string> disk{"memory.disk.path=" + folder_.path("disk"),
                                       "memory.states=disk"};
   train(disk);
@@ -107,7 +105,7 @@ TEST_F(ResumePoints, ThatAreGoneAreErrorsOfTheSystem) {
   }
 }
 
-TEST_F(ResumePoints, OfADiskFollowItsPlan) {
+TEST_F(ResumePoints, OnDiskFollowStoredPlan) {
   const std::vector<std::string> disk{"memory.disk.path=" + folder_.path("disk"),
                                       "memory.states=disk"};
   train(disk);

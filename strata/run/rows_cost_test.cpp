@@ -47,11 +47,11 @@ MachineProfile machine_with(double bandwidth, double latency) {
   return machine;
 }
 
-TEST(SampleTokens, OfARecommenderAreNone) {
+TEST(SampleTokens, AreZeroForRecommender) {
   EXPECT_EQ(recipe_with({}).task->sample_tokens(), 0) << "its steps are counted in samples";
 }
 
-TEST(RowsCost, OfServersHasRoundTripsAndBytes) {
+TEST(RowsCost, IncludesRoundTripsAndBytesOfServers) {
   const Recipe local = recipe_with({}), remote = recipe_with({"embedding.servers=['a:1', 'b:1']"});
   const RowsCost none = estimated_rows_of(local, machine_with(1e9, 1e-3));
   EXPECT_EQ(none.staleness, 3);
@@ -70,7 +70,7 @@ TEST(RowsCost, OfServersHasRoundTripsAndBytes) {
   EXPECT_GT(slow.beside_seconds, bytes / 2 / 1e5) << "the network is busy with every step";
 }
 
-TEST(RowsCost, SharesTheProcessorsThatThereAre) {
+TEST(RowsCost, DividesAvailableProcessors) {
   MachineProfile machine = machine_with(0, 0);
   machine.host.cores = 2;
   EXPECT_EQ(estimated_rows_of(recipe_with({}), machine).processors, 0);
@@ -78,7 +78,7 @@ TEST(RowsCost, SharesTheProcessorsThatThereAre) {
   EXPECT_EQ(estimated_rows_of(recipe_with({"mesh.threads=2"}), machine).processors, 2);
 }
 
-TEST(RowsCost, IsMeasuredOnceAndKept) {
+TEST(RowsCost, IsMeasuredOnceAndCached) {
   const ScratchFolder folder;
   const std::string cache = folder.path("rows.json");
   for (const char* mesh : {"mesh.dp=1", "mesh.dp=2"}) {
@@ -99,7 +99,7 @@ TEST(RowsCost, IsMeasuredOnceAndKept) {
   EXPECT_NE(one.beside_seconds, two.beside_seconds) << "another mesh is another measurement";
 }
 
-TEST(RowsCost, AreMeasuredAgainWhereTheDataAreOthers) {
+TEST(RowsCost, IsMeasuredAgainForOtherData) {
   const std::string key = rows_probe_key_of(recipe_with({}));
   EXPECT_TRUE(key.starts_with("rows 2 ")) << key;
   EXPECT_EQ(
@@ -131,7 +131,7 @@ TEST(RowsCost, AreMeasuredAgainWhereTheDataAreOthers) {
 }
 
 // Four times as many samples take about four times as long.
-TEST(RowsCost, GrowsWithTheMiniBatch) {
+TEST(RowsCost, GrowsWithMiniBatch) {
   const auto beside = [](const char* mini_batch) {
     double least = std::numeric_limits<double>::infinity();
     for (int probe = 0; probe < 3; ++probe)  // other programs slow some probes down

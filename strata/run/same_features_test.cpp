@@ -41,7 +41,7 @@ class SameFeatures : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(SameFeatures, ARunThatGoesOnOtherwiseIsRefusedByTheFieldsThatDiffer) {
+TEST_F(SameFeatures, RefusalNamesEveryDifferingField) {
   train(recipe());
   struct Case {
     std::string set, before, now;
@@ -92,7 +92,7 @@ TEST_F(SameFeatures, ARunThatGoesOnOtherwiseIsRefusedByTheFieldsThatDiffer) {
   }
 }
 
-TEST_F(SameFeatures, WhatMayChangeIsNotRefused) {
+TEST_F(SameFeatures, AcceptsFieldsThatMayChange) {
   train(recipe());
   train(recipe({"train.optimizer.learning_rate=0.5", "embedding.staleness=3", "embedding.shards=2",
                 "embedding.memory=1MiB", "data.shuffle=false", "train.steps=4"}),

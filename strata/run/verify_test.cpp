@@ -71,7 +71,7 @@ class Verify : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(Verify, HoldsForEveryElementOfAPipeline) {
+TEST_F(Verify, HoldsForEveryElementOfPipeline) {
   const Recipe recipe = this->recipe("kind: gpt", "pp: 2");
   const PlannedRun run = plan_run(resolve(recipe), /*probe=*/false);
   const Verification result = verify(recipe, run);
@@ -89,18 +89,18 @@ TEST_F(Verify, HoldsForEveryElementOfAPipeline) {
   EXPECT_EQ(elements, run.model.num_weights());
 }
 
-TEST_F(Verify, NamesAnyWeightOfAGptWhoseGradientDiffers) {
+TEST_F(Verify, NamesAnyWeightOfGptWithDifferentGradient) {
   EXPECT_EQ(expect_every_weight_named(recipe("kind: gpt, tie: false", "pp: 2")), 2 + 12 + 3);
   EXPECT_EQ(expect_every_weight_named(recipe("kind: gpt", "pp: 3")), 2 + 12 + 3);
 }
 
-TEST_F(Verify, NamesAnyWeightOfALlamaWhoseGradientDiffers) {
+TEST_F(Verify, NamesAnyWeightOfLlamaWithDifferentGradient) {
   const std::string llama = "kind: llama, kv_heads: 2, tie: false, ";
   EXPECT_EQ(expect_every_weight_named(recipe(llama + "qkv_bias: true", "pp: 2")), 1 + 7 + 2);
   EXPECT_EQ(expect_every_weight_named(recipe(llama + "qk_norm: true", "pp: 3")), 1 + 8 + 2);
 }
 
-TEST_F(Verify, AllowsReplicasAndSlicesTheirRoundingAndNoMore) {
+TEST_F(Verify, AllowsOnlyRoundingOfReplicasAndSlices) {
   const Recipe recipe = this->recipe("kind: gpt, tie: false", "dp: 2, tp: 2");
   const Verification honest = verify(recipe, plan_run(resolve(recipe), /*probe=*/false));
   EXPECT_FALSE(honest.bits_expected);
@@ -108,7 +108,7 @@ TEST_F(Verify, AllowsReplicasAndSlicesTheirRoundingAndNoMore) {
   expect_every_weight_named(recipe);
 }
 
-TEST_F(Verify, FindsALossThatDiffers) {
+TEST_F(Verify, DetectsDifferentLoss) {
   Verification result{.mesh_loss = 5, .reference_loss = 5};
   EXPECT_TRUE(result.holds());
   result.mesh_loss = 5 + 1e-15;

@@ -122,7 +122,7 @@ class Decoding : public testing::TestWithParam<std::tuple<std::size_t, Mesh>> {
 };
 
 // A prompt, then single tokens, then several at once, to the end of the context.
-TEST_P(Decoding, GivesTheLogitsOfTheWholeForward) {
+TEST_P(Decoding, EqualsWholeForward) {
   const std::vector<std::int64_t> tokens = text(kContext);
   const Sequential model = make_model(options(), DecoderOutput::kLogits, {.ranks = mesh().tp});
   run_thread_ranks({.ranks = mesh().size()}, [&](Group& group, MemoryAccount&) {
@@ -184,7 +184,7 @@ std::vector<std::vector<at::Tensor>> decoded(Decoder& decoder, Group& world,
 }
 
 // Prompts of 2, 9 and 5 tokens; the last one joins two passes after the others.
-TEST_P(Decoding, GivesTextsOfDifferentLengthsTheirOwnLogits) {
+TEST_P(Decoding, EqualsSingleTextsForDifferentLengths) {
   const Sequential model = make_model(options(), DecoderOutput::kLogits, {.ranks = mesh().tp});
   const std::vector<Joining> texts = {
       {prompt_of(3, 2), 0}, {prompt_of(0, 9), 0}, {prompt_of(7, 5), 2}};
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Decoding,
                                   std::to_string(mesh.pp) + "Tp" + std::to_string(mesh.tp);
                          });
 
-TEST(DecoderMemory, IsThatOfWeightsAndCacheAlone) {
+TEST(DecoderMemory, IsOnlyThatOfWeightsAndCache) {
   DecoderOptions options = llama();
   options.width = 128;
   options.mlp_width = 512;

@@ -77,7 +77,7 @@ TEST(Generate, RunsEveryTokenOnce) {
   EXPECT_EQ(made.rows, 2 + 4);
 }
 
-TEST(Generate, MovesItsWindowWhereTheContextEnds) {
+TEST(Generate, MovesWindowAtEndOfContext) {
   const Generated made = generated({{.prompt = {3, 1}, .tokens = 5}}, 4);
   // Windows: 31, 314, 3147, then 1470, 4701: the first of the window changes.
   EXPECT_EQ(made.texts[0], (Tokens{4, 7, 0, 1, 5}));
@@ -85,13 +85,13 @@ TEST(Generate, MovesItsWindowWhereTheContextEnds) {
   EXPECT_EQ(text_of({.prompt = {9, 3, 1}, .tokens = 1}, 2), Tokens{4});
 }
 
-TEST(Generate, StopsAtAnEndTokenWithoutReportingIt) {
+TEST(Generate, StopsAtEndTokenWithoutReportingIt) {
   EXPECT_EQ(text_of({.prompt = {3, 1}, .tokens = 5, .ends = {8, 0}}, 100), (Tokens{4, 7}));
   EXPECT_EQ(text_of({.prompt = {3, 1}, .tokens = 0}, 100), Tokens{});
 }
 
 // The second text ends at an end token, the third moves its window, the fourth requests no tokens.
-TEST(Generate, DecodesTextsTogetherAsEachAlone) {
+TEST(Generate, TogetherEqualsEachAlone) {
   const std::vector<GenerateRequest> requests = {{.prompt = {3, 1}, .tokens = 5, .sampler = {1, 8}},
                                                  {.prompt = {7, 7, 2, 4}, .tokens = 6, .ends = {5}},
                                                  {.prompt = {1, 2, 3, 4, 5}, .tokens = 4},
@@ -109,7 +109,7 @@ TEST(Generate, DecodesTextsTogetherAsEachAlone) {
   EXPECT_EQ(together.texts[2].size(), 4);
 }
 
-TEST(Generate, DrawsByTemperatureAndSeed) {
+TEST(Generate, DependsOnTemperatureAndSeed) {
   const auto text = [](double temperature, std::uint64_t seed) {
     return text_of({.prompt = {3, 1}, .tokens = 40, .sampler = {temperature, seed}}, 100);
   };
@@ -124,11 +124,11 @@ constexpr std::array<float, 4> kLogits = {0.5f, 2.0f, -1.0f, 2.0f};
 
 at::Tensor logits() { return at::tensor(at::ArrayRef<float>(kLogits)).unsqueeze(0); }
 
-TEST(TokenSampler, TakesTheFirstOfTheLikeliestAtTemperatureZero) {
+TEST(TokenSampler, ReturnsFirstMostLikelyTokenAtTemperatureZero) {
   for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(TokenSampler(0, i).choose(logits(), i), 1);
 }
 
-TEST(TokenSampler, DrawsInTheProportionsOfTheSoftmaxAtItsTemperature) {
+TEST(TokenSampler, DrawsFromSoftmaxOfTemperature) {
   constexpr int kDraws = 20000;
   for (const double temperature : {0.5, 1.0, 3.0}) {
     std::array<double, 4> expected{}, counts{};

@@ -16,13 +16,13 @@ std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::string& p
 
 using Pieces = std::vector<std::string>;
 
-TEST(TextStream, HoldsACharacterBackUntilItIsWhole) {
+TEST(TextStream, HoldsBackIncompleteCharacters) {
   const auto bytes = make_tokenizer("bytes");
   EXPECT_EQ(pieces(*bytes, "x", "a\xC3\xA9z"), (Pieces{"a", "", "\xC3\xA9", "z", ""}));
   EXPECT_EQ(pieces(*bytes, "", "\xF0\x9F\x98\x80"), (Pieces{"", "", "", "\xF0\x9F\x98\x80", ""}));
 }
 
-TEST(TextStream, ShowsBytesThatAreNoCharacterAsTheReplacement) {
+TEST(TextStream, ReplacesInvalidBytes) {
   const auto bytes = make_tokenizer("bytes");
   const std::string replacement = "\xEF\xBF\xBD";
   EXPECT_EQ(pieces(*bytes, "", "\xFFz"), (Pieces{replacement, "z", ""}));
@@ -46,7 +46,7 @@ class Words final : public Tokenizer {
   mutable std::size_t decoded = 0;
 };
 
-TEST(TextStream, AddsUpToTheWholeTextAtACostThatDoesNotGrow) {
+TEST(TextStream, JoinsToWholeTextAtConstantCost) {
   for (const std::size_t length : {0, 1, 3}) {
     std::vector<std::int64_t> prompt(length, 3), all = prompt;
     const Words tokenizer;

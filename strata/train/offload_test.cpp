@@ -155,7 +155,7 @@ Peaks peaks_of(const MeshCase& c, const ThreadRanksOptions& ranks = {},
   return peaks;
 }
 
-TEST(Offload, ModelOfTenTimesTheBudgetTrains) {
+TEST(Offload, TrainsModelOfTenTimesBudget) {
   MeshCase c = deep_mesh_case();
   const Sequential model = mesh_model(c);
   std::int64_t state_bytes = 0;

@@ -49,7 +49,7 @@ std::string write(const std::string& path, const std::string& text, mode_t mode)
   return path;
 }
 
-TEST(Secret, HashesAsTheStandardSays) {  // RFC 4231, test cases 1 and 2
+TEST(Secret, HashesAsStandard) {  // RFC 4231, test cases 1 and 2
   EXPECT_EQ(hexadecimal(keyed_hash(std::string(20, '\x0b'), "Hi There")),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   EXPECT_EQ(hexadecimal(keyed_hash("Jefe", "what do ya want for nothing?")),

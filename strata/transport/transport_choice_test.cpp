@@ -37,7 +37,7 @@ class RdmaFolder : public testing::Test {
   const std::string folder_ = testing::TempDir() + "strata_rdma_" + std::to_string(::getpid());
 };
 
-TEST_F(RdmaFolder, NamesTheFirstDeviceWithAnActivePort) {
+TEST_F(RdmaFolder, NamesFirstDeviceWithActivePort) {
   EXPECT_EQ(active_rdma_device(folder_ + "/none"), "");
   EXPECT_EQ(active_rdma_device(folder_), "");
   add_port("mlx5_0", "1", "1: DOWN");

@@ -53,7 +53,7 @@ struct NcclCalls : testing::Test {
   const Stream stream{kDevice, std::make_shared<NoWork>()};
 };
 
-TEST_F(NcclCalls, JoinAsTheRankOnItsDeviceAndDoNotBlock) {
+TEST_F(NcclCalls, JoinOnDeviceOfRankWithoutBlocking) {
   const std::string id = library.unique_id();
   EXPECT_EQ(id.size(), 128u);
   EXPECT_EQ(id.substr(100, 7), "meeting");
@@ -131,7 +131,7 @@ TEST_F(NcclCalls, SumElements) {
 }
 
 // All sends precede all receives, each in the order of its peers; empty parts are not sent.
-TEST_F(NcclCalls, OfAnExchangeAreOneGroup) {
+TEST_F(NcclCalls, GroupAllMessagesOfExchange) {
   const at::Tensor a = tensor(10), b = tensor(20), c = tensor(30), none = tensor(0);
   {
     Communicator communicator(library, std::string(128, 'i'), 2, {4, 5, 6, 7}, kDevice,
@@ -167,7 +167,7 @@ TEST_F(NcclCalls, OfAnExchangeAreOneGroup) {
 }
 
 // Every rank names the same roots in the same order; only the root has an output for the sum.
-TEST_F(NcclCalls, OfUnevenShardsAreAReductionEach) {
+TEST_F(NcclCalls, ReduceEachUnevenShard) {
   const at::Tensor flat = tensor(100), own = tensor(50);
   const std::vector<FlatRange> shards{{0, 30}, {30, 30}, {30, 80}, {80, 100}};
   {
@@ -192,7 +192,7 @@ TEST_F(NcclCalls, OfUnevenShardsAreAReductionEach) {
   }
 }
 
-TEST_F(NcclCalls, SayWhatFailed) {
+TEST_F(NcclCalls, NameFailure) {
   const std::pair<ncclResult_t, LibraryFailure> failures[] = {
       {ncclUnhandledCudaError, LibraryFailure::kDevice},
       {ncclSystemError, LibraryFailure::kPeer},
@@ -213,7 +213,7 @@ TEST_F(NcclCalls, SayWhatFailed) {
   EXPECT_TRUE(library.state(handle).done);
 }
 
-TEST_F(NcclCalls, ThatAreRefusedAreNamed) {
+TEST_F(NcclCalls, NameRefusedCall) {
   const at::Tensor x = tensor(4);
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"ncclCommInitRankConfig", [&] { library.init_rank(std::string(128, 'i'), 0, 1, kDevice); }},

@@ -54,7 +54,7 @@ TEST(Processes, SendEveryDtypeSizeAndStride) {
   });
 }
 
-TEST(Processes, ChargeTheReceiver) {
+TEST(Processes, ChargeReceiver) {
   expect_success(2, [](const ForkedProcess&) { run_ranks({.ranks = 2}, expect_charge_to_move); });
 }
 
@@ -96,7 +96,7 @@ TEST(Processes, SumGatherAndScatterLikeThreads) {
   });
 }
 
-TEST(Processes, SumInSubGroupsOfAMesh) {
+TEST(Processes, SumInSubgroupsOfMesh) {
   const Mesh mesh{.pp = 2, .dp = 2, .tp = 2};
   expect_success(kProcesses, [&](const ForkedProcess&) {
     run_ranks({.ranks = kRanks, .mesh = mesh}, [&](Group& world, MemoryAccount&) {
@@ -114,7 +114,7 @@ TEST(Processes, SumInSubGroupsOfAMesh) {
   });
 }
 
-TEST(Processes, AgreeOnWhatTheFirstDecides) {
+TEST(Processes, AgreeOnDecisionOfFirst) {
   expect_success(3, [](const ForkedProcess& self) {
     World world({.ranks = 3});
     EXPECT_EQ(world.first_rank(), self.process());

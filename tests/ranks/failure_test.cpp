@@ -35,7 +35,7 @@ void work_for_ever(Group& world) {
   }
 }
 
-TEST(LostProcess, EndsAllOthersAtOnceByName) {
+TEST(LostProcess, EndsAllOthersAndIsNamed) {
   const int seed = static_cast<int>(std::random_device{}());
   std::mt19937 random(static_cast<unsigned>(seed));
   for (int round = 0; round < 50; ++round) {
@@ -65,7 +65,7 @@ TEST(LostProcess, EndsAllOthersAtOnceByName) {
   }
 }
 
-TEST(FailedRank, EndsAllProcessesWithItsError) {
+TEST(FailedRank, EndsAllProcessesWithSameError) {
   for (int failing = 0; failing < kRanks; failing += 3) {
     Forked forked(kProcesses, [&](const ForkedProcess&) {
       run_ranks({.ranks = kRanks, .mesh = kMesh}, [&](Group& group, MemoryAccount&) {
@@ -84,7 +84,7 @@ TEST(FailedRank, EndsAllProcessesWithItsError) {
   }
 }
 
-TEST(FailedRank, EndsTwoThatFailTogetherWithOneError) {
+TEST(FailedRank, TwoConcurrentFailuresEndWithOneError) {
   Forked forked(2, [](const ForkedProcess&) {
     run_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
       group.barrier();
@@ -97,7 +97,7 @@ TEST(FailedRank, EndsTwoThatFailTogetherWithOneError) {
   }
 }
 
-TEST(FailedRank, TellsAnExceedingBudgetOfWhatArrives) {
+TEST(FailedRank, ReportsBudgetExceededByMessage) {
   Forked forked(2, [](const ForkedProcess&) {
     run_ranks({.ranks = 2, .device_bytes = 1 << 20}, [](Group& group, MemoryAccount&) {
       std::vector<at::Tensor> received;
@@ -127,7 +127,7 @@ TEST(FailedDecision, EndsAllProcesses) {
   }
 }
 
-TEST(FailedDecision, IsNoticedWhenAProcessLeavesBeforeTheRanksStart) {
+TEST(FailedDecision, IsDetectedBeforeRanksStart) {
   Forked forked(2, [](const ForkedProcess& self) {
     World world({.ranks = 2});
     if (self.process() == 1) throw UserError({.operation = "test.disk", .what = "full"});

@@ -20,12 +20,12 @@ void expect_error(const std::vector<Outcome>& outcomes, int code, const std::str
   }
 }
 
-TEST(Join, RefusesAWorldThatIsNoMultiple) {
+TEST(Join, RefusesRanksNotDivisibleByProcesses) {
   Forked forked(3, [](const ForkedProcess&) { run_ranks({.ranks = 8}, nothing); });
   expect_error(forked.wait(), 2, "a multiple of 3 ranks");
 }
 
-TEST(Join, NamesTheProcessThatIsMissing) {
+TEST(Join, NamesMissingProcess) {
   Forked forked(4, [](const ForkedProcess& self) {
     if (self.process() == 2) return;
     run_ranks({.ranks = 4, .join_seconds = self.process() == 0 ? 4.0 : 20.0}, nothing);
@@ -35,7 +35,7 @@ TEST(Join, NamesTheProcessThatIsMissing) {
   expect_error(outcomes, 3, "process 2 of 4 missing at the start");
 }
 
-TEST(Join, NoticesThatTheFirstIsMissing) {
+TEST(Join, DetectsMissingFirstProcess) {
   Forked forked(3, [](const ForkedProcess& self) {
     if (self.process() > 0) run_ranks({.ranks = 3, .join_seconds = 1}, nothing);
   });
@@ -53,7 +53,7 @@ TEST(Join, RefusesMixedVersions) {
                "  expected  0.1.0 as process 0\n  got       0.0.9");
 }
 
-TEST(Join, RefusesDifferentRecipesAndShowsWhere) {
+TEST(Join, RefusesDifferentRecipesAndShowsDifference) {
   Forked forked(2, [](const ForkedProcess& self) {
     run_ranks({.ranks = 2,
                .fingerprint = self.process() ? "model:\n  width: 32\n" : "model:\n  width: 64\n"},
@@ -62,7 +62,7 @@ TEST(Join, RefusesDifferentRecipesAndShowsWhere) {
   expect_error(forked.wait(), 2, "width: 64 as process 0\n  got         width: 32");
 }
 
-TEST(Join, RefusesAnAddressThatNobodyKnows) {
+TEST(Join, RefusesUnknownAddress) {
   Forked forked(2, [](const ForkedProcess&) {
     ::setenv("MASTER_ADDR", "no-such-host.invalid", 1);
     run_ranks({.ranks = 2}, nothing);
@@ -90,7 +90,7 @@ class Squatter {
   int descriptor_;
 };
 
-TEST(Join, NoticesThatThePortIsTaken) {
+TEST(Join, DetectsOccupiedPort) {
   const Squatter squatter;
   Forked forked(
       3, [](const ForkedProcess&) { run_ranks({.ranks = 3, .join_seconds = 1}, nothing); },

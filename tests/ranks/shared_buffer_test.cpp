@@ -29,7 +29,7 @@ at::Tensor example() { return at::full({kNumel}, 7.0); }
 
 void expect_example(const at::Tensor& tensor) { EXPECT_TRUE(at::equal(tensor, example())); }
 
-TEST(SharedBuffer, KeepsTheSendersBytesUntilTheyAreRead) {
+TEST(SharedBuffer, KeepsBytesUntilRead) {
   expect_success(2, [](const ForkedProcess&) {
     run_ranks({.ranks = 2}, [](Group& group, MemoryAccount& account) {
       if (group.rank() == 0) group.send(1, {}, example());
@@ -54,7 +54,7 @@ TEST(SharedBuffer, KeepsTheSendersBytesUntilTheyAreRead) {
   });
 }
 
-TEST(SharedBuffer, IsReadAfterItsExportersRankHasEnded) {
+TEST(SharedBuffer, IsReadableAfterExporterEnded) {
   expect_success(2, [](const ForkedProcess& self) {
     const Clock::time_point begin = Clock::now();
     run_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
@@ -70,7 +70,7 @@ TEST(SharedBuffer, IsReadAfterItsExportersRankHasEnded) {
   });
 }
 
-TEST(SharedBuffer, EndsWithTheRunIfNobodyTakesIt) {
+TEST(SharedBuffer, EndsWithRunIfNotReceived) {
   expect_success(2, [](const ForkedProcess&) {
     MemoryAccount* account = nullptr;
     run_ranks({.ranks = 2}, [&](Group& group, MemoryAccount& own) {
@@ -82,7 +82,7 @@ TEST(SharedBuffer, EndsWithTheRunIfNobodyTakesIt) {
   });
 }
 
-TEST(SharedBuffer, OfAKilledExporterIsRefused) {
+TEST(SharedBuffer, KilledExporterIsError) {
   Forked forked(2, [](const ForkedProcess& self) {
     World world({.ranks = 2});
     world.run([&](Group& group, MemoryAccount&) {
@@ -107,7 +107,7 @@ TEST(SharedBuffer, OfAKilledExporterIsRefused) {
   EXPECT_NE(outcome.text.find("rank 0: lost"), std::string::npos) << outcome.text;
 }
 
-TEST(SharedBuffer, MakesReductionsNeedNoMemory) {
+TEST(SharedBuffer, ReductionsAllocateNothing) {
   expect_success(2, [](const ForkedProcess&) {
     run_ranks({.ranks = 2}, [](Group& group, MemoryAccount& account) {
       at::Tensor x = at::full({16 * kNumel}, group.rank() + 1.0);  // 16 MiB
@@ -131,7 +131,7 @@ TEST(SharedBuffer, MakesReductionsNeedNoMemory) {
   });
 }
 
-TEST(SameHostPeers, AreNotThoseWhoWantSocketsAlone) {
+TEST(SameHostPeers, ExcludeProcessesWithSocketsOnly) {
   expect_success(3, [](const ForkedProcess& self) {
     if (self.process() == 1) ::setenv("STRATA_SOCKETS", "1", 1);
     run_ranks({.ranks = 6}, [](Group& group, MemoryAccount&) {

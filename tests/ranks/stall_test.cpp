@@ -20,7 +20,7 @@ void expect_named(const Outcome& outcome, const std::string& part) {
   EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
 }
 
-TEST(StalledRank, IsNamedWithWhatItWasDoing) {
+TEST(StalledRank, IsNamedWithItsAction) {
   const Mesh mesh{.pp = kProcesses};
   Forked forked(kProcesses, [&](const ForkedProcess&) {
     run_ranks({.ranks = kProcesses, .mesh = mesh, .stall_seconds = 0.5, .stall_fatal_seconds = 4},
@@ -39,7 +39,7 @@ TEST(StalledRank, IsNamedWithWhatItWasDoing) {
 }
 
 // A debugger, or a suspended machine: after the process resumes, no rank counts as stalled.
-TEST(StoppedProcess, TakesNoStandstillOfItsOwnForAStall) {
+TEST(StoppedProcess, DoesNotCountOwnSuspensionAsStall) {
   Forked forked(1, [](const ForkedProcess& self) {
     const auto begin = std::chrono::steady_clock::now();
     run_ranks({.ranks = 2, .stall_seconds = 1, .stall_fatal_seconds = 6},

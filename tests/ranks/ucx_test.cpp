@@ -75,7 +75,7 @@ TEST(Ucx, ExchangesOverSharedMemory) {
   expect_exchange(Over::kSharedMemory, false);
 }
 
-TEST(Ucx, NamesALostProcess) {
+TEST(Ucx, NamesLostProcess) {
   SKIP_WITHOUT_UCX();
   Forked forked(kProcesses, [](const ForkedProcess& self) {
     choose(Over::kTcp, false);
@@ -97,7 +97,7 @@ TEST(Ucx, NamesALostProcess) {
   }
 }
 
-TEST(Ucx, EndsAllWithTheErrorOfOneRank) {
+TEST(Ucx, EndsAllWithErrorOfOneRank) {
   SKIP_WITHOUT_UCX();
   Forked forked(kProcesses, [](const ForkedProcess&) {
     choose(Over::kTcp, false);
@@ -116,7 +116,7 @@ TEST(Ucx, EndsAllWithTheErrorOfOneRank) {
   }
 }
 
-TEST(Ucx, IsRefusedWhereItIsMissing) {
+TEST(Ucx, IsRefusedIfMissing) {
   if (!missing_ucx()) GTEST_SKIP() << "UCX is here";
   Forked forked(2, [](const ForkedProcess&) {
     run_ranks({.ranks = 2, .transport = TransportKind::kUcx}, [](Group&, MemoryAccount&) {});

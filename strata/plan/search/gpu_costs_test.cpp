@@ -181,7 +181,7 @@ constexpr int kForward = LayerWork().forward_kernels, kBackward = LayerWork().ba
               kUpdate = kUpdateLaunches;
 constexpr double kWork = 4 * (2 * 1e-3 + 2 * 2e-3 + 0.5e-3);
 
-TEST(Launches, OfPerformedStepOverlapWithWorkExceptFirst) {
+TEST(Launches, OverlapWithWorkExceptFirst) {
   const Plan plan = Step().plan();
   EXPECT_NEAR(plan.simulation.step_seconds, 7e-6 + kWork, 1e-12);
   const RankTimeline& rank = plan.simulation.ranks[0];
@@ -205,7 +205,7 @@ TEST(Launches, BindStepWithSlowerHost) {
   EXPECT_NEAR(lanes, kWork, 1e-12);
 }
 
-TEST(Launches, OfRecordedStepAreOne) {
+TEST(Launches, RecordedStepHasOneSegment) {
   const Plan plan = Step{.launch = 1e-3, .recording = RecordingPlan::kAlways}.plan();
   ASSERT_EQ(plan.recorded.size(), 1u);
   EXPECT_EQ(plan.recorded[0].size(), 1u);
@@ -219,7 +219,7 @@ TEST(Launches, OfRecordedStepAreOne) {
 
 // Messages divide a pipeline's steps: each of two ranks has a segment per forward and backward,
 // then one for the update.
-TEST(Launches, OfPipelineAreSegmentsBetweenMessages) {
+TEST(Launches, PipelineHasSegmentsBetweenMessages) {
   Step step{.launch = 1e-3, .recording = RecordingPlan::kAlways, .ranks = 2};
   const Plan plan = step.plan();
   EXPECT_EQ(plan.recorded[0].size(), 5u);
@@ -239,7 +239,7 @@ TEST(Launches, OfPipelineAreSegmentsBetweenMessages) {
 
 // The receiver's host cannot enqueue work before the sender's host has enqueued the send: 34 ms of
 // launches follow the first 6 ms.
-TEST(Launches, OfSecondRankBeginAfterFirstRankSends) {
+TEST(Launches, SecondRankStartsAfterFirstRankSends) {
   const Plan plan = Step{.launch = 1e-3, .ranks = 2, .micro_batches = 1}.plan();
   const TraceEvent& backward =
       *std::ranges::find(plan.simulation.ranks[1].events, Op::kBackward, &TraceEvent::op);

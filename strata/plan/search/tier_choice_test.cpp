@@ -159,7 +159,7 @@ TEST(TierLayout, MostFetchedCountsFullestRank) {
 }
 
 // The ledger counts what the ranks run, not what was requested.
-TEST(TierLayout, OfPlanIsAdaptedToItsRanks) {
+TEST(TierLayout, AdaptsToRanksOfPlan) {
   PlanRequest request = request_of(4, 2);
   request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
   request.memory = {.weights = kHost, .gradients = kDevice};

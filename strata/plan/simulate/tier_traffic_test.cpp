@@ -257,7 +257,7 @@ TEST(LaneSeconds, AreLatencyPlusBytesOverBandwidth) {
   EXPECT_TRUE(lane_seconds(costs, shards, {.layers = {{}, kStatesAway}}, rates)[1].comes_back);
 }
 
-TEST(LaneSeconds, OfUpdateAreBytesOverRateOrLayerSeconds) {
+TEST(LaneSeconds, UpdateTakesBytesOverRateOrLayerSeconds) {
   const Dataflow dataflow = chain(1);
   CostTable costs = equal_costs(dataflow, {.update_seconds = 3,
                                            .weight_bytes = 400000,
@@ -368,7 +368,7 @@ ShardBytes on_disk(LayerTiers tiers) {
   return shard_bytes(layer, {}, {}, 4, true, tiers);
 }
 
-TEST(TierTraffic, OfDiskCountsUpdatesFetchesAndCommits) {
+TEST(TierTraffic, DiskCountsUpdatesFetchesAndCommits) {
   Streamed s{.window = 2};
   const Schedule schedule = s.schedule();
   const struct {
@@ -388,7 +388,7 @@ TEST(TierTraffic, OfDiskCountsUpdatesFetchesAndCommits) {
   }
 }
 
-TEST(LaneSeconds, OfDiskAreBytesOverItsRates) {
+TEST(LaneSeconds, DiskTakesBytesOverRates) {
   const Dataflow dataflow = chain(1);
   const CostTable costs =
       equal_costs(dataflow, {.weight_bytes = 100, .gradient_bytes = 100, .state_bytes = 200});

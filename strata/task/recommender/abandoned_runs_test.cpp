@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Runs = std::vector<std::uint64_t>;
 
-TEST(AbandonedRuns, AreThoseSinceTheFolderWasEmpty) {
+TEST(AbandonedRuns, AreRecordedUntilFirstCheckpoint) {
   const ScratchFolder scratch;
   const std::string folder = scratch.path("saved");
   const std::uint64_t large = ~std::uint64_t{0} - 1;
@@ -26,7 +26,7 @@ TEST(AbandonedRuns, AreThoseSinceTheFolderWasEmpty) {
   EXPECT_EQ(note_run(folder, 9), Runs{}) << "a checkpoint of one of them may be elsewhere";
 }
 
-TEST(AbandonedRuns, AreNoneBesideACheckpointOrARunThatLives) {
+TEST(AbandonedRuns, AreNoneWithCheckpointOrLiveRun) {
   const ScratchFolder scratch;
   const std::string folder = scratch.path("saved");
   note_run(folder, 5);
