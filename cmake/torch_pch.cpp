@@ -1,1 +1,1 @@
-// The owner of the precompiled header; cmake/folder.cmake says who reuses it.
+// The source of the precompiled header, which cmake/folder.cmake shares among targets.

@@ -3,7 +3,7 @@
 /// stored twice.
 ///
 /// Shapes  flat, all of the same length.
-/// Errors  InternalError: tensors of different lengths, dtypes or devices.
+/// Errors  InternalError: tensors of a wrong length, dtype or device, or not contiguous.
 #pragma once
 
 #include <ATen/core/Tensor.h>

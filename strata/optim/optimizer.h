@@ -3,7 +3,7 @@
 /// Shapes  weights, slots, gradients: flat, of the same length, on one device; weight decay applies
 ///         to [0, decay_numel). Cuts and threads change no bit.
 /// Cost    one pass over memory (update_kernels.h).
-/// Errors  InternalError: tensors of different lengths, dtypes or devices.
+/// Errors  InternalError: tensors of a wrong length or dtype, or not contiguous.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,7 +36,7 @@ struct BegunUpdate {
   at::Tensor constants;  ///< in the format of the StepPrimitives that made them
 };
 
-/// The pointers of a range's tensors. Throws InternalError if lengths, dtypes or devices differ.
+/// The pointers of a range's tensors. Throws InternalError as above.
 kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots);
 
 class Optimizer {

@@ -4,7 +4,7 @@
 /// Shapes   contiguous; sums fp64. `scalars` is in the device's memory.
 /// Threads  const; work runs on the caller's pool or the device's current stream.
 /// Errors   UserError from step_primitives(): this build has none for that kind. InternalError:
-///          tensors of different lengths, dtypes or devices.
+///          tensors of a wrong length, dtype or device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -225,8 +225,9 @@ TEST(ShardedBudget, HoldsForWindowOfAllLayers) {
             Outcome::kFinished);
 }
 
-// A validation of ten layers fetches up to six layers ahead, and no rank may have read the four
-// before those: it needs as many parts of weights as a run without a window. A step fetches later.
+// A validation of ten layers fetches up to six layers ahead, and its peers may not have read the
+// four before those yet: it needs as many parts of weights as a run without a window. A step
+// fetches later.
 TEST(ShardedBudget, WindowIncludesValidation) {
   const DiskScratch folder;
   const auto staging = [&](int window) {

@@ -4,8 +4,8 @@
 ///
 ///     FOLDER/runs-without-checkpoint.json   {"runs": [...]}; removed with the first checkpoint
 ///
-/// A run is recorded before servers learn of it. So saved rows that no run may replace belong to a
-/// checkpoint in this folder, or to another folder.
+/// A run is recorded before servers learn of it. So if saved rows must not be
+/// replaced, their checkpoint is in this folder or in another one.
 ///
 /// Threads  one, of the process that saves manifests.
 /// Errors   UserError: a folder that another run saves to; a file that is damaged.
