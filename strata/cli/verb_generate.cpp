@@ -5,19 +5,40 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/verbs.h"
+#include "strata/serve/chat.h"
 
 namespace strata {
 namespace {
 
+struct Conversation {
+  std::string system;
+  std::vector<std::string> questions;  // each begins a conversation of its own
+};
+
+// The model's answers to each question, in place of texts that continue prompts.
+void ask(const Conversation& conversation, const std::string& tokenizer, TextRequest& request) {
+  request.prompts.clear();
+  request.begins = false;
+  for (const std::string& question : conversation.questions) {
+    std::vector<ChatMessage> messages;
+    if (!conversation.system.empty()) messages.push_back({"system", conversation.system});
+    messages.push_back({"user", question});
+    request.prompts.push_back(chat_prompt(tokenizer, messages));
+  }
+}
+
 // Only the process of rank 0 gets text. It prints the text of a single prompt as tokens arrive, and
-// that of several prompts at the end, separated by empty lines.
-void run_generate(const std::string& checkpoint, TextRequest request,
+// that of several prompts at the end, separated by empty lines. It prints the answer to a question
+// without the question.
+void run_generate(const std::string& checkpoint, TextRequest request, const Conversation& chat,
                   const std::vector<std::string>& overrides) {
   const ServedModel served = served_model(recipe_of(checkpoint, overrides), checkpoint);
+  const bool answers = !chat.questions.empty();
+  if (answers) ask(chat, served.tokenizer, request);
   const bool single = request.prompts.size() == 1;
   bool shown = false;
   request.on_text = [&](std::size_t prompt, const std::string& piece) {
-    if (single && !shown) std::cout << request.prompts[prompt];
+    if (single && !shown && !answers) std::cout << request.prompts[prompt];
     shown = true;
     if (single) std::cout << piece << std::flush;
   };
@@ -25,7 +46,8 @@ void run_generate(const std::string& checkpoint, TextRequest request,
   if (!shown) return;
   if (!single)
     for (std::size_t i = 0; i < texts.size(); ++i)
-      std::cout << request.prompts[i] << texts[i] << (i + 1 < texts.size() ? "\n\n" : "");
+      std::cout << (answers ? "" : request.prompts[i]) << texts[i]
+                << (i + 1 < texts.size() ? "\n\n" : "");
   std::cout << std::endl;
 }
 
@@ -34,15 +56,27 @@ void run_generate(const std::string& checkpoint, TextRequest request,
 void add_generate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("generate", "continue a prompt with a trained model");
   auto request = std::make_shared<TextRequest>();
+  auto chat = std::make_shared<Conversation>();
   auto checkpoint = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
   verb->add_option("checkpoint", *checkpoint,
                    "checkpoint, the folder that holds several, or a Hugging Face folder")
       ->required();
-  verb->add_option("--prompt", request->prompts,
-                   "text to continue, may be repeated; may be left out if the tokenizer has a "
-                   "token of begin")
-      ->allow_extra_args(false)
+  CLI::Option* prompt =
+      verb->add_option("--prompt", request->prompts,
+                       "text to continue, may be repeated; may be left out if the tokenizer has a "
+                       "token of begin")
+          ->allow_extra_args(false)
+          ->type_name("TEXT");
+  CLI::Option* question =
+      verb->add_option("--chat", chat->questions,
+                       "question to a chat model, written with the template beside its tokenizer; "
+                       "may be repeated")
+          ->allow_extra_args(false)
+          ->excludes(prompt)
+          ->type_name("TEXT");
+  verb->add_option("--system", chat->system, "instruction that comes before the question of --chat")
+      ->needs(question)
       ->type_name("TEXT");
   verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write, at most")
       ->check(at_least(0))
@@ -59,8 +93,7 @@ void add_generate_verb(CLI::App& app) {
   verb->add_option("--set", *overrides, "override a field of the recipe")
       ->allow_extra_args(false)
       ->type_name("FIELD=VALUE");
-  verb->callback(
-      [checkpoint, request, overrides] { run_generate(*checkpoint, *request, *overrides); });
+  verb->callback([=] { run_generate(*checkpoint, *request, *chat, *overrides); });
 }
 
 }  // namespace strata

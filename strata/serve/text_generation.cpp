@@ -35,8 +35,10 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
   return tokenizer;
 }
 
-std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<std::int64_t> tokens = tokenizer.prefix();
+std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt,
+                                        bool begins) {
+  std::vector<std::int64_t> tokens;
+  if (begins) tokens = tokenizer.prefix();
   const std::vector<std::int64_t> text = tokenizer.encode(prompt);
   tokens.insert(tokens.end(), text.begin(), text.end());
   if (tokens.empty() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
@@ -64,7 +66,7 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
   std::vector<GenerateRequest> requests;
   std::size_t longest = 0;
   for (const std::string& prompt : request.prompts) {
-    requests.push_back({.prompt = prompt_tokens(*tokenizer, prompt),
+    requests.push_back({.prompt = prompt_tokens(*tokenizer, prompt, request.begins),
                         .tokens = request.tokens,
                         .ends = ends_of(*tokenizer),
                         .sampler = TokenSampler(request.temperature, request.seed)});

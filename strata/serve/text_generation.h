@@ -31,6 +31,9 @@ struct ServedModel {
 struct TextRequest {
   /// decoded together; a prompt may be empty if the tokenizer has a token that begins a text
   std::vector<std::string> prompts = {""};
+  /// Whether each text begins with the tokens that the tokenizer puts there; false: the prompts
+  /// have them.
+  bool begins = true;
   std::int64_t tokens = 200;  ///< per text, at most; a token that begins or ends a text ends it
   double temperature = 0.8;   ///< 0: always the most likely token
   std::uint64_t seed = 1;

@@ -32,6 +32,23 @@ class Generate(ProgramTest):
         self.refuse("generate", "c", "--prompt", "a", "--set", "data.tokenizer=none",
                     says="tokens have no text")
 
+    def test_a_question_is_written_by_the_chat_template(self):
+        folder = self.folder / "chat"
+        shutil.copytree(FOLDER, folder, copy_function=shutil.copyfile)
+        greedy = ["--tokens", "20", "--temperature", "0"]
+        self.refuse("generate", "chat", "--chat", "Once", says=["[serve.chat] chat: the tokenizer has no chat template", "--prompt"])
+        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        config["chat_template"] = "{{ bos_token }}{% for m in messages %}{{ m.role[0] ~ ': ' ~ m.content ~ '\n' }}{% endfor %}"
+        (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+        plain = self.succeed("generate", "chat", "--prompt", "s: Be kind.\nu: Once\n", *greedy)
+        chat = self.succeed("generate", "chat", "--chat", "Once", "--system", "Be kind.", *greedy)
+        self.assertEqual(plain, "s: Be kind.\nu: Once\n" + chat)
+        both = self.succeed("generate", "chat", "--chat", "Once", "--chat", "Twice", "--system", "Be kind.", *greedy)
+        self.assertTrue(both.startswith(chat.rstrip("\n") + "\n\n"), both)
+        (folder / "chat_template.jinja").write_text("{{ raise_exception('no system') }}", encoding="utf-8")
+        self.refuse("generate", "chat", "--chat", "Once", says=["chat_template.jinja:1", "no system"])
+        self.refuse("generate", "chat", "--chat", "Once", "--prompt", "a", says="excludes")
+
     def test_temperature_and_seed_decide(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
 
