@@ -11,7 +11,7 @@ TEST(MeshOptions, ReadsMeshOfRecipe) {
   OptionSet set;
   describe(set, "mesh", mesh);
   set.load_yaml("mesh: {pp: 4, virtual_stages: 2, schedule: interleaved, threads: 3}\n", "r.yaml");
-  EXPECT_EQ(mesh.pp, 4);
+  EXPECT_EQ(mesh.axes[Axis::kPipeline], 4);
   EXPECT_EQ(mesh.virtual_stages, 2);
   EXPECT_EQ(mesh.schedule, ScheduleKind::kInterleaved);
   EXPECT_EQ(mesh.threads, 3);
@@ -24,13 +24,9 @@ TEST(MeshOptions, ReadsEveryAxisAndZero) {
   set.load_yaml(
       "mesh: {dp: 2, tp: 4, pp: 4, zero: 3, shard_ranks: 2, reduce: each, sequence_parallel: true}",
       "r.yaml");
-  EXPECT_EQ(mesh.mesh(), (Mesh{.pp = 4, .dp = 2, .tp = 4}));
-  EXPECT_EQ(mesh.mesh().size(), 32);
-  EXPECT_EQ(mesh.zero, 3);
-  EXPECT_EQ(mesh.shard_ranks, 2);
-  EXPECT_EQ(mesh.reduce, ReduceMode::kEach);
-  EXPECT_EQ(mesh.zero_policy(),
-            (ZeroPolicy{.stage = 3, .shard_ranks = 2, .reduce = ReduceMode::kEach}));
+  EXPECT_EQ(mesh.axes, (Mesh{{Axis::kPipeline, 4}, {Axis::kData, 2}, {Axis::kTensor, 4}}));
+  EXPECT_EQ(mesh.axes.size(), 32);
+  EXPECT_EQ(mesh.zero, (ZeroPolicy{.stage = 3, .shard_ranks = 2, .reduce = ReduceMode::kEach}));
   EXPECT_TRUE(mesh.sequence_parallel);
   EXPECT_FALSE(mesh.automatic);
   set.set("mesh.auto=true");
