@@ -39,7 +39,14 @@ TEST(MeshOptions, RejectsZeroRanksAndUnknownSchedules) {
   MeshOptions mesh;
   OptionSet set;
   describe(set, "mesh", mesh);
-  EXPECT_THROW(set.set("mesh.pp=0"), UserError);
+  for (const AxisInfo& axis : kAxes) {  // beyond int, and beyond 64 bits
+    const std::string field = std::string("mesh.") + axis.name + "=";
+    EXPECT_THROW(set.set(field + "0"), UserError) << field;
+    EXPECT_THROW(set.set(field + "4294967297"), UserError) << field;
+    EXPECT_THROW(set.set(field + "99999999999999999999"), UserError) << field;
+    set.set(field + std::to_string(axis.most));
+    EXPECT_EQ(mesh.axes[axis.id], axis.most);
+  }
   EXPECT_THROW(set.set("mesh.schedule=forward"), UserError);
   EXPECT_THROW(set.set("mesh.threads=-1"), UserError);
   EXPECT_THROW(set.set("mesh.zero=4"), UserError);

@@ -107,7 +107,7 @@ class Check {
   }
 
   void world() const {
-    const Mesh mesh = mesh_.mesh();
+    const Mesh& mesh = mesh_.axes;
     if (limits_.world == 0 || mesh.size() == limits_.world) return;
     const std::string started = text(limits_.world) + " ranks";
     require(false, "mesh", "the mesh has another size than the world", started + " were started",

@@ -57,6 +57,12 @@ TEST(MeshCheck, FixesOfWrongWorldSizeAreLegal) {
   }
 }
 
+TEST(MeshCheck, CountsRanksOfLargestAxesWithoutOverflow) {
+  MeshOptions mesh;
+  for (const AxisInfo& axis : kAxes) mesh.axes[axis.id] = axis.most;
+  EXPECT_EQ(fix_of(mesh, kLimits), "set mesh.pp, mesh.dp or mesh.tp to less");
+}
+
 TEST(MeshCheck, RequiresSampleForEveryReplica) {
   EXPECT_EQ(fix_of({.axes = {{Axis::kData, 33}}}, kLimits), "set mesh.dp=32");
   EXPECT_EQ(fix_of({.axes = {{Axis::kData, 5}}}, kLimits), "");  // uneven shares are fine
