@@ -4,7 +4,7 @@ namespace strata {
 namespace {
 
 // A mesh beyond these sizes is a typing error.
-constexpr double kMostRanks = 1 << 20;  // check_mesh() rejects larger products of axes
+constexpr double kMostRanksOfMesh = 1 << 20;  // check_mesh() rejects larger products of axes
 constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
 constexpr double kMostStallSeconds = 1e6;
@@ -22,7 +22,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
                    "process or core",
            .unit = "ranks",
            .minimum = 0,
-           .maximum = kMostRanks});
+           .maximum = kMostRanksOfMesh});
   for (const AxisInfo& axis : kAxes) {
     set.add(prefix + "." + axis.name, &options.axes[axis.id],
             {.help = axis.help, .unit = axis.unit, .minimum = 1, .maximum = double(axis.most)});
@@ -36,7 +36,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
       {.help = "Replicas among which one set of ZeRO shards is divided (hybrid sharding); 0: all",
        .unit = "replicas",
        .minimum = 0,
-       .maximum = kMostRanks});
+       .maximum = kMostRanksOfMesh});
   set.add(prefix + ".reduce", &options.zero.reduce,
           named({ReduceMode::kAuto, ReduceMode::kOnce, ReduceMode::kEach}),
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
