@@ -34,7 +34,7 @@ MiniBatch make_batch(std::string_view text) {
 std::vector<double> train(const Mesh& mesh, int zero, const Partition& partition) {
   const Sequential model =  // for one slice: the layers' code is the same
       make_gpt({.layers = 4, .width = 64, .heads = 2, .context = kContext, .dropout = 0.1},
-               DecoderOutput::kLoss, {.ranks = mesh.tp});
+               DecoderOutput::kLoss, {.ranks = mesh[Axis::kTensor]});
   const MiniBatch batch = make_batch("In the beginning God created the heaven and the earth. ");
   const StepPlan plan = plan_steps(
       model, {.mesh = mesh, .partition = partition, .zero = {.stage = zero}, .micro_batch = 2});
@@ -52,7 +52,8 @@ std::vector<double> train(const Mesh& mesh, int zero, const Partition& partition
 
 int main() {
   const auto one = train({}, 0, {{0, 6}}),
-             eight = train({.pp = 2, .dp = 2, .tp = 2}, 3, {{0, 3, 6}});
+             eight = train({{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kTensor, 2}}, 3,
+                           {{0, 3, 6}});
   for (const std::size_t step : {0, 19})
     std::printf("step %2zu  one rank %.4f  eight ranks %.4f\n", step + 1, one[step], eight[step]);
   std::puts(std::abs(one[19] - eight[19]) < 1e-4 ? "agree" : "differ");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "strata/base/errors.h"
@@ -15,6 +16,7 @@ namespace strata {
 namespace {
 
 std::string write(bool value) { return value ? "true" : "false"; }
+std::string write(int value) { return std::to_string(value); }
 std::string write(std::int64_t value) { return std::to_string(value); }
 std::string write(double value) { return format_double_exactly(value); }
 std::string write(const std::string& value) { return value; }
@@ -27,6 +29,7 @@ std::string write(const NamedValues& values) {
 }
 
 const char* type_name(bool) { return "true or false"; }
+const char* type_name(int) { return "a whole number"; }
 const char* type_name(std::int64_t) { return "a whole number"; }
 const char* type_name(double) { return "a number"; }
 const char* type_name(const std::string&) { return "a text"; }
@@ -44,6 +47,14 @@ bool parse(const std::string& text, bool& value) {
   return value || text == "false";
 }
 bool parse(const std::string& text, std::int64_t& value) { return parse_number(text, value); }
+// A number beyond int is as far out of range as the largest int.
+bool parse(const std::string& text, int& value) {
+  std::int64_t wide = 0;
+  if (!parse_number(text, wide)) return false;
+  using Limits = std::numeric_limits<int>;
+  value = static_cast<int>(std::clamp<std::int64_t>(wide, Limits::min(), Limits::max()));
+  return true;
+}
 bool parse(const std::string& text, double& value) {
   return parse_number(text, value) && std::isfinite(value);
 }
@@ -72,6 +83,7 @@ std::string fix_of(const std::string& text, Bytes) {
   return "write it like 2GiB, 512MiB or 0";
 }
 
+double magnitude(int value) { return value; }
 double magnitude(std::int64_t value) { return static_cast<double>(value); }
 double magnitude(double value) { return value; }
 double magnitude(Bytes value) { return static_cast<double>(value.count); }
@@ -86,7 +98,9 @@ std::string write_limit(const OptionSet::Target& target, double limit) {
   if (std::holds_alternative<Bytes*>(target)) {
     return format_bytes_exactly(static_cast<std::int64_t>(limit));
   }
-  if (std::holds_alternative<std::int64_t*>(target) && std::fabs(limit) < 1e15) {
+  const bool whole =
+      std::holds_alternative<int*>(target) || std::holds_alternative<std::int64_t*>(target);
+  if (whole && std::fabs(limit) < 1e15) {
     return std::to_string(static_cast<std::int64_t>(limit));
   }
   return format_double_exactly(limit);

@@ -88,8 +88,8 @@ class YamlSection {
 
 class OptionSet {
  public:
-  using Target = std::variant<bool*, std::int64_t*, double*, std::string*, Bytes*, NamedValues,
-                              OptionList, YamlSection*>;
+  using Target = std::variant<bool*, int*, std::int64_t*, double*, std::string*, Bytes*,
+                              NamedValues, OptionList, YamlSection*>;
 
   /// Adds the field at `path` ("train.steps"); its present value is the default. The target must
   /// outlive the set.

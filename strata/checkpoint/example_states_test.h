@@ -66,15 +66,17 @@ class ExampleRank {
 
   // The shard of a flat state of `numel` elements for this rank's dp index.
   std::pair<std::int64_t, std::int64_t> shard(std::int64_t numel) const {
-    const std::int64_t size = (numel + mesh_.mesh.dp - 1) / mesh_.mesh.dp;
-    return {std::min(numel, size * place_.dp), std::min(numel, size * (place_.dp + 1))};
+    const std::int64_t size = (numel + mesh_.mesh[Axis::kData] - 1) / mesh_.mesh[Axis::kData];
+    return {std::min(numel, size * place_[Axis::kData]),
+            std::min(numel, size * (place_[Axis::kData] + 1))};
   }
 
   NamedState state(const std::string& name, const WeightSpec& spec, bool sharded,
                    bool owned) const {
-    const std::vector<Run> runs = slice_runs(spec, place_.tp, mesh_.mesh.tp);
+    const std::vector<Run> runs =
+        slice_runs(spec, place_[Axis::kTensor], mesh_.mesh[Axis::kTensor]);
     std::int64_t numel = 1;
-    for (const std::int64_t size : slice_shape(spec, mesh_.mesh.tp)) numel *= size;
+    for (const std::int64_t size : slice_shape(spec, mesh_.mesh[Axis::kTensor])) numel *= size;
     const auto [begin, end] =
         sharded ? shard(numel) : std::pair<std::int64_t, std::int64_t>(0, numel);
     NamedState state{.name = name,
@@ -84,7 +86,7 @@ class ExampleRank {
     for (Run& run : state.runs) run.local -= begin;
     if (begin == end) state.local = at::Tensor();  // as the trainer lists states without elements
     if (!owned) return state;
-    if (spec.split.axis < 0 && place_.tp > 0)
+    if (spec.split.axis < 0 && place_[Axis::kTensor] > 0)
       state = {.name = name, .shape = spec.shape};  // tp rank 0 owns it
     fill(name, state.runs, state.local);
     return state;
@@ -93,8 +95,8 @@ class ExampleRank {
   ExampleStates states(bool owned) const {
     ExampleStates states;
     const int layers = model_.num_layers();
-    const int begin = layers * place_.pp / mesh_.mesh.pp;
-    const int end = layers * (place_.pp + 1) / mesh_.mesh.pp;
+    const int begin = layers * place_[Axis::kPipeline] / mesh_.mesh[Axis::kPipeline];
+    const int end = layers * (place_[Axis::kPipeline] + 1) / mesh_.mesh[Axis::kPipeline];
     const auto add = [&](int layer, std::size_t i, bool slots) {
       const WeightSpec& spec = model_.layout(layer).specs[i];
       const std::string name = model_.name(layer) + "." + spec.name;

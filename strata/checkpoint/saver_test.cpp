@@ -34,18 +34,24 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::vector<ExampleMesh> kMeshes = {
-    {{.pp = 1, .dp = 1, .tp = 1}, 0}, {{.pp = 1, .dp = 2, .tp = 1}, 1},
-    {{.pp = 1, .dp = 2, .tp = 1}, 3}, {{.pp = 1, .dp = 1, .tp = 2}, 0},
-    {{.pp = 1, .dp = 1, .tp = 3}, 0}, {{.pp = 2, .dp = 1, .tp = 1}, 0},
-    {{.pp = 2, .dp = 2, .tp = 2}, 2}, {{.pp = 3, .dp = 1, .tp = 2}, 0},
-    {{.pp = 1, .dp = 4, .tp = 1}, 3}, {{.pp = 4, .dp = 2, .tp = 2}, 3},
-    {{.pp = 2, .dp = 3, .tp = 1}, 1}, {{.pp = 1, .dp = 2, .tp = 3}, 2},
-    {{.pp = 4, .dp = 1, .tp = 1}, 0}, {{.pp = 1, .dp = 5, .tp = 1}, 3},
+    {{}, 0},
+    {{{Axis::kData, 2}}, 1},
+    {{{Axis::kData, 2}}, 3},
+    {{{Axis::kTensor, 2}}, 0},
+    {{{Axis::kTensor, 3}}, 0},
+    {{{Axis::kPipeline, 2}}, 0},
+    {{{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kTensor, 2}}, 2},
+    {{{Axis::kPipeline, 3}, {Axis::kTensor, 2}}, 0},
+    {{{Axis::kData, 4}}, 3},
+    {{{Axis::kPipeline, 4}, {Axis::kData, 2}, {Axis::kTensor, 2}}, 3},
+    {{{Axis::kPipeline, 2}, {Axis::kData, 3}}, 1},
+    {{{Axis::kData, 2}, {Axis::kTensor, 3}}, 2},
+    {{{Axis::kPipeline, 4}}, 0},
+    {{{Axis::kData, 5}}, 3},
 };
 
 std::string text_of(const ExampleMesh& m) {
-  return "pp " + std::to_string(m.mesh.pp) + ", dp " + std::to_string(m.mesh.dp) + ", tp " +
-         std::to_string(m.mesh.tp) + ", zero " + std::to_string(m.zero);
+  return m.mesh.text() + ", zero " + std::to_string(m.zero);
 }
 
 class SavingTest : public ::testing::Test {
@@ -62,7 +68,8 @@ class SavingTest : public ::testing::Test {
 
   void on_ranks(const ExampleMesh& mesh, const RankTask& task) const {
     run_thread_ranks({.ranks = mesh.mesh.size()}, [&](Group& group, MemoryAccount&) {
-      const int stage = mesh.mesh.place(group.rank()).pp, size = mesh.mesh.dp * mesh.mesh.tp;
+      const int stage = mesh.mesh.place(group.rank())[Axis::kPipeline],
+                size = mesh.mesh.stage_size();
       std::vector<int> ranks;
       for (int i = 0; i < size; ++i) ranks.push_back(stage * size + i);
       CheckpointSaver saver(options(), group, group.subgroup(ranks, "stage"));
@@ -107,7 +114,7 @@ class SavingTest : public ::testing::Test {
   [[noreturn]] void save_for_ever(std::int64_t first_step) const {
     at::set_num_threads(1);  // a forked child's first call is not safe in several threads at once
     try {
-      on_ranks({{.pp = 2, .dp = 2}, 1},
+      on_ranks({{{Axis::kPipeline, 2}, {Axis::kData, 2}}, 1},
                [&](CheckpointSaver& saver, const ExampleRank& rank, Group&) {
                  const ExampleStates states = rank.owned();
                  for (std::int64_t step = first_step;; ++step)

@@ -18,7 +18,7 @@ std::string machine_text(const Recipe& recipe) {
                            (processor.cores == 1 ? " core, " : " cores, ") +
                            format_bytes(cpu_backend().facts(0).bytes);
   if (recipe.device_kind() != DeviceKind::kCuda) return host;
-  const int gpus = std::min(cuda_backend().count(), recipe.mesh.mesh().size());
+  const int gpus = std::min(cuda_backend().count(), recipe.mesh.axes.size());
   const DeviceFacts gpu = cuda_backend().facts(0);
   return (gpus > 1 ? std::to_string(gpus) + " x " : "") + gpu.name + ", " +
          format_bytes(gpu.bytes) + "; " + host;

@@ -53,8 +53,8 @@ Recipe recipe_of(const std::string& path, const std::vector<std::string>& overri
 }
 
 ServedModel served_model(const Recipe& recipe, const std::string& checkpoint) {
-  const Mesh mesh{
-      .pp = static_cast<int>(recipe.mesh.pp), .dp = 1, .tp = static_cast<int>(recipe.mesh.tp)};
+  Mesh mesh = recipe.mesh.axes;
+  mesh[Axis::kData] = 1;  // other replicas would only repeat the work
   return {.model = text_task(recipe)->model_options(),
           .tokenizer = recipe.task->tokenizer(),
           .checkpoint = checkpoint,

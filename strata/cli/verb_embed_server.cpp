@@ -61,7 +61,7 @@ void take_from_recipe(EmbedServerArguments& arguments) {
                      .fix = "set embedding.servers to the addresses, or --shard to one of them"});
   options.features = worker_options(*fields).tables;
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
-  options.ranks = recipe.mesh.mesh().dp;
+  options.ranks = recipe.mesh.axes[Axis::kData];
   options.shards = shards;
   options.memory_bytes = embedding.memory.count;
   options.log_limit = embedding.log_limit.count;

@@ -265,7 +265,7 @@ void resume_latest(TrainArguments& arguments) {
 
 // Shrinks the run to the largest number of remaining processes that hold whole replicas.
 void shrink(int killed, int& processes, TrainArguments& arguments) {
-  const auto dp = static_cast<int>(arguments.load().mesh.dp);
+  const int dp = arguments.load().mesh.axes[Axis::kData];
   for (int left = processes - killed; left >= 1; --left) {
     if (dp * left % processes != 0) continue;
     const int replicas = dp * left / processes;

@@ -46,11 +46,16 @@ void request_stop(int) {
 }
 
 std::string ranks_text(const PlannedRun& run, const World& world) {
-  const Mesh mesh = run.mesh.mesh();
+  const Mesh& mesh = run.mesh.axes;
   std::string text = std::to_string(run.ranks) + (run.ranks == 1 ? " rank" : " ranks");
-  if (mesh.size() > 1)
-    text += " (pp " + std::to_string(mesh.pp) + ", tp " + std::to_string(mesh.tp) + ", dp " +
-            std::to_string(mesh.dp) + ")";
+  if (mesh.size() > 1) {
+    std::string sizes;
+    for (const Axis axis : kModelAxesFirst) {
+      sizes += (sizes.empty() ? "" : ", ") + std::string(name_of(axis)) + " " +
+               std::to_string(mesh[axis]);
+    }
+    text += " (" + sizes + ")";
+  }
   if (world.processes() > 1) text += " in " + std::to_string(world.processes()) + " processes";
   return text;
 }
@@ -74,7 +79,7 @@ void print_start(const Recipe& recipe, const PlannedRun& run, const World& world
             << " weights in " << run.model.num_layers() << " layers\n"
             << "mesh     " << ranks_text(run, world) << ", " << run.threads_per_rank
             << " intra-op threads each, " << name_of(run.mesh.schedule) << ", ZeRO "
-            << run.mesh.zero << ", recompute " << name_of(recipe.memory.recompute) << '\n'
+            << run.mesh.zero.stage << ", recompute " << name_of(recipe.memory.recompute) << '\n'
             << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
             << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
@@ -121,14 +126,14 @@ constexpr int kMostRankLines = 8;
 // One line per rank; with many ranks, one line per pipeline rank, because its replicas and slices
 // have one plan.
 void print_peaks(const PlannedRun& run, const std::vector<std::int64_t>& peaks) {
-  const Mesh mesh = run.mesh.mesh();
-  const int together = run.ranks > kMostRankLines ? mesh.dp * mesh.tp : 1;
+  const Mesh& mesh = run.mesh.axes;
+  const int together = run.ranks > kMostRankLines ? mesh.stage_size() : 1;
   for (int first = 0; first < run.ranks; first += together) {
-    const int pp = mesh.place(first).pp;
+    const int pp = mesh.place(first)[Axis::kPipeline];
     std::string name = mesh.name(first);
     if (together > 1)
       name = "ranks " + std::to_string(first) + " to " + std::to_string(first + together - 1) +
-             " (pp " + std::to_string(pp) + "/" + std::to_string(mesh.pp) + ")";
+             " (pp " + std::to_string(pp) + "/" + std::to_string(mesh[Axis::kPipeline]) + ")";
     const std::int64_t peak =
         *std::max_element(peaks.begin() + first, peaks.begin() + first + together);
     std::cout << name << (together > 1 ? "   largest peak " : "   peak ") << format_bytes(peak)
@@ -187,7 +192,7 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
       std::ranges::copy(step.ranks[rank], std::back_inserter(measured.ranks[rank]));
       std::ranges::copy(step.lanes[rank], std::back_inserter(measured.lanes[rank]));
     }
-    const RankTimeline& planned = simulation.ranks[run.mesh.mesh().place(rank).pp];
+    const RankTimeline& planned = simulation.ranks[run.mesh.axes.place(rank)[Axis::kPipeline]];
     predicted.ranks.push_back(row_of(planned));
     predicted.lanes.push_back(lanes_within(planned, simulation.step_seconds));
   }

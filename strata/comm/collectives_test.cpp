@@ -108,25 +108,25 @@ TEST(Collectives, ShardsOverlapWithOtherWork) {
 }
 
 TEST(MeshGroups, JoinRanksOfEachAxis) {
-  const Mesh mesh{.pp = 2, .dp = 4, .tp = 2};
+  const Mesh mesh{{Axis::kPipeline, 2}, {Axis::kData, 4}, {Axis::kTensor, 2}};
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
     MeshGroups groups = make_mesh_groups(world, mesh, 2);
     const MeshPlace place = mesh.place(world.rank());
-    EXPECT_EQ(groups.pp.rank(), place.pp);
-    EXPECT_EQ(groups.dp.rank(), place.dp);
-    EXPECT_EQ(groups.tp.rank(), place.tp);
-    EXPECT_EQ(groups.shard.rank(), place.dp % 2);
-    EXPECT_EQ(groups.replica.rank(), place.dp / 2);
+    EXPECT_EQ(groups[Axis::kPipeline].rank(), place[Axis::kPipeline]);
+    EXPECT_EQ(groups[Axis::kData].rank(), place[Axis::kData]);
+    EXPECT_EQ(groups[Axis::kTensor].rank(), place[Axis::kTensor]);
+    EXPECT_EQ(groups.shard.rank(), place[Axis::kData] % 2);
+    EXPECT_EQ(groups.replica.rank(), place[Axis::kData] / 2);
     // Groups of the same two ranks don't read each other's messages.
     double sum[] = {static_cast<double>(world.rank())};
     groups.shard.all_reduce(sum);
-    EXPECT_EQ(sum[0], 2.0 * world.rank() + (place.dp % 2 ? -2 : 2));
+    EXPECT_EQ(sum[0], 2.0 * world.rank() + (place[Axis::kData] % 2 ? -2 : 2));
   });
 }
 
 // Ranks do not wait between both: one may be a collective ahead.
 TEST(MeshGroups, SeparateMessagesOfMeshAndWorld) {
-  const Mesh mesh{.pp = 4};
+  const Mesh mesh{{Axis::kPipeline, 4}};
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
     MeshGroups groups = make_mesh_groups(world, mesh);
     for (int round = 0; round < 500; ++round) {

@@ -158,10 +158,10 @@ TEST(DeviceProcesses, CommunicatorSumsInRankOrder) {
   FakeLibrary library;
   DelayedDevices all(10, 0, library);
   run_processes(4, all, [](Group& world) {
-    MeshGroups groups = make_mesh_groups(world, {.pp = 2, .dp = 2});
-    EXPECT_EQ(groups.dp.exchange_way(), ExchangeWay::kPeers);  // within one process
-    EXPECT_EQ(groups.pp.exchange_way(), ExchangeWay::kCommunicator);
-    expect_sums(groups.dp, ordered_sum);
+    MeshGroups groups = make_mesh_groups(world, {{Axis::kPipeline, 2}, {Axis::kData, 2}});
+    EXPECT_EQ(groups[Axis::kData].exchange_way(), ExchangeWay::kPeers);  // within one process
+    EXPECT_EQ(groups[Axis::kPipeline].exchange_way(), ExchangeWay::kCommunicator);
+    expect_sums(groups[Axis::kData], ordered_sum);
     expect_sums(world, ordered_sum);
     expect_sums_in_a_row(world);
     expect_gathers(world);

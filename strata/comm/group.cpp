@@ -189,21 +189,21 @@ std::unique_ptr<Group> single_rank() {
 
 MeshGroups make_mesh_groups(const Group& world, const Mesh& mesh, int shard_ranks) {
   STRATA_CHECK_EQ(world.size(), mesh.size(), "comm.make_mesh_groups");
-  const int rank = world.rank(), shards = shard_ranks == 0 ? mesh.dp : shard_ranks;
-  STRATA_CHECK_EQ(mesh.dp % shards, 0, "comm.make_mesh_groups");
-  Group dp = world.subgroup(mesh.dp_line(rank), "dp");
+  const int rank = world.rank(), shards = shard_ranks == 0 ? mesh[Axis::kData] : shard_ranks;
+  STRATA_CHECK_EQ(mesh[Axis::kData] % shards, 0, "comm.make_mesh_groups");
+  auto lines = PerAxis<Group>::made_by(
+      [&](Axis axis) { return world.subgroup(mesh.line(rank, axis), name_of(axis)); });
+  const Group& dp = lines[Axis::kData];
   std::vector<int> all(static_cast<std::size_t>(mesh.size())), shard, replica;
   std::iota(all.begin(), all.end(), 0);
-  for (int i = 0; i < mesh.dp; ++i) {
+  for (int i = 0; i < dp.size(); ++i) {
     if (i / shards == dp.rank() / shards) shard.push_back(i);
     if (i % shards == dp.rank() % shards) replica.push_back(i);
   }
   Group of_shard = dp.subgroup(shard, "shard"), of_replica = dp.subgroup(replica, "replica");
   return {.mesh = mesh,
           .world = world.subgroup(all, "mesh"),
-          .pp = world.subgroup(mesh.pp_line(rank), "pp"),
-          .dp = std::move(dp),
-          .tp = world.subgroup(mesh.tp_line(rank), "tp"),
+          .lines = std::move(lines),
           .shard = std::move(of_shard),
           .replica = std::move(of_replica)};
 }

@@ -132,11 +132,12 @@ std::unique_ptr<Group> single_rank();
 struct MeshGroups {
   Mesh mesh;
   Group world;
-  Group pp;       ///< stages of one replica
-  Group dp;       ///< replicas of one slice of one stage
-  Group tp;       ///< slices of one stage
-  Group shard;    ///< part of dp
-  Group replica;  ///< part of dp, across shard groups
+  PerAxis<Group> lines;  ///< the ranks that differ from this one on one axis only
+  Group shard;           ///< part of the dp line
+  Group replica;         ///< part of the dp line, across shard groups
+
+  Group& operator[](Axis axis) { return lines[axis]; }
+  const Group& operator[](Axis axis) const { return lines[axis]; }
 };
 
 /// `shard_ranks` divides mesh.dp; 0: all of dp. InternalError if the world has another size.

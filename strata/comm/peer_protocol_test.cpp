@@ -71,7 +71,7 @@ std::vector<ProtocolOutcome> run_simulated(FaultyNetwork& network, RanksOptions 
 
 // Small and large messages, sums of all kinds, over all links, in every round.
 void work(Group& world, int rounds) {
-  const Mesh mesh{.pp = 3, .dp = 2};
+  const Mesh mesh{{Axis::kPipeline, 3}, {Axis::kData, 2}};
   MeshGroups groups = make_mesh_groups(world, mesh);
   for (int round = 0; round < rounds; ++round) {
     for (const std::int64_t numel : {10, 20000}) {
@@ -79,13 +79,15 @@ void work(Group& world, int rounds) {
       all_reduce_sum(world, x);
       EXPECT_TRUE(at::equal(x, ordered_sum(kRanks, numel)));
     }
-    const int next = (groups.pp.rank() + 1) % 3, previous = (groups.pp.rank() + 2) % 3;
+    const int next = (groups[Axis::kPipeline].rank() + 1) % 3,
+              previous = (groups[Axis::kPipeline].rank() + 2) % 3;
     for (int i = 0; i < 4; ++i)
-      groups.pp.send(next, {.value = round, .micro_batch = i},
-                     example_values(world.rank() + i, 30000));
+      groups[Axis::kPipeline].send(next, {.value = round, .micro_batch = i},
+                                   example_values(world.rank() + i, 30000));
     for (int i = 3; i >= 0; --i)
-      EXPECT_TRUE(at::equal(groups.pp.receive(previous, {.value = round, .micro_batch = i}),
-                            example_values(groups.pp.world_rank(previous) + i, 30000)));
+      EXPECT_TRUE(
+          at::equal(groups[Axis::kPipeline].receive(previous, {.value = round, .micro_batch = i}),
+                    example_values(groups[Axis::kPipeline].world_rank(previous) + i, 30000)));
   }
 }
 

@@ -1,58 +1,79 @@
 #include "strata/layout/mesh.h"
 
-#include <numeric>
+#include <ranges>
 
 namespace strata {
-namespace {
-
-std::string axis(const char* name, int place, int size) {
-  return std::string(name) + " " + std::to_string(place) + "/" + std::to_string(size);
-}
-
-}  // namespace
 
 const char* name_of(Reduction reduction) {
   return reduction == Reduction::kNative ? "native" : "ordered";
 }
 
-std::vector<int> Mesh::pp_line(int rank) const {
+std::string axes_text(const PerAxis<std::string>& values, const std::string& separator) {
+  std::string text;
+  for (const AxisInfo& axis : kAxes)
+    text += (text.empty() ? "" : separator) + axis.name + " " + values[axis.id];
+  return text;
+}
+
+int Mesh::size() const {
+  int size = 1;
+  for (const AxisInfo& axis : kAxes) size *= (*this)[axis.id];
+  return size;
+}
+
+MeshPlace Mesh::place(int rank) const {
+  MeshPlace place;
+  for (const AxisInfo& axis : std::views::reverse(kAxes)) {
+    place[axis.id] = rank % (*this)[axis.id];
+    rank /= (*this)[axis.id];
+  }
+  return place;
+}
+
+int Mesh::rank(const MeshPlace& place) const {
+  int rank = 0;
+  for (const AxisInfo& axis : kAxes) rank = rank * (*this)[axis.id] + place[axis.id];
+  return rank;
+}
+
+std::vector<int> Mesh::line(int rank, Axis axis) const {
   MeshPlace at = place(rank);
   std::vector<int> line;
-  for (at.pp = 0; at.pp < pp; ++at.pp) line.push_back(this->rank(at));
+  for (at[axis] = 0; at[axis] < (*this)[axis]; ++at[axis]) line.push_back(this->rank(at));
   return line;
 }
 
-std::vector<int> Mesh::dp_line(int rank) const {
-  MeshPlace at = place(rank);
-  std::vector<int> line;
-  for (at.dp = 0; at.dp < dp; ++at.dp) line.push_back(this->rank(at));
-  return line;
-}
-
-std::vector<int> Mesh::tp_line(int rank) const {
-  MeshPlace at = place(rank);
-  std::vector<int> line;
-  for (at.tp = 0; at.tp < tp; ++at.tp) line.push_back(this->rank(at));
-  return line;
+int Mesh::span(Axis axis) const {
+  int span = 1;
+  for (std::size_t i = index_of(axis); i < kAxes.size(); ++i) span *= (*this)[kAxes[i].id];
+  return span;
 }
 
 std::vector<int> Mesh::stage_ranks(int rank) const {
-  std::vector<int> ranks(dp * tp);
-  std::iota(ranks.begin(), ranks.end(), place(rank).pp * dp * tp);
+  const int stage = place(rank)[Axis::kPipeline];
+  std::vector<int> ranks;
+  for (int other = 0; other < size(); ++other) {
+    if (place(other)[Axis::kPipeline] == stage) ranks.push_back(other);
+  }
   return ranks;
 }
 
 std::string Mesh::name(int rank) const {
   const MeshPlace at = place(rank);
   std::string places;
-  const auto add = [&](const char* name, int place, int size) {
-    if (size > 1) places += (places.empty() ? "" : ", ") + axis(name, place, size);
-  };
-  add("pp", at.pp, pp);
-  add("tp", at.tp, tp);
-  add("dp", at.dp, dp);
+  for (const Axis axis : kModelAxesFirst) {
+    if ((*this)[axis] == 1) continue;
+    places += (places.empty() ? "" : ", ") + std::string(name_of(axis)) + " " +
+              std::to_string(at[axis]) + "/" + std::to_string((*this)[axis]);
+  }
   const std::string name = "rank " + std::to_string(rank);
   return places.empty() ? name : name + " (" + places + ")";
+}
+
+std::string Mesh::text(const std::string& separator) const {
+  return axes_text(
+      PerAxis<std::string>::made_by([&](Axis axis) { return std::to_string((*this)[axis]); }),
+      separator);
 }
 
 }  // namespace strata

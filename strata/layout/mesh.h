@@ -1,12 +1,13 @@
 /// Numbers the ranks of a mesh: pipeline stages x data-parallel replicas x tensor-parallel ranks.
 ///
-/// Ranks of one tensor-parallel group are adjacent because they communicate most, then come the
-/// replicas of a stage, then the stages: rank = (pp * DP + dp) * TP + tp.
+/// The last axis of kAxes (layout/axis.h) is the fastest: rank = (pp * DP + dp) * TP + tp.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "strata/layout/axis.h"
 
 namespace strata {
 
@@ -17,33 +18,35 @@ enum class Reduction : std::uint8_t {
 };
 const char* name_of(Reduction reduction);  ///< "ordered", "native"
 
-/// A rank's place on each axis.
-struct MeshPlace {
-  int pp = 0;
-  int dp = 0;
-  int tp = 0;
-  friend bool operator==(const MeshPlace&, const MeshPlace&) = default;
-};
+/// A rank's place on each axis, from 0.
+using MeshPlace = PerAxis<int>;
 
-/// Sizes of the axes.
-struct Mesh {
-  int pp = 1;
-  int dp = 1;
-  int tp = 1;
+/// The size of each axis, at least 1.
+class Mesh : public PerAxis<int> {
+ public:
+  constexpr Mesh() {
+    for (const AxisInfo& axis : kAxes) (*this)[axis.id] = 1;
+  }
+  constexpr Mesh(std::initializer_list<std::pair<Axis, int>> sizes) : Mesh() {
+    for (const auto& [axis, size] : sizes) (*this)[axis] = size;
+  }
 
-  int size() const { return pp * dp * tp; }
-  MeshPlace place(int rank) const { return {rank / (dp * tp), rank / tp % dp, rank % tp}; }
-  int rank(const MeshPlace& place) const { return (place.pp * dp + place.dp) * tp + place.tp; }
+  int size() const;
+  MeshPlace place(int rank) const;
+  int rank(const MeshPlace& place) const;
 
   /// Ranks that differ from `rank` on one axis only, `rank` included, ascending.
-  std::vector<int> pp_line(int rank) const;
-  std::vector<int> dp_line(int rank) const;
-  std::vector<int> tp_line(int rank) const;
-  /// all replicas and tensor-parallel ranks of its stage
+  std::vector<int> line(int rank, Axis axis) const;
+  /// The number of adjacent ranks that a line spans: its own axis and all faster ones.
+  int span(Axis axis) const;
+  /// All ranks of the stage of `rank`, ascending. They are adjacent.
   std::vector<int> stage_ranks(int rank) const;
+  int stage_size() const { return size() / (*this)[Axis::kPipeline]; }
 
   /// "rank 3 (pp 1/4, tp 2/4, dp 0/2)"; axes of size 1 are left out, "rank 3" if all are.
   std::string name(int rank) const;
+  /// "pp 4, dp 2, tp 4"
+  std::string text(const std::string& separator = ", ") const;
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 

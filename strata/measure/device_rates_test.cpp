@@ -75,9 +75,11 @@ TEST(DeviceRates, AddGpuAndPeerCostsToPlans) {
   EXPECT_EQ(costs.workspace_bytes, kFixedWorkspaceBytes);
   EXPECT_EQ(costs.context_bytes, 0);  // counted in no rank's budget
   EXPECT_EQ(costs.launch.kernel, 3e-6);
-  const AxisRates rates = gpu_axis_rates(machine, {.pp = 2, .tp = 3}, {.pp = 1, .dp = 1, .tp = 1});
-  EXPECT_EQ(rates.tp, 380e9);
-  EXPECT_EQ(rates.pp, 1);  // to another machine, whose network is unknown
+  const AxisRates rates =
+      gpu_axis_rates(machine, {{Axis::kPipeline, 2}, {Axis::kTensor, 3}},
+                     {{Axis::kPipeline, 1}, {Axis::kData, 1}, {Axis::kTensor, 1}});
+  EXPECT_EQ(rates[Axis::kTensor], 380e9);
+  EXPECT_EQ(rates[Axis::kPipeline], 1);  // to another machine, whose network is unknown
   DeviceRates cpu = made_up();
   cpu.facts.capability.clear();
   cpu.peers.clear();

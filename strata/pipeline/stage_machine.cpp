@@ -39,9 +39,9 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
       lane_trace_(lane_trace),
       rows_(rows) {
   loss_.sum = zero_loss(groups.world.device().options(at::kDouble));
-  STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
-  if (groups.tp.size() > 1)
-    tensor_ = std::make_unique<TensorGroup>(groups.tp, model.split().sequence);
+  STRATA_CHECK_EQ(model.split().ranks, groups[Axis::kTensor].size(), "pipeline.stage_machine");
+  if (groups[Axis::kTensor].size() > 1)
+    tensor_ = std::make_unique<TensorGroup>(groups[Axis::kTensor], model.split().sequence);
   if (!std::ranges::any_of(store.layers(), [&](int layer) { return updates_on_host(layer); }))
     return;
   host_threads_ = std::make_unique<ThreadPool>(thread_pool().threads());
@@ -182,7 +182,7 @@ ForwardContext StageMachine::context(int layer, int micro_batch) {
 }
 
 bool StageMachine::is_local(int layer) const {
-  return plan_.pipeline_rank(layer) == groups_.pp.rank();
+  return plan_.pipeline_rank(layer) == groups_[Axis::kPipeline].rank();
 }
 
 bool StageMachine::is_full(int micro_batch) const {
@@ -304,25 +304,27 @@ MessageTag StageMachine::activation_tag(const Action& action) const {
 
 void StageMachine::send_activation(const Action& action) {
   const auto span = device_span(LaneKind::kCommunicate, -1);
-  groups_.pp.send(action.peer, activation_tag(action),
-                  tables_.values.take(action.value, action.micro_batch));
+  groups_[Axis::kPipeline].send(action.peer, activation_tag(action),
+                                tables_.values.take(action.value, action.micro_batch));
 }
 
 void StageMachine::send_gradient(const Action& action) {
   const auto span = device_span(LaneKind::kCommunicate, -1);
-  groups_.pp.send(action.peer, tag_of(Op::kSendGradient, action),
-                  tables_.gradients.take(action.value, action.consumer, action.micro_batch));
+  groups_[Axis::kPipeline].send(
+      action.peer, tag_of(Op::kSendGradient, action),
+      tables_.gradients.take(action.value, action.consumer, action.micro_batch));
 }
 
 void StageMachine::receive(const Action& action) {
   const auto span = device_span(LaneKind::kCommunicate, -1);
   if (action.op == Op::kReceiveActivation) {
     tables_.values.put(action.value, action.micro_batch,
-                       groups_.pp.receive(action.peer, activation_tag(action)),
+                       groups_[Axis::kPipeline].receive(action.peer, activation_tag(action)),
                        local_uses(action.value));
   } else {
-    tables_.gradients.put(action.value, action.consumer, action.micro_batch,
-                          groups_.pp.receive(action.peer, tag_of(Op::kSendGradient, action)));
+    tables_.gradients.put(
+        action.value, action.consumer, action.micro_batch,
+        groups_[Axis::kPipeline].receive(action.peer, tag_of(Op::kSendGradient, action)));
   }
 }
 
@@ -349,7 +351,7 @@ LayerSet StageMachine::layers_with_host_inputs() const {
 
 double StageMachine::reduce_loss() {
   // every tp rank has the same value
-  double sum[] = {groups_.tp.rank() == 0 ? loss_.value() : 0};
+  double sum[] = {groups_[Axis::kTensor].rank() == 0 ? loss_.value() : 0};
   groups_.world.all_reduce(sum);
   return sum[0] / static_cast<double>(inputs_.valid_tokens);
 }

@@ -146,7 +146,7 @@ class StageMachine final : public Machine {
   void gather_from_host(int layer);
 
   /// The elements of a layer that this replica sums and owns.
-  FlatRange part_of(int layer) { return cuts_of(layer).parts[groups_.dp.rank()]; }
+  FlatRange part_of(int layer) { return cuts_of(layer).parts[groups_[Axis::kData].rank()]; }
 
  private:
   void forward(const Action& action);

@@ -28,7 +28,7 @@ StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
       device_(groups.world.device()),
       stream_(Stream::compute(device_)) {
   const UnchargedScope nobody;  // numbers of the step, not tensors of a model
-  const std::int64_t numbers = std::int64_t{num_layers} * groups.tp.size() + 1;
+  const std::int64_t numbers = std::int64_t{num_layers} * groups[Axis::kTensor].size() + 1;
   sums_ = at::zeros({numbers}, device_.options(at::kDouble));
   if (device_.kind == DeviceKind::kCpu) return;
   block_ = at::zeros({kBlockBytes}, device_.options(at::kByte));
@@ -116,16 +116,16 @@ void StepEnd::add_over(Group& group, const at::Tensor& sums) const {
 void StepEnd::end(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
                   const at::Tensor& loss) {
   const StepPrimitives& primitives = step_primitives(sums_.device().type());
-  add_over(groups_.dp, blocks);
+  add_over(groups_[Axis::kData], blocks);
   // One entry per layer and tensor-parallel rank, written by one rank only (adding zeros is exact),
   // followed by the loss.
   sums_.zero_();
-  if (groups_.dp.rank() == 0) {
+  if (groups_[Axis::kData].rank() == 0) {
     for (LayerBlocks& layer : layers)
-      layer.target = layer.target * groups_.tp.size() + groups_.tp.rank();
+      layer.target = layer.target * groups_[Axis::kTensor].size() + groups_[Axis::kTensor].rank();
     primitives.sum_layers(blocks, layers, sums_);
   }
-  if (groups_.tp.rank() == 0) sums_.narrow(0, sums_.numel() - 1, 1).copy_(loss);
+  if (groups_[Axis::kTensor].rank() == 0) sums_.narrow(0, sums_.numel() - 1, 1).copy_(loss);
   add_over(groups_.world, sums_);
   primitives.end_step(sums_, clip_, scalars());
 }

@@ -33,7 +33,7 @@ void StageMachine::send_tied(const Action& action) {
                                      is_gradient ? StateKind::kGradients : StateKind::kWeights);
   const std::size_t weight = tied_weight(lease.layout(), tie.name);
   // A copy, because the buffer itself will be overwritten.
-  groups_.pp.send(
+  groups_[Axis::kPipeline].send(
       action.peer,
       {.kind = static_cast<std::int32_t>(action.op),
        .value = action.value,
@@ -45,9 +45,10 @@ void StageMachine::receive_tied(const Action& action) {
   const auto span = device_span(LaneKind::kCommunicate, -1);
   const bool is_gradient = action.op == Op::kReceiveTiedGradient;
   const Op send = is_gradient ? Op::kSendTiedGradient : Op::kSendTiedWeight;
-  at::Tensor tensor = groups_.pp.receive(action.peer, {.kind = static_cast<std::int32_t>(send),
-                                                       .value = action.value,
-                                                       .consumer = action.consumer});
+  at::Tensor tensor =
+      groups_[Axis::kPipeline].receive(action.peer, {.kind = static_cast<std::int32_t>(send),
+                                                     .value = action.value,
+                                                     .consumer = action.consumer});
   if (is_gradient) {
     tables_.received_ties[{action.value, action.consumer}] = std::move(tensor);
     return;
@@ -142,7 +143,7 @@ void StageMachine::add_squares_on_host(int layer) {
        shard = lease.placement().shard, gradients = lease.gradient_shard()] {
         const double begin = now_seconds();
         const ThreadPoolScope scope(*host_threads_);
-        part_squares(layout, part, shard, groups_.tp.rank(), gradients, blocks);
+        part_squares(layout, part, shard, groups_[Axis::kTensor].rank(), gradients, blocks);
         if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
       },
       std::move(pending));
@@ -159,8 +160,8 @@ void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
   const double began = now_seconds();
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard);
   const auto span = device_span(LaneKind::kCompute, layer);
-  part_squares(lease.layout(), part_of(layer), lease.placement().shard, groups_.tp.rank(),
-               lease.gradient_shard(), blocks);
+  part_squares(lease.layout(), part_of(layer), lease.placement().shard,
+               groups_[Axis::kTensor].rank(), lease.gradient_shard(), blocks);
   layer_times_.add_update(layer, now_seconds() - began);
 }
 
@@ -241,10 +242,10 @@ StageMachine::FoundStatistics StageMachine::find_statistics(int layer) {
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     if (layout.specs[i].statistic != Statistic::kMean) continue;
     at::Tensor moments = store_.acquire(layer, StateKinds()).moments(i).clone();
-    if (groups_.dp.size() > 1) {
-      const at::Tensor all = all_gather(groups_.dp, moments.unsqueeze(0), 0);
+    if (groups_[Axis::kData].size() > 1) {
+      const at::Tensor all = all_gather(groups_[Axis::kData], moments.unsqueeze(0), 0);
       moments = all[0].clone();
-      for (int replica = 1; replica < groups_.dp.size(); ++replica)
+      for (int replica = 1; replica < groups_[Axis::kData].size(); ++replica)
         add_moments(moments, all[replica]);
     }
     STRATA_CHECK(layout.specs.at(i + 1).statistic == Statistic::kVariance,

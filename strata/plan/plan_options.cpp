@@ -4,8 +4,7 @@ namespace strata {
 namespace {
 
 // A mesh beyond these sizes is a typing error.
-constexpr double kMostRanksOfAxis = 1 << 20;  // per axis; check_mesh() rejects larger products
-constexpr double kMostPipelineRanks = 4096;
+constexpr double kMostRanksOfMesh = 1 << 20;  // check_mesh() rejects larger products of axes
 constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
 constexpr double kMostStallSeconds = 1e6;
@@ -23,33 +22,22 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
                    "process or core",
            .unit = "ranks",
            .minimum = 0,
-           .maximum = kMostRanksOfAxis});
-  set.add(prefix + ".pp", &options.pp,
-          {.help = "Ranks that the layers are cut over",
-           .unit = "ranks",
-           .minimum = 1,
-           .maximum = kMostPipelineRanks});
-  set.add(prefix + ".dp", &options.dp,
-          {.help = "Replicas, each of which trains on its part of the mini-batch",
-           .unit = "replicas",
-           .minimum = 1,
-           .maximum = kMostRanksOfAxis});
-  set.add(prefix + ".tp", &options.tp,
-          {.help = "Ranks that divide the work inside every layer",
-           .unit = "ranks",
-           .minimum = 1,
-           .maximum = kMostRanksOfAxis});
-  set.add(prefix + ".zero", &options.zero,
+           .maximum = kMostRanksOfMesh});
+  for (const AxisInfo& axis : kAxes) {
+    set.add(prefix + "." + axis.name, &options.axes[axis.id],
+            {.help = axis.help, .unit = axis.unit, .minimum = 1, .maximum = double(axis.most)});
+  }
+  set.add(prefix + ".zero", &options.zero.stage,
           {.help = "What replicas hold once: 1 optimizer states, 2 also gradients, 3 also weights",
            .minimum = 0,
            .maximum = 3});
   set.add(
-      prefix + ".shard_ranks", &options.shard_ranks,
+      prefix + ".shard_ranks", &options.zero.shard_ranks,
       {.help = "Replicas among which one set of ZeRO shards is divided (hybrid sharding); 0: all",
        .unit = "replicas",
        .minimum = 0,
-       .maximum = kMostRanksOfAxis});
-  set.add(prefix + ".reduce", &options.reduce,
+       .maximum = kMostRanksOfMesh});
+  set.add(prefix + ".reduce", &options.zero.reduce,
           named({ReduceMode::kAuto, ReduceMode::kOnce, ReduceMode::kEach}),
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
                    "memory with zero 2 and 3, more communication), or what fits"});

@@ -18,14 +18,10 @@ namespace strata {
 struct MeshOptions {
   /// `auto`: the planner chooses pp, dp, tp, zero, schedule and virtual_stages
   bool automatic = false;
-  /// for auto: how many ranks; 0: pp x dp x tp, or one per process or core
+  /// for auto: how many ranks; 0: the size of `axes`, or one per process or core
   std::int64_t ranks = 0;
-  std::int64_t pp = 1;
-  std::int64_t dp = 1;
-  std::int64_t tp = 1;
-  std::int64_t zero = 0;         ///< 1: shards states, 2: also gradients, 3: also weights
-  std::int64_t shard_ranks = 0;  ///< replicas that share one set of shards; 0: all replicas
-  ReduceMode reduce = ReduceMode::kAuto;
+  Mesh axes = {};
+  ZeroPolicy zero = {};
   Reduction reduction = Reduction::kOrdered;
   bool sequence_parallel = false;  ///< with tp: also divides activations between split regions
   std::int64_t virtual_stages = 1;
@@ -35,13 +31,6 @@ struct MeshOptions {
   /// after this time the error names a rank that others wait for; 0: never
   double stall_seconds = 10;
   double stall_fatal_seconds = 60;  ///< after this time the run ends; 0: never
-
-  Mesh mesh() const { return {static_cast<int>(pp), static_cast<int>(dp), static_cast<int>(tp)}; }
-  ZeroPolicy zero_policy() const {
-    return {.stage = static_cast<int>(zero),
-            .shard_ranks = static_cast<int>(shard_ranks),
-            .reduce = reduce};
-  }
 };
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options);

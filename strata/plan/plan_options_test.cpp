@@ -11,7 +11,7 @@ TEST(MeshOptions, ReadsMeshOfRecipe) {
   OptionSet set;
   describe(set, "mesh", mesh);
   set.load_yaml("mesh: {pp: 4, virtual_stages: 2, schedule: interleaved, threads: 3}\n", "r.yaml");
-  EXPECT_EQ(mesh.pp, 4);
+  EXPECT_EQ(mesh.axes[Axis::kPipeline], 4);
   EXPECT_EQ(mesh.virtual_stages, 2);
   EXPECT_EQ(mesh.schedule, ScheduleKind::kInterleaved);
   EXPECT_EQ(mesh.threads, 3);
@@ -24,13 +24,9 @@ TEST(MeshOptions, ReadsEveryAxisAndZero) {
   set.load_yaml(
       "mesh: {dp: 2, tp: 4, pp: 4, zero: 3, shard_ranks: 2, reduce: each, sequence_parallel: true}",
       "r.yaml");
-  EXPECT_EQ(mesh.mesh(), (Mesh{.pp = 4, .dp = 2, .tp = 4}));
-  EXPECT_EQ(mesh.mesh().size(), 32);
-  EXPECT_EQ(mesh.zero, 3);
-  EXPECT_EQ(mesh.shard_ranks, 2);
-  EXPECT_EQ(mesh.reduce, ReduceMode::kEach);
-  EXPECT_EQ(mesh.zero_policy(),
-            (ZeroPolicy{.stage = 3, .shard_ranks = 2, .reduce = ReduceMode::kEach}));
+  EXPECT_EQ(mesh.axes, (Mesh{{Axis::kPipeline, 4}, {Axis::kData, 2}, {Axis::kTensor, 4}}));
+  EXPECT_EQ(mesh.axes.size(), 32);
+  EXPECT_EQ(mesh.zero, (ZeroPolicy{.stage = 3, .shard_ranks = 2, .reduce = ReduceMode::kEach}));
   EXPECT_TRUE(mesh.sequence_parallel);
   EXPECT_FALSE(mesh.automatic);
   set.set("mesh.auto=true");
@@ -43,7 +39,14 @@ TEST(MeshOptions, RejectsZeroRanksAndUnknownSchedules) {
   MeshOptions mesh;
   OptionSet set;
   describe(set, "mesh", mesh);
-  EXPECT_THROW(set.set("mesh.pp=0"), UserError);
+  for (const AxisInfo& axis : kAxes) {  // beyond int, and beyond 64 bits
+    const std::string field = std::string("mesh.") + axis.name + "=";
+    EXPECT_THROW(set.set(field + "0"), UserError) << field;
+    EXPECT_THROW(set.set(field + "4294967297"), UserError) << field;
+    EXPECT_THROW(set.set(field + "99999999999999999999"), UserError) << field;
+    set.set(field + std::to_string(axis.most));
+    EXPECT_EQ(mesh.axes[axis.id], axis.most);
+  }
   EXPECT_THROW(set.set("mesh.schedule=forward"), UserError);
   EXPECT_THROW(set.set("mesh.threads=-1"), UserError);
   EXPECT_THROW(set.set("mesh.zero=4"), UserError);

@@ -160,16 +160,16 @@ TEST_P(Budget, AcceptedPlanStaysWithinAndSmallerIsRefused) {
   const Peaks measured = peaks_of(recipe, run);
   // The plan must not predict much more than is needed. Slack: messages may be late, each rank is
   // predicted the readers of the largest shard, and copies leave the device.
-  const Mesh mesh = recipe.mesh.mesh();
-  const bool shards = mesh.dp > 1 && recipe.mesh.zero > 0;
+  const Mesh mesh = recipe.mesh.axes;
+  const bool shards = mesh[Axis::kData] > 1 && recipe.mesh.zero.stage > 0;
   const auto expect_kept = [](std::int64_t bytes, std::int64_t promise, double slack) {
     EXPECT_LE(bytes, promise);
     EXPECT_GE(static_cast<double>(bytes), (1 - slack) * static_cast<double>(promise));
   };
   expect_kept(measured.device, promised.device,
-              mesh.pp > 1 || promised.host > 0 ? 0.35
-              : mesh.dp > 1                    ? 0.2
-                                               : 0.04);
+              mesh[Axis::kPipeline] > 1 || promised.host > 0 ? 0.35
+              : mesh[Axis::kData] > 1                        ? 0.2
+                                                             : 0.04);
   expect_kept(measured.host, promised.host, shards ? 0.3 : 0.03);
   expect_kept(measured.disk, promised.disk, shards ? 0.08 : 0.03);
 

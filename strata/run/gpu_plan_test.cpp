@@ -161,7 +161,7 @@ TEST(GpuPlan, IsCloseToPublishedSpeeds) {
   };
   for (const Published& published : all) {
     const Plan plan = plan_of(published.model);
-    const double rate = step_amount(plan).count / seconds(plan) / plan.mesh.dp;
+    const double rate = step_amount(plan).count / seconds(plan) / plan.mesh.axes[Axis::kData];
     EXPECT_GT(rate, 0.9 * published.tokens_per_second) << published.model;
     EXPECT_LT(rate, 1.3 * published.tokens_per_second) << published.model;
   }
@@ -224,7 +224,7 @@ TEST(GpuPlan, SearchesMeshWithRatesOfMachine) {
       "data: {train: none.txt, tokenizer: bytes}\n",
       "test", {});
   const MeshSearch search = *resolve(std::move(recipe), h100).search;
-  EXPECT_EQ(search.best().mesh().size(), 8);            // the GPUs of a machine
+  EXPECT_EQ(search.best().axes.size(), 8);              // the GPUs of a machine
   EXPECT_LT(search.trials.front().step_seconds, 0.05);  // not at a processor's rates
 }
 

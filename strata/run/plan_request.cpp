@@ -20,9 +20,8 @@ int as_int(std::int64_t number) { return static_cast<int>(number); }
 // Every rank loads the whole mini-batch; padded parts need a second copy.
 std::int64_t loaded_samples(const Recipe& recipe) {
   const TrainOptions& train = recipe.train;
-  const std::int64_t replicas = recipe.mesh.dp;
-  const std::int64_t count =
-      count_micro_batches(train.mini_batch, as_int(replicas), train.micro_batch);
+  const int replicas = recipe.mesh.axes[Axis::kData];
+  const std::int64_t count = count_micro_batches(train.mini_batch, replicas, train.micro_batch);
   const bool pads = train.mini_batch / replicas < count;
   return train.mini_batch + (pads ? replicas * count : 0);
 }
@@ -31,10 +30,10 @@ std::int64_t loaded_samples(const Recipe& recipe) {
 // Assumes one process per machine if the number is unknown.
 std::int64_t communicators_of(const Recipe& recipe, const MachineProfile& machine, int processes) {
   if (machine.device.kind != MachineKind::kCuda || machine.device.context.count == 0) return 0;
-  const Mesh mesh = recipe.mesh.mesh();
+  const Mesh& mesh = recipe.mesh.axes;
   const std::int64_t devices = machine.peers.devices;
   if (processes == 1 && devices > 0) processes = as_int((mesh.size() + devices - 1) / devices);
-  return communicator_bytes(mesh, as_int(recipe.mesh.shard_ranks),
+  return communicator_bytes(mesh, recipe.mesh.zero.shard_ranks,
                             {.processes = processes, .devices = devices});
 }
 
@@ -49,7 +48,7 @@ Sequential model_of(const Recipe& recipe, TensorSplit split) {
 }  // namespace
 
 Sequential model_of(const Recipe& recipe) {
-  return model_of(recipe, {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel});
+  return model_of(recipe, {recipe.mesh.axes[Axis::kTensor], recipe.mesh.sequence_parallel});
 }
 
 Sequential whole_model_of(const Recipe& recipe) { return model_of(recipe, {}); }
@@ -57,7 +56,8 @@ Sequential whole_model_of(const Recipe& recipe) { return model_of(recipe, {}); }
 CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
                          const MachineProfile& machine) {
   return {.batch_inputs = recipe.task->batch_inputs(recipe.train.micro_batch),
-          .samples = (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp,
+          .samples = (recipe.train.mini_batch + recipe.mesh.axes[Axis::kData] - 1) /
+                     recipe.mesh.axes[Axis::kData],
           .loaded_samples = loaded_samples(recipe),
           .micro_batch = recipe.train.micro_batch,
           .optimizer_slots = as_int(
@@ -78,9 +78,9 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const Ma
       .costs_none = with_gpu_costs(byte_costs(model, cost_request(recipe, true, machine)), machine),
       .costs_cheap =
           with_gpu_costs(byte_costs(model, cost_request(recipe, false, machine)), machine),
-      .shape = {.ranks = as_int(recipe.mesh.pp),
+      .shape = {.ranks = recipe.mesh.axes[Axis::kPipeline],
                 .micro_batches = as_int(count_micro_batches(
-                    train.mini_batch, as_int(recipe.mesh.dp), train.micro_batch)),
+                    train.mini_batch, recipe.mesh.axes[Axis::kData], train.micro_batch)),
                 .virtual_stages = as_int(recipe.mesh.virtual_stages)},
       .schedule = recipe.mesh.schedule,
       .memory = recipe.memory,
@@ -103,7 +103,7 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const Ma
     // Processes of one machine read each other's memory unless STRATA_SOCKETS forbids it.
     request.mesh.reads_in_place = !sockets_only();
   }
-  request.mesh.rates = gpu_axis_rates(machine, recipe.mesh.mesh(), request.mesh.rates);
+  request.mesh.rates = gpu_axis_rates(machine, recipe.mesh.axes, request.mesh.rates);
   return request;
 }
 

@@ -20,18 +20,18 @@ namespace {
 PlannedRun unplanned_run(const Recipe& recipe) {
   return {.model = model_of(recipe),
           .mesh = recipe.mesh,
-          .ranks = recipe.mesh.mesh().size(),
+          .ranks = recipe.mesh.axes.size(),
           .threads_per_rank = recipe.threads_per_rank()};
 }
 
 int ranks_of_process(const Recipe& recipe, int processes) {
-  return (recipe.mesh.mesh().size() + processes - 1) / processes;
+  return (recipe.mesh.axes.size() + processes - 1) / processes;
 }
 
 // The request for this machine. `world` null: ranks are threads of one process.
 PlanRequest request_here(const Recipe& recipe, const Sequential& model,
                          const MachineProfile& machine, const World* world) {
-  const Mesh mesh = recipe.mesh.mesh();
+  const Mesh& mesh = recipe.mesh.axes;
   const int processes = world ? world->processes() : 1;
   const RankDevices devices =
       world ? rank_devices(recipe, *world) : rank_devices(recipe, mesh.size(), Rendezvous());

@@ -15,7 +15,7 @@ constexpr int kMostThreadsHere = 1024;
 
 void check_threads(const Recipe& recipe) {
   const int processes = std::max(1, rendezvous_from_environment().processes);
-  const int ranks = (recipe.mesh.mesh().size() + processes - 1) / processes;
+  const int ranks = (recipe.mesh.axes.size() + processes - 1) / processes;
   const std::int64_t threads = std::int64_t{ranks} * recipe.threads_per_rank();
   if (threads <= kMostThreadsHere) return;
   throw UserError({.operation = "run.plan",
@@ -55,11 +55,11 @@ TrainerOptions trainer_options(const Recipe& recipe) {
 RanksOptions ranks_options(const ResolvedRun& run) {
   const Recipe& recipe = run.recipe;
   check_threads(recipe);
-  return {.ranks = recipe.mesh.mesh().size(),
+  return {.ranks = recipe.mesh.axes.size(),
           .threads_per_rank = recipe.threads_per_rank(),
           .device_bytes = recipe.memory.device.count,
           .device = recipe.rank_device(),
-          .mesh = recipe.mesh.mesh(),
+          .mesh = recipe.mesh.axes,
           .fingerprint = run.fingerprint,
           .warn = notice_of_stalls(run),
           .stall_seconds = recipe.mesh.stall_seconds,

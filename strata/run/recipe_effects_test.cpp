@@ -204,7 +204,7 @@ TEST_F(RecipeEffects, RanksGetThreadsAndBudget) {
     EXPECT_NO_THROW(at::empty({1 << 17}));
     EXPECT_THROW(at::empty({1 << 20}), SystemError);
   });
-  EXPECT_EQ(ranks_options(resolve(recipe)).mesh.dp, 2);
+  EXPECT_EQ(ranks_options(resolve(recipe)).mesh[Axis::kData], 2);
   EXPECT_EQ(ranks_options(resolve(recipe)).stall_seconds, 10);
   EXPECT_EQ(ranks_options(resolve(recipe)).stall_fatal_seconds, 60);
 }

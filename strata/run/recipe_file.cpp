@@ -114,7 +114,7 @@ void check(const Recipe& r, const Given& given) {
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
   if (r.mesh.automatic) {  // its axes give the number of ranks
-    check_mesh({.pp = r.mesh.pp, .dp = r.mesh.dp, .tp = r.mesh.tp}, {}, where);
+    check_mesh({.axes = r.mesh.axes}, {}, where);
   } else {
     check_mesh(r.mesh, limits, where);
   }

@@ -51,7 +51,7 @@ TEST(Recipe, ReadsEveryField) {
   EXPECT_EQ(recipe.train.warmup, 40);
   EXPECT_EQ(recipe.train.clip, 1.0);
   EXPECT_EQ(recipe.optimizer.learning_rate, 1e-3);
-  EXPECT_EQ(recipe.mesh.pp, 2);
+  EXPECT_EQ(recipe.mesh.axes[Axis::kPipeline], 2);
   EXPECT_EQ(recipe.mesh.schedule, ScheduleKind::k1f1b);
   EXPECT_EQ(recipe.memory.device.count, std::int64_t{2} << 30);
   EXPECT_EQ(recipe.memory.recompute, RecomputeMode::kAuto);
@@ -112,7 +112,7 @@ TEST(Recipe, RefusesContradictoryFieldsOfLlamaAtTheirPlace) {
 }
 
 TEST(Recipe, RefusesMoreStagesThanLayersAndNamesLimit) {
-  EXPECT_EQ(parse({"mesh.pp=8"}).mesh.pp, 8);  // six blocks, embedding and head
+  EXPECT_EQ(parse({"mesh.pp=8"}).mesh.axes[Axis::kPipeline], 8);  // six blocks, embedding and head
   EXPECT_EQ(refusal_of("mesh.pp=9").fix, "set mesh.pp=8");
   EXPECT_EQ(refusal(kRecipe, {"mesh.schedule=interleaved", "mesh.virtual_stages=5"}).fix,
             "set mesh.pp=1");
@@ -130,7 +130,7 @@ TEST(Recipe, RefusesTensorRanksThatDoNotDivideHeads) {
   const ErrorText error = refusal_of("mesh.tp=4");
   EXPECT_EQ(error.where, "--set");
   EXPECT_NE((error.what + error.expected).find("heads"), std::string::npos) << error.what;
-  EXPECT_EQ(parse({"mesh.tp=3"}).mesh.tp, 3);
+  EXPECT_EQ(parse({"mesh.tp=3"}).mesh.axes[Axis::kTensor], 3);
 }
 
 TEST(Recipe, RefusesVocabularyTooSmallForBytes) {

@@ -16,8 +16,7 @@ namespace {
 // `mesh: auto` without sizes: as many ranks as devices.
 MeshOptions asked_mesh(const Recipe& recipe, std::int64_t devices) {
   MeshOptions asked = recipe.mesh;
-  if (asked.ranks == 0 && asked.mesh().size() == 1)
-    asked.ranks = std::max<std::int64_t>(1, devices);
+  if (asked.ranks == 0 && asked.axes.size() == 1) asked.ranks = std::max<std::int64_t>(1, devices);
   return asked;
 }
 
@@ -31,9 +30,8 @@ PlanRequest request_of(Recipe candidate, const MeshOptions& mesh, const MachineP
 // A mesh that was searched depends on the GPUs of the machines, and must be the same in all
 // processes.
 std::string fingerprint_of(const Recipe& recipe, const MeshOptions& mesh) {
-  return recipe.text + "\n# mesh found: pp " + std::to_string(mesh.pp) + ", dp " +
-         std::to_string(mesh.dp) + ", tp " + std::to_string(mesh.tp) + ", zero " +
-         std::to_string(mesh.zero) + ", " + name_of(mesh.schedule) + ", virtual_stages " +
+  return recipe.text + "\n# mesh found: " + mesh.axes.text() + ", zero " +
+         std::to_string(mesh.zero.stage) + ", " + name_of(mesh.schedule) + ", virtual_stages " +
          std::to_string(mesh.virtual_stages);
 }
 
@@ -44,10 +42,10 @@ MeshSearch search_mesh(const Recipe& recipe) {
   const MeshOptions asked = asked_mesh(recipe, rendezvous.processes > 1 ? rendezvous.processes
                                                : gpus > 0               ? gpus
                                                                         : cores_here());
-  const auto ranks = static_cast<int>(asked.ranks > 0 ? asked.ranks : asked.mesh().size());
+  const auto ranks = static_cast<int>(asked.ranks > 0 ? asked.ranks : asked.axes.size());
   const RankDevices devices = rank_devices(recipe, ranks, rendezvous);
   return search_mesh(asked, recipe.task->mesh_limits(recipe), [&](const MeshOptions& mesh) {
-    return on_devices(request_of(recipe, mesh, {}), mesh.mesh(), devices, rendezvous.processes);
+    return on_devices(request_of(recipe, mesh, {}), mesh.axes, devices, rendezvous.processes);
   });
 }
 

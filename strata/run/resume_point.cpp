@@ -59,8 +59,10 @@ std::string division_text(const Recipe& recipe) {
   const auto field = [](const char* name, std::int64_t value) {
     return std::string("mesh.") + name + " " + std::to_string(value) + ", ";
   };
-  return (mesh.automatic ? "mesh.auto, " : "") + field("pp", mesh.pp) + field("dp", mesh.dp) +
-         field("tp", mesh.tp) + field("zero", mesh.zero) + field("shard_ranks", mesh.shard_ranks) +
+  std::string axes;
+  for (const AxisInfo& axis : kAxes) axes += field(axis.name, mesh.axes[axis.id]);
+  return (mesh.automatic ? "mesh.auto, " : "") + axes + field("zero", mesh.zero.stage) +
+         field("shard_ranks", mesh.zero.shard_ranks) +
          field("virtual_stages", mesh.virtual_stages) + "memory.weights " +
          name_of(memory.weights) + ", memory.gradients " + name_of(memory.gradients) +
          ", memory.states " + name_of(memory.states) +

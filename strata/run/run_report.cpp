@@ -25,7 +25,9 @@ std::size_t typical_step(const TrainingResult& result) {
 }
 
 // A pipeline rank has one plan for all of its replicas and slices.
-int planned_rank(const PlannedRun& run, int rank) { return run.mesh.mesh().place(rank).pp; }
+int planned_rank(const PlannedRun& run, int rank) {
+  return run.mesh.axes.place(rank)[Axis::kPipeline];
+}
 
 std::string mesh_text(const PlannedRun& run) {
   const MeshOptions& mesh = run.mesh;
@@ -33,11 +35,8 @@ std::string mesh_text(const PlannedRun& run) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
   };
   std::string text = counted(run.ranks, "rank") + " x " + counted(run.threads_per_rank, "thread");
-  if (mesh.dp * mesh.tp > 1) {
-    text += ": pp " + std::to_string(mesh.pp) + " x dp " + std::to_string(mesh.dp) + " x tp " +
-            std::to_string(mesh.tp);
-  }
-  return text + (mesh.zero > 0 ? ", ZeRO " + std::to_string(mesh.zero) : "");
+  if (mesh.axes.stage_size() > 1) text += ": " + mesh.axes.text(" x ");
+  return text + (mesh.zero.stage > 0 ? ", ZeRO " + std::to_string(mesh.zero.stage) : "");
 }
 
 // Where the layers' state lives.

@@ -52,7 +52,7 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
   // replicas share the update, which the probe measures whole.
   if (run.model.split().ranks == 1) {
     std::vector<LayerSeconds> trained = result.layers;
-    if (run.mesh.dp > 1)
+    if (run.mesh.axes[Axis::kData] > 1)
       for (LayerSeconds& layer : trained) layer[LayerPart::kUpdate] = {};
     correct_cache(run.probe_cache, run.probe_keys, trained);
   }

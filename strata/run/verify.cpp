@@ -105,9 +105,10 @@ Verification verify(const Recipe& given, const PlannedRun& run, const std::strin
                                 run.threads_per_rank, resume);
   const Gradients reference = replay(recipe, one, reference_plan, run.threads_per_rank, resume);
 
-  Verification result{.mesh_loss = mesh.loss,
-                      .reference_loss = reference.loss,
-                      .bits_expected = decided.mesh.dp == 1 && decided.mesh.tp == 1};
+  Verification result{
+      .mesh_loss = mesh.loss,
+      .reference_loss = reference.loss,
+      .bits_expected = decided.mesh[Axis::kData] == 1 && decided.mesh[Axis::kTensor] == 1};
   for (int layer = 0; layer < one.num_layers(); ++layer) {
     LayerComparison comparison{.layer = one.name(layer)};
     const LayerLayout& layout = one.layout(layer);

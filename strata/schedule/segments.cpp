@@ -47,7 +47,8 @@ const char* why_performed(const StepPlan& plan, const LayerSet& performed, const
     case Op::kForward:
     case Op::kRecompute:
     case Op::kBackward:
-      if (plan.decisions().mesh.tp > 1) return "ranks that divide its layers exchange messages";
+      if (plan.decisions().mesh[Axis::kTensor] > 1)
+        return "ranks that divide its layers exchange messages";
       return any_of(action.layers, performed) ? "its layers come from elsewhere, or go there"
                                               : nullptr;
     case Op::kAddTiedGradients: {

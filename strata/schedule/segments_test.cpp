@@ -60,7 +60,7 @@ TEST(Segments, EndAtMessagesBetweenRanks) {
 
 TEST(Segments, EndAtGradientExchangeOfReplicas) {
   const StepPlan plan =
-      plan_of({.mesh = {.dp = 2}, .partition = equal_stages(1, 4), .zero = {.stage = 1}});
+      plan_of({.mesh = {{Axis::kData, 2}}, .partition = equal_stages(1, 4), .zero = {.stage = 1}});
   const Program& program = plan.training(2).programs[0];
   expect_division(plan, program);
   for (const Segment& segment : segments(plan, program))
@@ -73,7 +73,7 @@ TEST(Segments, EndAtGradientExchangeOfReplicas) {
 // Fetched weights have no fixed address that could be recorded.
 TEST(Segments, ExcludeLayersFetchedFromPeersOrHost) {
   const StepPlan sharded =
-      plan_of({.mesh = {.dp = 2}, .partition = equal_stages(1, 4), .zero = {.stage = 3}});
+      plan_of({.mesh = {{Axis::kData, 2}}, .partition = equal_stages(1, 4), .zero = {.stage = 3}});
   const Program& program = sharded.training(2).programs[0];
   const LayerSet performed = performed_layers(sharded, program);
   for (const Action& action : program)
@@ -126,7 +126,7 @@ TEST(Segments, IncludeAllActionsOfLayerOrNone) {
 }
 
 TEST(Segments, ExcludeLayersOfTensorParallelRanks) {
-  const StepPlan plan = plan_of({.mesh = {.tp = 2}, .partition = equal_stages(1, 4)});
+  const StepPlan plan = plan_of({.mesh = {{Axis::kTensor, 2}}, .partition = equal_stages(1, 4)});
   const Program& program = plan.training(2).programs[0];
   for (const Segment& segment : segments(plan, program))
     for (std::size_t i = segment.begin; i < segment.end; ++i)

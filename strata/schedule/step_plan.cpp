@@ -26,7 +26,7 @@ struct StepPlan::State {
 
   const Schedule& schedule(ScheduleKind kind, int micro_batches, bool check) {
     const std::lock_guard lock(mutex);
-    const PipelineShape shape{.ranks = decisions.mesh.pp,
+    const PipelineShape shape{.ranks = decisions.mesh[Axis::kPipeline],
                               .micro_batches = micro_batches,
                               .virtual_stages = decisions.virtual_stages};
     const auto [found, is_new] = made.try_emplace({kind, micro_batches});
@@ -60,14 +60,15 @@ StepPlan::StepPlan(std::shared_ptr<const Dataflow> dataflow, const LayerSet& wit
   Partition& partition = decisions.partition;
   if (partition.bounds.empty()) partition.bounds = {0, dataflow->num_layers};
   Mesh& mesh = decisions.mesh;
-  if (mesh.size() == 1) mesh.pp = partition.num_stages() / decisions.virtual_stages;
-  STRATA_CHECK_EQ(partition.num_stages(), mesh.pp * decisions.virtual_stages, "schedule.step_plan");
+  if (mesh.size() == 1) mesh[Axis::kPipeline] = partition.num_stages() / decisions.virtual_stages;
+  STRATA_CHECK_EQ(partition.num_stages(), mesh[Axis::kPipeline] * decisions.virtual_stages,
+                  "schedule.step_plan");
   STRATA_CHECK_EQ(partition.bounds.back(), dataflow->num_layers, "schedule.step_plan");
-  state_->shards =
-      shard_layout(decisions.zero, mesh.dp, *dataflow, with_weights, decisions.sequence_parallel);
+  state_->shards = shard_layout(decisions.zero, mesh[Axis::kData], *dataflow, with_weights,
+                                decisions.sequence_parallel);
   std::vector<int> rank_of_layer;
   for (int layer = 0; layer < dataflow->num_layers; ++layer)
-    rank_of_layer.push_back(partition.stage_of(layer) % mesh.pp);
+    rank_of_layer.push_back(partition.stage_of(layer) % mesh[Axis::kPipeline]);
   decisions.tiers = tiers_on_ranks(std::move(decisions.tiers), *dataflow, with_weights,
                                    rank_of_layer, state_->shards);
   // Replicas that divide the states of a layer keep a part of its weights each on the host. The
@@ -85,7 +86,7 @@ const Dataflow& StepPlan::dataflow() const { return *state_->dataflow; }
 const ShardLayout& StepPlan::shards() const { return state_->shards; }
 
 int StepPlan::pipeline_rank(int layer) const {
-  return decisions().partition.stage_of(layer) % decisions().mesh.pp;
+  return decisions().partition.stage_of(layer) % decisions().mesh[Axis::kPipeline];
 }
 
 const Schedule& StepPlan::training(int micro_batches) const {

@@ -54,10 +54,11 @@ TEST(StepPlan, PartitionAloneIsPipelineWithOneRankPerStage) {
   const StepPlan plan = plan_of({.schedule = ScheduleKind::kInterleaved,
                                  .virtual_stages = 2,
                                  .partition = equal_stages(4, 1)});
-  EXPECT_EQ(plan.decisions().mesh, (Mesh{.pp = 2}));
+  EXPECT_EQ(plan.decisions().mesh, (Mesh{{Axis::kPipeline, 2}}));
   EXPECT_EQ(plan.pipeline_rank(2), 0);
   EXPECT_EQ(plan.pipeline_rank(3), 1);
-  EXPECT_THROW(plan_of({.mesh = {.pp = 3}, .partition = equal_stages(2, 2)}), InternalError);
+  EXPECT_THROW(plan_of({.mesh = {{Axis::kPipeline, 3}}, .partition = equal_stages(2, 2)}),
+               InternalError);
   EXPECT_THROW(plan_of({.partition = equal_stages(2, 1)}), InternalError);
 }
 

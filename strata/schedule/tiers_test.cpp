@@ -21,7 +21,7 @@ StepPlan plan_of(LayerTiers tiers, Partition partition, int replicas = 1, bool s
   dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
   const int stages = partition.num_stages();
   return StepPlan(dataflow, {0, 1, 3},
-                  {.mesh = {.pp = stages, .dp = replicas},
+                  {.mesh = {{Axis::kPipeline, stages}, {Axis::kData, replicas}},
                    .partition = std::move(partition),
                    .tiers = {.layers = All(4, tiers), .window = 3, .updates_at_once = true},
                    .sequence_parallel = sequence});

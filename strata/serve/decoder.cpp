@@ -55,13 +55,14 @@ Decoder::Decoder(const Sequential& model, const Mesh& mesh, const Room& room, co
     : model_(model),
       groups_(make_mesh_groups(world, mesh)),
       plan_(model.dataflow(), /*with_weights=*/{},
-            {.partition = even_partition(model.num_layers(), mesh.pp)}),
+            {.partition = even_partition(model.num_layers(), mesh[Axis::kPipeline])}),
       store_(device_medium(), Residency::kUntilReleased, world.device()),
-      cache_(model, layers_of(plan_.decisions().partition, groups_.pp.rank()), room.sequences,
-             room.positions, world.device()),
+      cache_(model, layers_of(plan_.decisions().partition, groups_[Axis::kPipeline].rank()),
+             room.sequences, room.positions, world.device()),
       machine_(model, plan_, {}, store_, /*optimizer=*/nullptr, groups_) {
-  STRATA_CHECK_EQ(mesh.dp, 1, "serve.decoder");
-  insert_weights(store_, model, layers_of(plan_.decisions().partition, groups_.pp.rank()));
+  STRATA_CHECK_EQ(mesh[Axis::kData], 1, "serve.decoder");
+  insert_weights(store_, model,
+                 layers_of(plan_.decisions().partition, groups_[Axis::kPipeline].rank()));
 }
 
 std::vector<NamedState> Decoder::weights() {
@@ -76,7 +77,7 @@ std::vector<NamedState> Decoder::weights() {
           {.name = borrowed ? owner_name(model_, spec) : model_.name(layer) + "." + spec.name,
            .shape = spec.shape,
            .local = lease->weights()[i].view({-1}),
-           .runs = slice_runs(spec, groups_.tp.rank(), groups_.tp.size()),
+           .runs = slice_runs(spec, groups_[Axis::kTensor].rank(), groups_[Axis::kTensor].size()),
            .lease = lease});
     }
   }
@@ -90,7 +91,7 @@ at::Tensor Decoder::forward(std::span<const NewTokens> batch) {
     packed.insert(packed.end(), item.tokens.begin(), item.tokens.end());
   const at::Tensor sample = at::tensor(packed, groups_.world.device().options(at::kLong));
   Decoding decoding{.caches = cache_.append(batch), .pass = passes_++};
-  const Program& program = plan_.evaluation(1).programs[groups_.pp.rank()];
+  const Program& program = plan_.evaluation(1).programs[groups_[Axis::kPipeline].rank()];
   machine_.begin(program, {.micro_batches = {{.inputs = {sample.unsqueeze(0)}}},
                            .training = false,
                            .decoding = &decoding});
@@ -100,7 +101,7 @@ at::Tensor Decoder::forward(std::span<const NewTokens> batch) {
 }
 
 bool Decoder::decides() const {
-  return store_.contains(model_.num_layers() - 1) && groups_.tp.rank() == 0;
+  return store_.contains(model_.num_layers() - 1) && groups_[Axis::kTensor].rank() == 0;
 }
 
 }  // namespace strata

@@ -124,7 +124,8 @@ class Decoding : public testing::TestWithParam<std::tuple<std::size_t, Mesh>> {
 // A prompt, then single tokens, then several at once, to the end of the context.
 TEST_P(Decoding, EqualsWholeForward) {
   const std::vector<std::int64_t> tokens = text(kContext);
-  const Sequential model = make_model(options(), DecoderOutput::kLogits, {.ranks = mesh().tp});
+  const Sequential model =
+      make_model(options(), DecoderOutput::kLogits, {.ranks = mesh()[Axis::kTensor]});
   run_thread_ranks({.ranks = mesh().size()}, [&](Group& group, MemoryAccount&) {
     Decoder decoder(model, mesh(), {.positions = kContext}, group);
     fill(decoder);
@@ -134,7 +135,7 @@ TEST_P(Decoding, EqualsWholeForward) {
         const at::Tensor logits = forward(decoder, {{0, std::span(tokens).subspan(end, count)}});
         end += count;
         EXPECT_EQ(decoder.length(0), static_cast<std::int64_t>(end));
-        EXPECT_EQ(logits.defined(), group.rank() >= mesh().size() - mesh().tp);
+        EXPECT_EQ(logits.defined(), group.rank() >= mesh().size() - mesh()[Axis::kTensor]);
         if (decoder.decides())
           expect_near(logits, whole_forward(options(), {tokens.begin(), tokens.begin() + end}));
       }
@@ -185,7 +186,8 @@ std::vector<std::vector<at::Tensor>> decoded(Decoder& decoder, Group& world,
 
 // Prompts of 2, 9 and 5 tokens; the last one joins two passes after the others.
 TEST_P(Decoding, EqualsSingleTextsForDifferentLengths) {
-  const Sequential model = make_model(options(), DecoderOutput::kLogits, {.ranks = mesh().tp});
+  const Sequential model =
+      make_model(options(), DecoderOutput::kLogits, {.ranks = mesh()[Axis::kTensor]});
   const std::vector<Joining> texts = {
       {prompt_of(3, 2), 0}, {prompt_of(0, 9), 0}, {prompt_of(7, 5), 2}};
   run_thread_ranks({.ranks = mesh().size()}, [&](Group& group, MemoryAccount&) {
@@ -213,15 +215,16 @@ TEST_P(Decoding, EqualsSingleTextsForDifferentLengths) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Decoding,
-                         testing::Combine(testing::Range<std::size_t>(0, kinds().size()),
-                                          testing::Values(Mesh{}, Mesh{.pp = 3}, Mesh{.tp = 2},
-                                                          Mesh{.pp = 2, .tp = 2})),
-                         [](const auto& info) {
-                           const Mesh mesh = std::get<1>(info.param);
-                           return std::string(kinds()[std::get<0>(info.param)].name) + "Pp" +
-                                  std::to_string(mesh.pp) + "Tp" + std::to_string(mesh.tp);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Decoding,
+    testing::Combine(testing::Range<std::size_t>(0, kinds().size()),
+                     testing::Values(Mesh{}, Mesh{{Axis::kPipeline, 3}}, Mesh{{Axis::kTensor, 2}},
+                                     Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}})),
+    [](const auto& info) {
+      const Mesh mesh = std::get<1>(info.param);
+      return std::string(kinds()[std::get<0>(info.param)].name) + "Pp" +
+             std::to_string(mesh[Axis::kPipeline]) + "Tp" + std::to_string(mesh[Axis::kTensor]);
+    });
 
 TEST(DecoderMemory, IsOnlyThatOfWeightsAndCache) {
   DecoderOptions options = llama();
@@ -245,7 +248,7 @@ TEST(DecoderMesh, RefusesMoreStagesThanLayers) {
   const Sequential model = make_model(gpt(), DecoderOutput::kLogits);
   EXPECT_THROW(run_thread_ranks({.ranks = 6},
                                 [&](Group& group, MemoryAccount&) {
-                                  Decoder decoder(model, {.pp = 6}, {}, group);
+                                  Decoder decoder(model, {{Axis::kPipeline, 6}}, {}, group);
                                 }),
                UserError);
 }

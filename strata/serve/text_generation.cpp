@@ -73,7 +73,7 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
     longest = std::max(longest, requests.back().prompt.size());
   }
   const Sequential model =
-      make_model(served.model, DecoderOutput::kLogits, {.ranks = served.mesh.tp});
+      make_model(served.model, DecoderOutput::kLogits, {.ranks = served.mesh[Axis::kTensor]});
   const Decoder::Room room{
       .sequences = static_cast<int>(requests.size()),
       .positions =

@@ -100,7 +100,7 @@ LearningRateSchedule Recipe::learning_rate() const {
 int Recipe::threads_per_rank() const {
   if (mesh.threads > 0) return static_cast<int>(mesh.threads);
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  return static_cast<int>(std::max<std::int64_t>(1, cores / mesh.mesh().size()));
+  return static_cast<int>(std::max<std::int64_t>(1, cores / mesh.axes.size()));
 }
 
 Device Recipe::rank_device() const {

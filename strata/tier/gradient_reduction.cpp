@@ -20,13 +20,13 @@ void add_partial_gradients(Group& tp, const Lease& lease) {
 
 GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, const LayerCuts& cuts,
                                            bool sequence_parallel) {
-  if (sequence_parallel) add_partial_gradients(groups.tp, lease);
+  if (sequence_parallel) add_partial_gradients(groups[Axis::kTensor], lease);
   GradientReduction reduction(groups, std::move(lease), cuts);
   const Lease& own = reduction.lease_;
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
-  reduction.sum_ =
-      ReduceScatter::start(groups.dp, bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
+  reduction.sum_ = ReduceScatter::start(groups[Axis::kData],
+                                        bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
   return reduction;
 }
 
@@ -37,7 +37,7 @@ void GradientReduction::finish(bool first, bool last) {
   const at::Tensor gradients =
       travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
               : lease_.gradient_shard();
-  const FlatRange part = cuts_->parts[groups_->dp.rank()];
+  const FlatRange part = cuts_->parts[(*groups_)[Axis::kData].rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
   const std::int64_t begin = part.begin - shard.begin;
   if (travels && !first) lease_.bring_shard(StateKind::kGradientShard, begin, own);

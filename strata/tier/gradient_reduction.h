@@ -5,7 +5,7 @@
 /// With sequence parallelism, gradients that come from a part of the sequence are first added over
 /// the tensor-parallel ranks.
 ///
-/// Threads  collective over groups.dp (and groups.tp): the same layers in the same order.
+/// Threads  collective over the dp line (and the tp line): the same layers in the same order.
 /// Errors   Cancelled when another rank failed.
 #pragma once
 

@@ -38,7 +38,7 @@ struct HostShards {
       : group(world.rank_device()),
         in(std::make_shared<DelayedQueue>(7)),
         out(std::make_shared<DelayedQueue>(8)),
-        groups(make_mesh_groups(world, {.dp = world.size()}, shards)),
+        groups(make_mesh_groups(world, {{Axis::kData, world.size()}}, shards)),
         cuts(cut_layer(layout().own_numel, {.replicas = world.size(), .shards = shards})),
         store(std::make_unique<LayerStore>(
             std::make_unique<PeerMedium>(

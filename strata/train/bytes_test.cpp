@@ -27,7 +27,7 @@ struct Case {
   bool skip = false;
   double dropout = 0.1;
   std::int64_t samples = 16;
-  MeshOptions mesh = {};  ///< dp, tp, zero, reduce, sequence_parallel
+  MeshOptions mesh = {};  ///< replicas, tensor-parallel ranks, zero, sequence_parallel
   TierChoice activations = TierChoice::kDevice;
 };
 
@@ -77,9 +77,9 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
                 .dropout = c.dropout,
                 .tie = c.tie,
                 .skip = c.skip},
-               DecoderOutput::kLoss, {static_cast<int>(c.mesh.tp), c.mesh.sequence_parallel});
+               DecoderOutput::kLoss, {c.mesh.axes[Axis::kTensor], c.mesh.sequence_parallel});
   const std::vector<TensorSpec> inputs(2, {{kMicroBatch, kContext}, at::kLong});
-  const std::int64_t samples = c.samples / c.mesh.dp;  // samples of one replica
+  const std::int64_t samples = c.samples / c.mesh.axes[Axis::kData];  // samples of one replica
   CostRequest request{.batch_inputs = inputs, .samples = samples, .micro_batch = kMicroBatch};
   PlanRequest plan_request{
       .dataflow = model.dataflow(),
@@ -95,7 +95,7 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
   plan_request.costs_none = byte_costs(model, request);
   const Plan plan = make_plan(plan_request);
   const std::vector<Peak> measured = measured_peaks(c, model, plan);
-  const int ranks_a_stage = static_cast<int>(c.mesh.dp * c.mesh.tp);
+  const int ranks_a_stage = c.mesh.axes.stage_size();
   for (int rank = 0; rank < static_cast<int>(measured.size()); ++rank) {
     const RankLedger& ledger = plan.ledger[rank / ranks_a_stage];
     const double predicted = static_cast<double>(ledger.peak_bytes);
@@ -103,8 +103,8 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
     // Exported gradients stay charged until the last peer has read them, and the prediction assumes
     // the latest time. Tensor-parallel ranks that still read a sum, and a value that crosses
     // stages, may exceed it slightly.
-    const double short_of = c.mesh.tp > 1 || c.skip ? 0.02 : 0.001;
-    EXPECT_LE(predicted / peak, c.mesh.dp > 1 ? 1.25 : 1.05)
+    const double short_of = c.mesh.axes[Axis::kTensor] > 1 || c.skip ? 0.02 : 0.001;
+    EXPECT_LE(predicted / peak, c.mesh.axes[Axis::kData] > 1 ? 1.25 : 1.05)
         << c << ": rank " << rank << " predicted " << predicted << " measured " << peak;
     EXPECT_GE(predicted / peak, 1 - short_of)
         << c << ": rank " << rank << " predicted " << predicted << " measured " << peak;
@@ -122,8 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, kGpipe, kNone, 1, true, false, 0.0},
                       Case{2, k1f1b, kCheap, 1, true, false, 0.1, 15}));
 
-MeshOptions replicas(std::int64_t dp, std::int64_t zero, ReduceMode reduce) {
-  return {.dp = dp, .zero = zero, .reduce = reduce};
+MeshOptions replicas(int dp, int zero, ReduceMode reduce) {
+  return {.axes = {{Axis::kData, dp}}, .zero = {.stage = zero, .reduce = reduce}};
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -134,8 +134,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, k1f1b, kCheap, 1, false, false, 0, 16, replicas(4, 2, ReduceMode::kEach)},
         Case{1, k1f1b, kFull, 1, false, false, 0, 16, replicas(4, 3, ReduceMode::kEach)},
         Case{2, k1f1b, kCheap, 1, false, false, 0, 32, replicas(2, 3, ReduceMode::kOnce)},
-        Case{2, k1f1b, kCheap, 1, true, false, 0, 16, {.tp = 2}},
-        Case{1, k1f1b, kCheap, 1, true, false, 0, 16, {.tp = 2, .sequence_parallel = true}}));
+        Case{2, k1f1b, kCheap, 1, true, false, 0, 16, {.axes = {{Axis::kTensor, 2}}}},
+        Case{1,
+             k1f1b,
+             kCheap,
+             1,
+             true,
+             false,
+             0,
+             16,
+             {.axes = {{Axis::kTensor, 2}}, .sequence_parallel = true}}));
 
 INSTANTIATE_TEST_SUITE_P(
     ActivationsOnTheHost, MemoryPrediction,
@@ -143,7 +151,16 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{1, kVertical, kFull, 1, false, false, 0.1, 16, {}, TierChoice::kHost},
                       Case{2, k1f1b, kFull, 1, true, true, 0, 15, {}, TierChoice::kHost},
                       Case{2, kInterleaved, kFull, 2, false, false, 0, 16, {}, TierChoice::kHost},
-                      Case{1, k1f1b, kFull, 1, false, false, 0, 16, {.tp = 2}, TierChoice::kHost}));
+                      Case{1,
+                           k1f1b,
+                           kFull,
+                           1,
+                           false,
+                           false,
+                           0,
+                           16,
+                           {.axes = {{Axis::kTensor, 2}}},
+                           TierChoice::kHost}));
 
 // Compares what ZeRO keeps on a rank, measured by the allocator, with the formulas of its paper.
 //
@@ -160,7 +177,7 @@ class ZeroBytes : public ::testing::TestWithParam<int> {};
 TEST_P(ZeroBytes, AreWithinThreePercentOfFormula) {
   MeshCase c;
   c.model = {.layers = 4, .width = 256, .heads = 4, .vocab = 512, .context = 32, .tie = false};
-  c.mesh = {.dp = 4};
+  c.mesh = {{Axis::kData, 4}};
   c.zero = GetParam();
   c.reduce_each = c.zero >= 2;
   const Sequential model = make_gpt(c.model);

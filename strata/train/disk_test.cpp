@@ -254,8 +254,8 @@ TEST_F(TrainingOnDisk, ResumesFromLastCommit) {
   for (const LayerTiers tiers : kPlacements) {
     for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
       for (const int zero : {0, 3}) {
-        MeshCase c =
-            resumed_case(zero == 0 ? Mesh{} : Mesh{.pp = 2, .dp = 2}, zero, tiers, precision);
+        MeshCase c = resumed_case(zero == 0 ? Mesh{} : Mesh{{Axis::kPipeline, 2}, {Axis::kData, 2}},
+                                  zero, tiers, precision);
         MeshCase in_memory = c;
         in_memory.tiers = {};
         const MeshRecord whole = train_on_mesh(in_memory);
@@ -300,7 +300,7 @@ TEST_F(TrainingOnDisk, ResumesFromLastCommitWithOptimizerWithoutStates) {
 // Simulates a crash after some ranks had committed and others had not.
 TEST_F(TrainingOnDisk, RanksAheadRollBackToCommonCommit) {
   for (const LayerTiers tiers : kPlacements) {
-    MeshCase c = resumed_case({.pp = 2, .dp = 2}, 1, tiers, at::kBFloat16);
+    MeshCase c = resumed_case({{Axis::kPipeline, 2}, {Axis::kData, 2}}, 1, tiers, at::kBFloat16);
     MeshCase in_memory = c;
     in_memory.tiers = {};
     const MeshRecord whole = train_on_mesh(in_memory);
@@ -317,7 +317,7 @@ TEST_F(TrainingOnDisk, RanksAheadRollBackToCommonCommit) {
 
 // Simulates a crash within the first commit: there is no step to resume from, and none is lost.
 TEST_F(TrainingOnDisk, InterruptedFirstCommitDoesNotCount) {
-  MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
+  MeshCase c = resumed_case({{Axis::kPipeline, 2}}, 0, kAllOnDisk, at::kFloat);
   c.disk = fresh();
   c.steps = 1;
   const MeshRecord once = train_from(c, 0);
@@ -325,7 +325,7 @@ TEST_F(TrainingOnDisk, InterruptedFirstCommitDoesNotCount) {
   std::filesystem::remove_all(c.disk + "/rank-00000");
   EXPECT_FALSE(holds_commits(c.disk));
   MeshCase other = c;
-  other.mesh = {.pp = 3};
+  other.mesh = {{Axis::kPipeline, 3}};
   EXPECT_EQ(error_of([&] { train_from(other, 0); }).text().what,
             "the folder holds a step of an earlier run");
   std::filesystem::remove_all(c.disk + "/rank-00000");
@@ -343,7 +343,7 @@ TEST_F(TrainingOnDisk, InterruptedFirstCommitDoesNotCount) {
 // Two machines, each with the folder of its own rank only. After a rollback the commit is not a
 // first one, which the other rank might lack.
 TEST_F(TrainingOnDisk, RankKnowsAfterRollbackThatAllHaveCommitted) {
-  MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
+  MeshCase c = resumed_case({{Axis::kPipeline, 2}}, 0, kAllOnDisk, at::kFloat);
   c.disk = fresh();
   c.steps = 2;
   const MeshRecord whole = train_from(c, 0);
@@ -360,7 +360,7 @@ TEST_F(TrainingOnDisk, RankKnowsAfterRollbackThatAllHaveCommitted) {
 }
 
 TEST_F(TrainingOnDisk, RejectsFoldersWithoutCommonStep) {
-  MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
+  MeshCase c = resumed_case({{Axis::kPipeline, 2}}, 0, kAllOnDisk, at::kFloat);
   c.disk = fresh();
   c.steps = 2;
   train_from(c, 0);
@@ -375,7 +375,7 @@ TEST_F(TrainingOnDisk, RejectsFoldersWithoutCommonStep) {
 }
 
 TEST_F(TrainingOnDisk, RejectsDifferentMeshModelOrPlacement) {
-  MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
+  MeshCase c = resumed_case({{Axis::kPipeline, 2}}, 0, kAllOnDisk, at::kFloat);
   c.disk = fresh();
   c.steps = 1;
   train_from(c, 0);
@@ -390,8 +390,8 @@ TEST_F(TrainingOnDisk, RejectsDifferentMeshModelOrPlacement) {
   EXPECT_EQ(refused([](MeshCase& m) { m.optimizer = OptimizerKind::kAdagrad; }), another);
   EXPECT_EQ(refused([](MeshCase& m) { m.precision = at::kBFloat16; }), another);
   EXPECT_EQ(refused([](MeshCase& m) { m.model.layers = 4; }), another);
-  EXPECT_EQ(refused([](MeshCase& m) { m.mesh = {.dp = 2}; }), another);
-  EXPECT_EQ(refused([](MeshCase& m) { m.mesh = {.pp = 3}; }),
+  EXPECT_EQ(refused([](MeshCase& m) { m.mesh = {{Axis::kData, 2}}; }), another);
+  EXPECT_EQ(refused([](MeshCase& m) { m.mesh = {{Axis::kPipeline, 3}}; }),
             "this rank has committed nothing here");
   EXPECT_EQ(error_of([&] { train_from(c, 0); }).text().what,
             "the folder holds a step of an earlier run");

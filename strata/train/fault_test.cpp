@@ -13,7 +13,7 @@
 namespace strata {
 namespace {
 
-constexpr Mesh kMesh{.pp = 3, .dp = 2};
+constexpr Mesh kMesh{{Axis::kPipeline, 3}, {Axis::kData, 2}};
 
 // Forwards to the inner machine until the fault's position.
 class FaultyMachine final : public Machine {
@@ -51,7 +51,8 @@ void run_with_fault(const Setting& setting, int faulty_rank, int position) {
   run_thread_ranks({.ranks = kMesh.size()}, [&](Group& group, MemoryAccount&) {
     MeshGroups groups = make_mesh_groups(group, kMesh, setting.plan.shards().shards);
     LayerStore store(std::make_unique<PeerMedium>(groups.shard));
-    const LayerRange layers = setting.plan.decisions().partition.layers(groups.pp.rank());
+    const LayerRange layers =
+        setting.plan.decisions().partition.layers(groups[Axis::kPipeline].rank());
     for (int layer = layers.begin; layer < layers.end; ++layer) {
       const LayerLayout& layout = setting.model.layout(layer);
       ShardPlacement placement = shard_placement(setting.plan, layer, layout, groups.shard.rank());
@@ -62,7 +63,7 @@ void run_with_fault(const Setting& setting, int faulty_rank, int position) {
     StageMachine machine(setting.model, setting.plan, {}, store, optimizer.get(), groups);
     const at::Tensor text = at::randint(32, {6, 16}, at::kLong);
     const MiniBatch batch{.inputs = {text, text}, .samples = 6, .valid_tokens = 192};
-    const Program& program = setting.schedule.programs[groups.pp.rank()];
+    const Program& program = setting.schedule.programs[groups[Axis::kPipeline].rank()];
     machine.begin(program, {.micro_batches = split(batch, 2), .valid_tokens = 192});
     FaultyMachine faulty(machine, group.rank() == faulty_rank ? position : -1);
     execute(program, faulty);
@@ -72,10 +73,11 @@ void run_with_fault(const Setting& setting, int faulty_rank, int position) {
 TEST(Fault, AtAnyActionStopsAllRanksWithOneError) {
   const Setting setting;
   int faults = 0;
-  for (int stage = 0; stage < kMesh.pp; ++stage) {
+  for (int stage = 0; stage < kMesh[Axis::kPipeline]; ++stage) {
     const Program& program = setting.schedule.programs[stage];
     for (int position = 0; position < static_cast<int>(program.size()); ++position, ++faults) {
-      const int rank = kMesh.rank({.pp = stage, .dp = position % kMesh.dp});
+      const int rank =
+          kMesh.rank({{Axis::kPipeline, stage}, {Axis::kData, position % kMesh[Axis::kData]}});
       try {
         run_with_fault(setting, rank, position);
         FAIL() << "rank " << rank << " failed at " << position << " without an error";

@@ -33,29 +33,29 @@ TEST(Graph, ReplaysEqualPerformedStepsForEveryScheduleAndRecompute) {
   for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kVertical,
                                       ScheduleKind::k1f1b, ScheduleKind::kInterleaved})
     for (const char* recompute : {"none", "cheap", "mixed", "full"})
-      for (const Mesh mesh : {Mesh{}, Mesh{.pp = 2}}) {
+      for (const Mesh mesh : {Mesh{}, Mesh{{Axis::kPipeline, 2}}}) {
         MeshCase c = small_mesh_case(mesh);
         c.model.layers = 4;
         c.schedule = schedule;
         c.recompute = recompute;
-        if (schedule == ScheduleKind::kInterleaved && mesh.pp == 1) continue;
+        if (schedule == ScheduleKind::kInterleaved && mesh[Axis::kPipeline] == 1) continue;
         expect_recorded_is_performed(c);
       }
 }
 
 TEST(Graph, ReplaysEqualPerformedStepsForReplicas) {
   for (const int zero : {0, 1})
-    for (const Mesh mesh : {Mesh{.dp = 2}, Mesh{.pp = 2, .dp = 2}})
+    for (const Mesh mesh : {Mesh{{Axis::kData, 2}}, Mesh{{Axis::kPipeline, 2}, {Axis::kData, 2}}})
       for (const bool tie : {false, true}) {
         MeshCase c = small_mesh_case(mesh, zero, tie);
-        c.schedule = mesh.pp > 1 ? ScheduleKind::k1f1b : ScheduleKind::kGpipe;
+        c.schedule = mesh[Axis::kPipeline] > 1 ? ScheduleKind::k1f1b : ScheduleKind::kGpipe;
         expect_recorded_is_performed(c);
       }
 }
 
 TEST(Graph, ReplaysEqualPerformedStepsInEveryPrecision) {
   for (const at::ScalarType precision : {at::kBFloat16, at::kHalf}) {
-    MeshCase c = small_mesh_case({.pp = 2});
+    MeshCase c = small_mesh_case({{Axis::kPipeline, 2}});
     c.precision = precision;
     expect_recorded_is_performed(c);
   }
@@ -69,7 +69,7 @@ TEST(Graph, ReplaysEqualPerformedStepsWithWindow) {
   for (const LayerTiers& tiers : {host, offload, activations})
     for (const int window : {1, 2})
       for (const int pp : {1, 2}) {
-        MeshCase c = small_mesh_case({.pp = pp}, 0, /*tie=*/false);
+        MeshCase c = small_mesh_case({{Axis::kPipeline, pp}}, 0, /*tie=*/false);
         c.model.layers = 5;
         c.recompute = "full";
         c.tiers = tiers;
@@ -112,7 +112,7 @@ MeshRecord train_in_turns(const MeshCase& c, const GraphOptions& graph) {
 
 TEST(Graph, ShortBatchAndEvaluationHaveOwnRecordings) {
   for (const int pp : {1, 2}) {
-    const MeshCase c = small_mesh_case({.pp = pp});
+    const MeshCase c = small_mesh_case({{Axis::kPipeline, pp}});
     const MeshRecord performed = train_in_turns(c, {.mode = GraphMode::kOff});
     const MeshRecord replayed = train_in_turns(c, {.mode = GraphMode::kOn});
     EXPECT_GT(replayed.replayed, 0);
@@ -160,7 +160,7 @@ TEST(Graph, AutoRecordsNothingOnCpu) {
 }
 
 TEST(Graph, OnRejectsUnrecordableStepAndNamesAction) {
-  MeshCase c = small_mesh_case({.tp = 2});
+  MeshCase c = small_mesh_case({{Axis::kTensor, 2}});
   try {
     train_on_mesh(c, recorded);
     FAIL() << "was not refused";

@@ -26,20 +26,21 @@ TEST(WhileLeased, OneRankTrainsSameBits) {
 }
 
 TEST(WhileLeased, StagesWithTiedWeightTrainSameBits) {
-  expect_same_bits_while_leased(small_mesh_case({.pp = 2}, 0), true);
-  expect_same_bits_while_leased(small_mesh_case({.pp = 2}, 0, /*tie=*/false), true);
+  expect_same_bits_while_leased(small_mesh_case({{Axis::kPipeline, 2}}, 0), true);
+  expect_same_bits_while_leased(small_mesh_case({{Axis::kPipeline, 2}}, 0, /*tie=*/false), true);
 }
 
 TEST(WhileLeased, ReplicasWithShardedStatesTrainSameBits) {
   for (const int zero : {1, 2, 3})
-    expect_same_bits_while_leased(small_mesh_case({.pp = 2, .dp = 2}, zero, zero == 1), false);
+    expect_same_bits_while_leased(
+        small_mesh_case({{Axis::kPipeline, 2}, {Axis::kData, 2}}, zero, zero == 1), false);
 }
 
 TEST(WhileLeased, FailingBackendEndsRunWithItsError) {
   for (const auto call :
        {FaultyMedium::Call::kFetch, FaultyMedium::Call::kWait, FaultyMedium::Call::kEvict}) {
     try {
-      train_on_mesh(small_mesh_case({.pp = 2}, 0), [&](TrainerOptions& options) {
+      train_on_mesh(small_mesh_case({{Axis::kPipeline, 2}}, 0), [&](TrainerOptions& options) {
         options.medium = [=] {
           return std::make_unique<FaultyMedium>(std::make_unique<AwayMedium>(), call, 60);
         };

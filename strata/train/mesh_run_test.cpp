@@ -15,11 +15,11 @@ namespace strata {
 
 std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
   out << name_of(c.model.kind) << (c.model.tie ? " tied" : "") << (c.model.skip ? " skip" : "")
-      << " vocab " << c.model.vocab << ", pp " << c.mesh.pp << " dp " << c.mesh.dp << " tp "
-      << c.mesh.tp << ", zero " << c.zero << (c.shard_ranks ? " hybrid" : "")
-      << (c.reduce_each ? " each" : "") << (c.sequence ? ", sequence parallel" : "") << ", "
-      << name_of(c.schedule) << ", recompute " << c.recompute << ", " << c.mini_batch << " by "
-      << c.micro_batch << ", smoothing " << c.label_smoothing << ", " << name_of(c.optimizer)
+      << " vocab " << c.model.vocab << ", " << c.mesh.text(" ") << ", zero " << c.zero
+      << (c.shard_ranks ? " hybrid" : "") << (c.reduce_each ? " each" : "")
+      << (c.sequence ? ", sequence parallel" : "") << ", " << name_of(c.schedule) << ", recompute "
+      << c.recompute << ", " << c.mini_batch << " by " << c.micro_batch << ", smoothing "
+      << c.label_smoothing << ", " << name_of(c.optimizer)
       << (c.momentum == 0 ? " without momentum" : "");
   if (c.precision != at::kFloat) out << ", " << c.precision;
   if (c.tiers != LayerTiers{})
@@ -60,8 +60,9 @@ MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> pla
     const std::common_type_t<decltype(choices)...> all[] = {choices...};
     return all[random() % sizeof...(choices)];
   };
-  MeshCase c = small_mesh_case({.pp = draw(1, 2), .dp = draw(1, 2), .tp = draw(1, 2)},
-                               draw(0, 1, 2, 3), draw(0, 1) == 1);
+  MeshCase c = small_mesh_case(
+      {{Axis::kPipeline, draw(1, 2)}, {Axis::kData, draw(1, 2)}, {Axis::kTensor, draw(1, 2)}},
+      draw(0, 1, 2, 3), draw(0, 1) == 1);
   c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b);
   c.recompute = draw("none", "cheap", "full", "mixed");
   c.tiers = placements[random() % placements.size()];
@@ -81,7 +82,8 @@ MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> pla
 }
 
 Sequential mesh_model(const MeshCase& c) {
-  return make_model(c.model, DecoderOutput::kLoss, {c.mesh.tp, c.sequence}, c.precision);
+  return make_model(c.model, DecoderOutput::kLoss, {c.mesh[Axis::kTensor], c.sequence},
+                    c.precision);
 }
 
 MiniBatch mesh_batch(const MeshCase& c, int step) {
@@ -99,7 +101,7 @@ MiniBatch mesh_batch(const MeshCase& c, int step) {
 
 StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
   const int virtual_stages = c.schedule == ScheduleKind::kInterleaved ? 2 : 1;
-  const int stages = c.mesh.pp * virtual_stages;
+  const int stages = c.mesh[Axis::kPipeline] * virtual_stages;
   StepDecisions decisions{.schedule = c.schedule,
                           .mesh = c.mesh,
                           .virtual_stages = virtual_stages,

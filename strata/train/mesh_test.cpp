@@ -51,15 +51,17 @@ MeshCase draw_case(unsigned seed) {
     c.model.skip = false;
   }
   do {
-    c.mesh = {.pp = draw.of({1, 2, 3, 4}), .dp = draw.of({1, 2, 3, 4}), .tp = draw.of({1, 2, 4})};
-  } while (c.mesh.size() > kMaxRanks || (c.model.kv_heads == 2 && c.mesh.tp == 4));
+    c.mesh = {{Axis::kPipeline, draw.of({1, 2, 3, 4})},
+              {Axis::kData, draw.of({1, 2, 3, 4})},
+              {Axis::kTensor, draw.of({1, 2, 4})}};
+  } while (c.mesh.size() > kMaxRanks || (c.model.kv_heads == 2 && c.mesh[Axis::kTensor] == 4));
   c.schedule = draw.of({ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved});
-  if (c.mesh.pp > 3 && c.schedule == ScheduleKind::kInterleaved)
+  if (c.mesh[Axis::kPipeline] > 3 && c.schedule == ScheduleKind::kInterleaved)
     c.schedule = ScheduleKind::k1f1b;  // six layers
   c.zero = draw.of({0, 1, 2, 3});
-  if (c.mesh.dp == 4 && draw.coin()) c.shard_ranks = 2;
+  if (c.mesh[Axis::kData] == 4 && draw.coin()) c.shard_ranks = 2;
   c.reduce_each = c.zero >= 2 && draw.coin();
-  c.sequence = c.mesh.tp > 1 && draw.coin();
+  c.sequence = c.mesh[Axis::kTensor] > 1 && draw.coin();
   c.recompute = draw.of({"none", "cheap", "full", "mixed"});
   c.mini_batch = draw.of({8, 11, 12});
   c.micro_batch = draw.of({2, 3});
@@ -73,7 +75,7 @@ MeshCase draw_case(unsigned seed) {
 // may change the result. Summing gradients once or after each micro-batch changes the order of a
 // sum.
 MeshCase plain_form(MeshCase c) {
-  c.mesh.pp = 1;
+  c.mesh[Axis::kPipeline] = 1;
   c.schedule = ScheduleKind::kGpipe;
   c.recompute = "none";
   c.shard_ranks = 0;
@@ -133,7 +135,7 @@ TEST(Mesh, ReplicasMayOutnumberRemainingSamples) {
   for (const std::int64_t samples : {2, 3, 5}) {
     MeshCase c;
     c.model = {.layers = 2, .width = 32, .heads = 2, .vocab = 48, .context = 16, .dropout = 0.1};
-    c.mesh = {.dp = 4};
+    c.mesh = {{Axis::kData, 4}};
     c.zero = 3;
     c.mini_batch = samples;
     c.micro_batch = 1;
@@ -146,7 +148,7 @@ TEST(Mesh, ReplicasMayOutnumberRemainingSamples) {
 TEST(Mesh, ThirtyTwoRanksLearnSameAsOne) {
   MeshCase c;
   c.model = {.layers = 8, .width = 64, .heads = 4, .vocab = 96, .context = 32, .dropout = 0.1};
-  c.mesh = {.pp = 4, .dp = 2, .tp = 4};
+  c.mesh = {{Axis::kPipeline, 4}, {Axis::kData, 2}, {Axis::kTensor, 4}};
   c.zero = 1;
   c.sequence = true;
   c.schedule = ScheduleKind::k1f1b;

@@ -85,7 +85,8 @@ TEST(Offload, OffloadedActivationsTrainSameBits) {
     for (const ScheduleKind schedule :
          {ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kVertical}) {
       for (const char* recompute : {"full", "mixed", "none"}) {
-        MeshCase c = small_mesh_case({.pp = schedule == ScheduleKind::kVertical ? 1 : 2});
+        MeshCase c =
+            small_mesh_case({{Axis::kPipeline, schedule == ScheduleKind::kVertical ? 1 : 2}});
         c.tiers = tiers;
         c.schedule = schedule;
         c.recompute = recompute;
@@ -94,7 +95,7 @@ TEST(Offload, OffloadedActivationsTrainSameBits) {
         if (c.recompute == "full") expect_same_bits_offloaded(c);
       }
     }
-    MeshCase c = small_mesh_case({.dp = 2, .tp = 2}, 3, false);
+    MeshCase c = small_mesh_case({{Axis::kData, 2}, {Axis::kTensor, 2}}, 3, false);
     c.tiers = tiers;
     c.micro_batch = 3;  // the last one is smaller
     c.precision = at::kBFloat16;
@@ -105,18 +106,19 @@ TEST(Offload, OffloadedActivationsTrainSameBits) {
 TEST(Offload, StagesReplicasAndTensorRanksTrainSameBits) {
   for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
     for (const bool tie : {true, false}) {
-      MeshCase c = small_mesh_case({.pp = 2}, 0, tie);
+      MeshCase c = small_mesh_case({{Axis::kPipeline, 2}}, 0, tie);
       c.tiers = tiers;
       expect_same_bits_offloaded(c);
     }
     for (const int zero : {0, 1, 2, 3}) {
-      MeshCase c = small_mesh_case({.pp = 2, .dp = 2}, zero, zero == 1);
+      MeshCase c = small_mesh_case({{Axis::kPipeline, 2}, {Axis::kData, 2}}, zero, zero == 1);
       c.tiers = tiers;
       expect_same_bits_offloaded(c);
       c.reduce_each = zero >= 2;
       if (c.reduce_each) expect_same_bits_offloaded(c);
     }
-    MeshCase c = small_mesh_case({.pp = 1, .dp = 2, .tp = 2}, 3, false);
+    MeshCase c =
+        small_mesh_case({{Axis::kPipeline, 1}, {Axis::kData, 2}, {Axis::kTensor, 2}}, 3, false);
     c.tiers = tiers;
     expect_same_bits_offloaded(c);
   }

@@ -56,7 +56,7 @@ TEST_P(TrainingIn, HasSameBitsForAnyCut) {
                                                 {3, ScheduleKind::k1f1b, "cheap"},
                                                 {2, ScheduleKind::kInterleaved, "mixed"}}) {
     MeshCase c = one;
-    c.mesh.pp = pp;
+    c.mesh[Axis::kPipeline] = pp;
     c.schedule = schedule;
     c.recompute = recompute;
     SCOPED_TRACE(testing::Message() << c);
@@ -66,12 +66,12 @@ TEST_P(TrainingIn, HasSameBitsForAnyCut) {
 
 TEST_P(TrainingIn, HasSameBitsInEveryZeroStage) {
   MeshCase replicas = small_case(precision());
-  replicas.mesh.dp = 2;
+  replicas.mesh[Axis::kData] = 2;
   const MeshRecord plain = train_on_mesh(replicas);
   for (const int zero : {1, 2, 3}) {
     MeshCase c = replicas;
     c.zero = zero;
-    c.mesh.pp = zero == 1 ? 2 : 1;
+    c.mesh[Axis::kPipeline] = zero == 1 ? 2 : 1;
     SCOPED_TRACE(testing::Message() << c);
     expect_same_bits(train_on_mesh(c), plain);
   }
@@ -80,14 +80,14 @@ TEST_P(TrainingIn, HasSameBitsInEveryZeroStage) {
 TEST_P(TrainingIn, HasSameBitsWithAllFeatures) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
     MeshCase plain = small_case(precision(), kind);
-    plain.mesh = {.pp = 1, .dp = 2, .tp = 2};
+    plain.mesh = {{Axis::kPipeline, 1}, {Axis::kData, 2}, {Axis::kTensor, 2}};
     plain.sequence = true;
     plain.steps = 3;
     plain.label_smoothing = 0.1;
     plain.zero = 2;
     plain.reduce_each = true;
     MeshCase c = plain;
-    c.mesh.pp = 2;
+    c.mesh[Axis::kPipeline] = 2;
     c.zero = 3;
     c.schedule = ScheduleKind::kInterleaved;
     c.recompute = "mixed";
@@ -100,7 +100,7 @@ TEST_P(TrainingIn, IsCloseToFp32WithTensorParallelRanks) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
     for (const bool sequence : {false, true}) {
       MeshCase c = small_case(precision(), kind);
-      c.mesh.tp = 2;
+      c.mesh[Axis::kTensor] = 2;
       c.sequence = sequence;
       SCOPED_TRACE(testing::Message() << c);
       const MeshRecord run = train_on_mesh(c);
@@ -249,7 +249,7 @@ TEST(LossScaling, SkipsUpdatesOnHost) {
 TEST(LossScaling, IsEqualOnEveryMesh) {
   MeshCase c = small_case(at::kHalf);
   const Course alone = run_steps(c, start_too_high);
-  c.mesh.pp = 2;
+  c.mesh[Axis::kPipeline] = 2;
   c.schedule = ScheduleKind::k1f1b;
   const Course cut = run_steps(c, start_too_high);
   ASSERT_EQ(cut.steps.size(), alone.steps.size());
@@ -268,7 +268,7 @@ void expect_goes_on_from_a_checkpoint(MeshCase c, const std::function<void(Train
   const ScratchFolder folder;
   MeshCase half = c;
   half.steps = 5;  // scales are still too high
-  half.mesh.pp = 2;
+  half.mesh[Axis::kPipeline] = 2;
   run_steps(half, start, [&](Trainer& trainer) {
     CheckpointSaver saver(
         {.folder = folder.path("saved"), .model = c.model}, trainer.groups().world,
@@ -279,7 +279,7 @@ void expect_goes_on_from_a_checkpoint(MeshCase c, const std::function<void(Train
   });
   for (const int pp : {1, 2}) {
     SCOPED_TRACE(pp);
-    c.mesh.pp = pp;
+    c.mesh[Axis::kPipeline] = pp;
     const Course rest = run_steps(
         c, [&](Trainer& trainer) { load_trainer(trainer, c.model, folder.path("saved")); });
     ASSERT_EQ(rest.steps.size(), 15u);

@@ -61,7 +61,7 @@ MiniBatch click_batch(std::int64_t samples, int step) {
 }
 
 StepPlan click_plan(const RecommenderCase& c, const Sequential& model) {
-  const int stages = c.mesh.pp * c.virtual_stages;
+  const int stages = c.mesh[Axis::kPipeline] * c.virtual_stages;
   StepDecisions decisions{.schedule = c.schedule,
                           .mesh = c.mesh,
                           .virtual_stages = c.virtual_stages,
@@ -160,27 +160,30 @@ TEST_P(Recommenders, TrainSameBitsForAnyCutAndOrder) {
   using enum ScheduleKind;
   const LayerTiers host{Tier::kHost, Tier::kHost, Tier::kHost, Tier::kHost};
   for (const RecommenderCase& c :
-       {RecommenderCase{.model = model, .mesh = {.pp = 2}},
-        RecommenderCase{.model = model, .mesh = {.pp = 3}, .schedule = k1f1b, .recompute = true},
+       {RecommenderCase{.model = model, .mesh = {{Axis::kPipeline, 2}}},
         RecommenderCase{
-            .model = model, .mesh = {.pp = 2}, .schedule = kInterleaved, .virtual_stages = 2},
+            .model = model, .mesh = {{Axis::kPipeline, 3}}, .schedule = k1f1b, .recompute = true},
+        RecommenderCase{.model = model,
+                        .mesh = {{Axis::kPipeline, 2}},
+                        .schedule = kInterleaved,
+                        .virtual_stages = 2},
         RecommenderCase{.model = model, .schedule = k1f1b, .recompute = true},
         RecommenderCase{.model = model, .recompute = true, .tiers = host},
         RecommenderCase{.model = model, .schedule = kVertical, .tiers = host}}) {
-    SCOPED_TRACE(std::to_string(c.mesh.pp) + " " + name_of(c.schedule));
+    SCOPED_TRACE(std::to_string(c.mesh[Axis::kPipeline]) + " " + name_of(c.schedule));
     expect_same(train_recommender(c), reference);
   }
 }
 
 TEST_P(Recommenders, TrainSameBitsForAnyShardingAmongReplicas) {
-  RecommenderCase c{.model = of_kind(GetParam()), .mesh = {.dp = 2}};
+  RecommenderCase c{.model = of_kind(GetParam()), .mesh = {{Axis::kData, 2}}};
   const RecommenderRecord reference = train_recommender(c);
   for (const int zero : {1, 2, 3}) {
     c.zero = zero;
     SCOPED_TRACE(zero);
     expect_same(train_recommender(c), reference);
   }
-  c.mesh.pp = 2;
+  c.mesh[Axis::kPipeline] = 2;
   expect_same(train_recommender(c), reference);
 }
 
@@ -188,8 +191,10 @@ TEST_P(Recommenders, ManyMicroBatchesAndReplicasLearnSameAsOne) {
   const RecommenderOptions model = of_kind(GetParam(), BatchNormPlace::kNone);
   const RecommenderRecord whole = train_recommender({.model = model, .micro_batch = 24});
   expect_near(train_recommender({.model = model, .micro_batch = 5}), whole);
-  expect_near(train_recommender({.model = model, .mesh = {.dp = 3}}), whole);
-  expect_near(train_recommender({.model = model, .mesh = {.pp = 2, .dp = 2}, .zero = 3}), whole);
+  expect_near(train_recommender({.model = model, .mesh = {{Axis::kData, 3}}}), whole);
+  expect_near(train_recommender(
+                  {.model = model, .mesh = {{Axis::kPipeline, 2}, {Axis::kData, 2}}, .zero = 3}),
+              whole);
 }
 
 // The input of the first norms does not depend on how a mini-batch is cut, so their running
@@ -211,12 +216,13 @@ TEST(RunningStatistics, CoverAllMicroBatchesAndReplicas) {
   for (RecommenderCase c :
        {RecommenderCase{.micro_batch = 24}, RecommenderCase{.micro_batch = 5},
         RecommenderCase{.recompute = true, .micro_batch = 3},
-        RecommenderCase{.mesh = {.dp = 3}, .micro_batch = 4},
-        RecommenderCase{.mesh = {.pp = 2, .dp = 2}, .zero = 3, .micro_batch = 4},
-        RecommenderCase{.mesh = {.dp = 2}, .tiers = host, .micro_batch = 4}}) {
+        RecommenderCase{.mesh = {{Axis::kData, 3}}, .micro_batch = 4},
+        RecommenderCase{
+            .mesh = {{Axis::kPipeline, 2}, {Axis::kData, 2}}, .zero = 3, .micro_batch = 4},
+        RecommenderCase{.mesh = {{Axis::kData, 2}}, .tiers = host, .micro_batch = 4}}) {
     c.model = model;
     c.steps = 1;
-    SCOPED_TRACE(std::to_string(c.mesh.dp) + " replicas, micro-batches of " +
+    SCOPED_TRACE(std::to_string(c.mesh[Axis::kData]) + " replicas, micro-batches of " +
                  std::to_string(c.micro_batch));
     const std::map<std::string, at::Tensor> weights = train_recommender(c).weights;
     for (const auto& [part, x] : {std::pair("numeric", inputs[0]), {"rows", inputs[1]}}) {
@@ -241,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Recommenders,
 TEST(InputGradients, ExcludePadding) {
   const RecommenderOptions model = of_kind(RecommenderKind::kDlrm, BatchNormPlace::kNone);
   const RecommenderRecord padded = train_recommender(
-      {.model = model, .mesh = {.dp = 4}, .mini_batch = 7, .micro_batch = 1, .steps = 1});
+      {.model = model, .mesh = {{Axis::kData, 4}}, .mini_batch = 7, .micro_batch = 1, .steps = 1});
   const RecommenderRecord whole =
       train_recommender({.model = model, .mini_batch = 7, .micro_batch = 7, .steps = 1});
   expect_near(padded, whole);
@@ -326,12 +332,12 @@ TEST(RunningStatistics, HaveNoSlotsOrGradients) {
 }
 
 TEST(RunningStatistics, ResumeFromCheckpointOfDifferentMesh) {
-  RecommenderCase c{.model = of_kind(RecommenderKind::kDeepWide), .mesh = {.dp = 2}};
+  RecommenderCase c{.model = of_kind(RecommenderKind::kDeepWide), .mesh = {{Axis::kData, 2}}};
   const RecommenderRecord whole = train_recommender(c);
   const CheckpointModel model("{}");
   const ScratchFolder folder;
   RecommenderCase first = c;
-  first.mesh.pp = 2;
+  first.mesh[Axis::kPipeline] = 2;
   first.zero = 3;
   first.steps = 2;
   train_recommender(first, {}, [&](Trainer& trainer) {

@@ -94,7 +94,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
       plan_(std::move(plan)),
       options_(std::move(options)),
       groups_(make_mesh_groups(world, plan_.decisions().mesh, plan_.shards().shards)),
-      layers_(layers_of(plan_, groups_.pp.rank())),
+      layers_(layers_of(plan_, groups_[Axis::kPipeline].rank())),
       optimizer_(make_optimizer(options_.optimizer)),
       host_account_(immortal_account("host memory of rank " + std::to_string(world.rank()),
                                      options_.host_bytes, "memory.host")),
@@ -210,7 +210,8 @@ void Trainer::initialise_layer(const Lease& lease) {
       const at::Tensor drawn =
           in_place ? part.weights : at::empty({numel}, host_options(at::kFloat));
       strata::initialise(drawn, layout.specs[i], model_.name(lease.layer()), options_.machine.seed,
-                         groups_.tp.rank(), groups_.tp.size(), begin - place.offset);
+                         groups_[Axis::kTensor].rank(), groups_[Axis::kTensor].size(),
+                         begin - place.offset);
       if (!in_place) part.assign(drawn);
     }
   }
@@ -272,7 +273,7 @@ void Trainer::bring_weights(bool round) {
       store_.prefetch(layer, StateKind::kWeights);
     }
   }
-  for (const Action& action : plan_.training(1).programs[groups_.pp.rank()])
+  for (const Action& action : plan_.training(1).programs[groups_[Axis::kPipeline].rank()])
     if (action.op == Op::kSendTiedWeight || action.op == Op::kReceiveTiedWeight)
       machine_->perform(action);
   groups_.world.barrier();  // exported buffers may be written again
@@ -287,19 +288,21 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                      .got = "0 of " + std::to_string(batch.samples) + " samples",
                      .fix = "check the targets of data.train"});
   }
-  const int replicas = groups_.dp.size();
+  const int replicas = groups_[Axis::kData].size();
   const std::int64_t samples = plan_.decisions().micro_batch;
-  MiniBatch part = replica_batch(padded(batch, replicas, samples), groups_.dp.rank(), replicas);
+  MiniBatch part =
+      replica_batch(padded(batch, replicas, samples), groups_[Axis::kData].rank(), replicas);
   if (recorded_->records() || groups_.world.device().kind != DeviceKind::kCpu)
     part = batch_buffers_.place(std::move(part));
-  const SampleRange own = replica_samples(batch.samples, groups_.dp.rank(), replicas, samples);
+  const SampleRange own =
+      replica_samples(batch.samples, groups_[Axis::kData].rank(), replicas, samples);
   first_sample_ = own.first;
   samples_ = own.samples;
   std::vector<MicroBatch> micro_batches =
       split(part, samples, count_micro_batches(batch.samples, replicas, samples));
   const int count = static_cast<int>(micro_batches.size());
   const Schedule& schedule = training ? plan_.training(count) : plan_.evaluation(count);
-  Program program = schedule.programs[groups_.pp.rank()];
+  Program program = schedule.programs[groups_[Axis::kPipeline].rank()];
   if (training && !update) program = without_updates(program);
   recorded_->begin(program, {.micro_batches = std::move(micro_batches),
                              .step = steps_done_,

@@ -81,8 +81,7 @@ std::string Trainer::disk_layout() const {
   }
   std::string slots;
   for (const std::string& slot : optimizer_->slot_names()) slots += " " + slot;
-  return mesh.name(groups_.world.rank()) + " of pp " + std::to_string(mesh.pp) + ", dp " +
-         std::to_string(mesh.dp) + ", tp " + std::to_string(mesh.tp) + "; " +
+  return mesh.name(groups_.world.rank()) + " of " + mesh.text() + "; " +
          c10::toString(options_.precision) + slots + "; layers " +
          checksum_text(checksum(std::as_bytes(std::span(layers))));
 }

@@ -65,7 +65,7 @@ void Trainer::for_each_weight(const std::vector<int>& layers, StateKinds kinds, 
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       if (layout.placements[i].borrowed) continue;
       FlatRange wanted = owned ? part : FlatRange{0, layout.own_numel};
-      if (owned && groups_.tp.rank() > 0 && !is_split(layout.specs[i])) wanted = {0, 0};
+      if (owned && groups_[Axis::kTensor].rank() > 0 && !is_split(layout.specs[i])) wanted = {0, 0};
       f(global_name(layer, static_cast<int>(i)), i, lease, wanted);
     }
   }
@@ -76,7 +76,7 @@ std::vector<NamedState> Trainer::weight_states(const std::vector<int>& layers, b
   for_each_weight(
       layers, StateKind::kWeightShard | StateKind::kOptimizer, owned,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
-        states.push_back(state_of(name, lease, i, lease->master(), wanted, groups_.tp));
+        states.push_back(state_of(name, lease, i, lease->master(), wanted, groups_[Axis::kTensor]));
       });
   return states;
 }
@@ -90,11 +90,12 @@ std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, boo
         if (is_statistic(lease, i)) return;
         const std::vector<at::Tensor> slots = lease->slots();
         for (std::size_t slot = 0; slot < names.size(); ++slot)
-          states.push_back(
-              state_of(name + "." + names[slot], lease, i, {slots[slot]}, wanted, groups_.tp));
+          states.push_back(state_of(name + "." + names[slot], lease, i, {slots[slot]}, wanted,
+                                    groups_[Axis::kTensor]));
       });
   const bool first = !layers.empty() && !layers_.empty() && layers.front() == layers_.front();
-  if (first && options_.precision == at::kHalf && (!owned || groups_.pp.rank() == 0)) {
+  if (first && options_.precision == at::kHalf &&
+      (!owned || groups_[Axis::kPipeline].rank() == 0)) {
     remember_scale();
     NamedState scale{.name = "loss_scale", .shape = {3}, .local = {}, .runs = {}};
     if (!owned || groups_.world.rank() == 0) {
@@ -125,7 +126,8 @@ std::vector<NamedState> Trainer::owned_gradients() {
       layers_, StateKind::kGradientShard, true,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
         if (is_statistic(lease, i)) return;
-        states.push_back(state_of(name, lease, i, {lease->gradient_shard()}, wanted, groups_.tp));
+        states.push_back(
+            state_of(name, lease, i, {lease->gradient_shard()}, wanted, groups_[Axis::kTensor]));
       });
   return states;
 }

@@ -135,7 +135,7 @@ TEST(Step, ExhaustedMemoryIsSystemError) {
 
 TEST(Step, StallIsReportedWithRankAndAction) {
   MeshCase c = small_gpt(0);
-  c.mesh.pp = 2;
+  c.mesh[Axis::kPipeline] = 2;
   const Sequential model = mesh_model(c);
   const int slow = model.num_layers() - 2;  // the last stage's
   std::atomic<bool> ended = false;

@@ -60,11 +60,13 @@ RecommenderOptions options_of(const json& setup) {
 
 StepPlan plan_of(const Sequential& model, const json& setup) {
   const json& mesh = setup.at("mesh");
-  StepDecisions decisions{.schedule = ScheduleKind::k1f1b,
-                          .mesh = {.pp = mesh.value("pp", 1), .dp = mesh.value("dp", 1)},
-                          .micro_batch = setup.at("micro_batch")};
-  for (int stage = 0; stage <= decisions.mesh.pp; ++stage)
-    decisions.partition.bounds.push_back(model.num_layers() * stage / decisions.mesh.pp);
+  StepDecisions decisions{
+      .schedule = ScheduleKind::k1f1b,
+      .mesh = {{Axis::kPipeline, mesh.value("pp", 1)}, {Axis::kData, mesh.value("dp", 1)}},
+      .micro_batch = setup.at("micro_batch")};
+  for (int stage = 0; stage <= decisions.mesh[Axis::kPipeline]; ++stage)
+    decisions.partition.bounds.push_back(model.num_layers() * stage /
+                                         decisions.mesh[Axis::kPipeline]);
   for (int layer = 0; layer < model.num_layers(); ++layer)
     if (setup.at("recompute") && model.layer(layer).recomputable()) decisions.recompute.add(layer);
   return plan_steps(model, std::move(decisions));

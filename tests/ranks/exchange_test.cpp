@@ -97,12 +97,13 @@ TEST(Processes, SumGatherAndScatterLikeThreads) {
 }
 
 TEST(Processes, SumInSubgroupsOfMesh) {
-  const Mesh mesh{.pp = 2, .dp = 2, .tp = 2};
+  const Mesh mesh{{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kTensor, 2}};
   expect_success(kProcesses, [&](const ForkedProcess&) {
     run_ranks({.ranks = kRanks, .mesh = mesh}, [&](Group& world, MemoryAccount&) {
       MeshGroups groups = make_mesh_groups(world, mesh);
       for (int round = 0; round < 20; ++round) {
-        for (Group* group : {&groups.pp, &groups.dp, &groups.tp}) {
+        for (const AxisInfo& axis : kAxes) {
+          Group* group = &groups[axis.id];
           double sum[] = {static_cast<double>(world.rank())};
           group->all_reduce(sum);
           double expected = 0;

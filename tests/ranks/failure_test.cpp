@@ -19,7 +19,7 @@ namespace strata {
 namespace {
 
 constexpr int kProcesses = 4, kRanks = 8;
-const Mesh kMesh{.pp = 2, .dp = 2, .tp = 2};
+const Mesh kMesh{{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kTensor, 2}};
 
 // Uses every kind of exchange, endlessly.
 void work_for_ever(Group& world) {
@@ -28,10 +28,11 @@ void work_for_ever(Group& world) {
   for (int round = 0;; ++round) {
     large.fill_(1.0);
     all_reduce_sum(world, large);
-    all_reduce_sum(groups.tp, small.fill_(1.0));
-    groups.pp.send(1 - groups.pp.rank(), {.micro_batch = round}, at::full({20000}, round));
-    groups.pp.receive(1 - groups.pp.rank(), {.micro_batch = round});
-    groups.dp.barrier();
+    all_reduce_sum(groups[Axis::kTensor], small.fill_(1.0));
+    groups[Axis::kPipeline].send(1 - groups[Axis::kPipeline].rank(), {.micro_batch = round},
+                                 at::full({20000}, round));
+    groups[Axis::kPipeline].receive(1 - groups[Axis::kPipeline].rank(), {.micro_batch = round});
+    groups[Axis::kData].barrier();
   }
 }
 

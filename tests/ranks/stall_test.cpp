@@ -21,7 +21,7 @@ void expect_named(const Outcome& outcome, const std::string& part) {
 }
 
 TEST(StalledRank, IsNamedWithItsAction) {
-  const Mesh mesh{.pp = kProcesses};
+  const Mesh mesh{{Axis::kPipeline, kProcesses}};
   Forked forked(kProcesses, [&](const ForkedProcess&) {
     run_ranks({.ranks = kProcesses, .mesh = mesh, .stall_seconds = 0.5, .stall_fatal_seconds = 4},
               [](Group& group, MemoryAccount&) {

@@ -113,17 +113,13 @@ CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine) {
 AxisRates gpu_axis_rates(const MachineProfile& machine, const Mesh& mesh,
                          const AxisRates& otherwise) {
   if (machine.device.kind != MachineKind::kCuda) return otherwise;
-  // Ranks are assigned to machines in order, tp fastest, so a line along an axis spans the inner
-  // axes and its own.
-  const auto rate = [&](int span, double assumed) {
-    const bool inside = machine.peers.devices == 0 || span <= machine.peers.devices;
+  // Ranks are assigned to machines in order, the last axis fastest (Mesh::span).
+  return AxisRates::made_by([&](Axis axis) {
+    const bool inside = machine.peers.devices == 0 || mesh.span(axis) <= machine.peers.devices;
     const double known = static_cast<double>(inside ? machine.peers.bandwidth.count
                                                     : machine.network.bandwidth.count);
-    return known > 0 ? known : assumed;
-  };
-  return {.pp = rate(mesh.size(), otherwise.pp),
-          .dp = rate(mesh.tp * mesh.dp, otherwise.dp),
-          .tp = rate(mesh.tp, otherwise.tp)};
+    return known > 0 ? known : otherwise[axis];
+  });
 }
 
 }  // namespace strata

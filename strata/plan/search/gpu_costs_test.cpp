@@ -387,10 +387,10 @@ TEST(Utilisation, CountsGpusInUse) {
   PlanRequest request = Step().request();
   for (LayerCost& layer : request.costs_cheap.layers) layer.forward_flops = 1e9;
   request.costs_cheap.weight_element_bytes = 2;
-  request.mesh.dp = 2;
+  request.mesh.axes[Axis::kData] = 2;
   request.micro_batch = 1;
   for (const int gpus : {2, 1}) {
-    if (gpus == 1) request.costs_cheap.devices = shared_devices({.dp = 2}, {0, 0});
+    if (gpus == 1) request.costs_cheap.devices = shared_devices({{Axis::kData, 2}}, {0, 0});
     const Plan plan = make_plan(request);
     const double seconds = plan.simulation.step_seconds;
     EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 * 2 / (989e12 * gpus * seconds), 1e-12);
@@ -405,15 +405,18 @@ TEST(Utilisation, CountsGpusInUse) {
 
 TEST(GpuRates, UseNetworkIfAxisLeavesMachine) {
   const MachineProfile h100 = find_machine("h100");
-  const AxisRates inside = gpu_axis_rates(h100, {.pp = 2, .dp = 2, .tp = 2}, kThreadRates);
-  EXPECT_EQ(inside.pp, 450e9);
-  EXPECT_EQ(inside.dp, 450e9);
-  const AxisRates across = gpu_axis_rates(h100, {.pp = 2, .dp = 2, .tp = 4}, kThreadRates);
-  EXPECT_EQ(across.tp, 450e9);
-  EXPECT_EQ(across.dp, 450e9);
-  EXPECT_EQ(across.pp, 50e9);
-  EXPECT_EQ(gpu_axis_rates(h100, {.tp = 16}, kThreadRates).tp, 50e9);
-  EXPECT_EQ(gpu_axis_rates({}, {.tp = 16}, kThreadRates).tp, kThreadRates.tp);
+  const AxisRates inside = gpu_axis_rates(
+      h100, {{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kTensor, 2}}, kThreadRates);
+  EXPECT_EQ(inside[Axis::kPipeline], 450e9);
+  EXPECT_EQ(inside[Axis::kData], 450e9);
+  const AxisRates across = gpu_axis_rates(
+      h100, {{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kTensor, 4}}, kThreadRates);
+  EXPECT_EQ(across[Axis::kTensor], 450e9);
+  EXPECT_EQ(across[Axis::kData], 450e9);
+  EXPECT_EQ(across[Axis::kPipeline], 50e9);
+  EXPECT_EQ(gpu_axis_rates(h100, {{Axis::kTensor, 16}}, kThreadRates)[Axis::kTensor], 50e9);
+  EXPECT_EQ(gpu_axis_rates({}, {{Axis::kTensor, 16}}, kThreadRates)[Axis::kTensor],
+            kThreadRates[Axis::kTensor]);
 }
 
 }  // namespace

@@ -14,8 +14,15 @@ constexpr std::int64_t kMostRanks = 1 << 20;
 
 std::string text(std::int64_t number) { return std::to_string(number); }
 
-std::string shape_of(const Mesh& mesh) {
-  return "pp " + text(mesh.pp) + " x dp " + text(mesh.dp) + " x tp " + text(mesh.tp);
+std::string field_of(Axis axis) { return std::string("mesh.") + name_of(axis); }
+
+// "mesh.pp, mesh.dp or mesh.tp"
+std::string all_fields() {
+  std::string fields;
+  for (std::size_t i = 0; i < kAxes.size(); ++i) {
+    fields += (i == 0 ? "" : i + 1 < kAxes.size() ? ", " : " or ") + field_of(kAxes[i].id);
+  }
+  return fields;
 }
 
 class Check {
@@ -36,16 +43,20 @@ class Check {
 
   // Must run before sizes of axes are multiplied as int.
   void size() const {
-    const std::int64_t size = mesh_.pp * mesh_.dp * mesh_.tp;
+    std::int64_t size = 1;
+    for (const AxisInfo& axis : kAxes) {
+      const std::int64_t most = std::numeric_limits<std::int64_t>::max() / mesh_.axes[axis.id];
+      size = std::min(size, most) * mesh_.axes[axis.id];
+    }
     require(size <= kMostRanks, "mesh", "the mesh has too many ranks",
-            "at most " + text(kMostRanks), text(size), "set mesh.pp, mesh.dp or mesh.tp to less");
+            "at most " + text(kMostRanks), text(size), "set " + all_fields() + " to less");
   }
 
   void stages() const {
     require(mesh_.virtual_stages == 1 || mesh_.schedule != ScheduleKind::k1f1b,
             "mesh.virtual_stages", "1f1b has one stage a rank", "schedule interleaved or gpipe",
             name_of(mesh_.schedule), "set mesh.schedule=interleaved");
-    const std::int64_t stages = mesh_.pp * mesh_.virtual_stages;
+    const std::int64_t stages = mesh_.axes[Axis::kPipeline] * mesh_.virtual_stages;
     require(limits_.layers == 0 || stages <= limits_.layers, "mesh.pp", "more stages than layers",
             "at most " + text(limits_.layers) + " stages (blocks, embedding, head)", text(stages),
             mesh_.virtual_stages > limits_.layers
@@ -54,32 +65,35 @@ class Check {
   }
 
   void replicas() const {
-    require(limits_.mini_batch == 0 || mesh_.dp <= limits_.mini_batch, "mesh.dp",
+    require(limits_.mini_batch == 0 || mesh_.axes[Axis::kData] <= limits_.mini_batch, "mesh.dp",
             "more replicas than samples in a mini-batch",
             "at most " + text(limits_.mini_batch) + ", the samples of train.mini_batch",
-            text(mesh_.dp), "set mesh.dp=" + text(limits_.mini_batch));
-    require(mesh_.shard_ranks == 0 || mesh_.zero > 0, "mesh.shard_ranks",
+            text(mesh_.axes[Axis::kData]), "set mesh.dp=" + text(limits_.mini_batch));
+    require(mesh_.zero.shard_ranks == 0 || mesh_.zero.stage > 0, "mesh.shard_ranks",
             "nothing is sharded with zero 0", "zero 1, 2 or 3, or shard_ranks 0",
-            text(mesh_.shard_ranks), "set mesh.zero=1");
-    require(mesh_.reduce != ReduceMode::kEach || mesh_.dp == 1 || mesh_.zero >= 2, "mesh.reduce",
-            "whole gradients stay, so adding them after each micro-batch saves nothing",
-            "zero 2 or 3, or reduce once", "zero " + text(mesh_.zero), "set mesh.reduce=once");
-    const std::int64_t ranks = std::max<std::int64_t>(1, mesh_.shard_ranks);
-    require(mesh_.dp % ranks == 0, "mesh.shard_ranks", "shard groups must divide the replicas",
-            "a divisor of mesh.dp " + text(mesh_.dp), text(ranks),
-            "set mesh.shard_ranks=" + text(nearest_divisor(mesh_.dp, ranks)));
+            text(mesh_.zero.shard_ranks), "set mesh.zero=1");
+    require(
+        mesh_.zero.reduce != ReduceMode::kEach || mesh_.axes[Axis::kData] == 1 ||
+            mesh_.zero.stage >= 2,
+        "mesh.reduce", "whole gradients stay, so adding them after each micro-batch saves nothing",
+        "zero 2 or 3, or reduce once", "zero " + text(mesh_.zero.stage), "set mesh.reduce=once");
+    const int ranks = std::max(1, mesh_.zero.shard_ranks);
+    require(mesh_.axes[Axis::kData] % ranks == 0, "mesh.shard_ranks",
+            "shard groups must divide the replicas",
+            "a divisor of mesh.dp " + text(mesh_.axes[Axis::kData]), text(ranks),
+            "set mesh.shard_ranks=" + text(nearest_divisor(mesh_.axes[Axis::kData], ranks)));
   }
 
   void tensor_ranks() const {
     heads("heads", limits_.heads);
     heads("key-value heads", limits_.kv_heads);
-    require(!mesh_.sequence_parallel || mesh_.tp > 1, "mesh.sequence_parallel",
+    require(!mesh_.sequence_parallel || mesh_.axes[Axis::kTensor] > 1, "mesh.sequence_parallel",
             "tensor-parallel ranks are what divides the sequence", "mesh.tp of at least 2",
-            "mesh.tp " + text(mesh_.tp), "set mesh.sequence_parallel=false");
-    require(!mesh_.sequence_parallel || limits_.context % mesh_.tp == 0, "mesh.sequence_parallel",
-            "tensor-parallel ranks must divide a sample's tokens evenly",
-            "a multiple of mesh.tp " + text(mesh_.tp), text(limits_.context) + " tokens",
-            "set mesh.sequence_parallel=false");
+            "mesh.tp " + text(mesh_.axes[Axis::kTensor]), "set mesh.sequence_parallel=false");
+    require(!mesh_.sequence_parallel || limits_.context % mesh_.axes[Axis::kTensor] == 0,
+            "mesh.sequence_parallel", "tensor-parallel ranks must divide a sample's tokens evenly",
+            "a multiple of mesh.tp " + text(mesh_.axes[Axis::kTensor]),
+            text(limits_.context) + " tokens", "set mesh.sequence_parallel=false");
   }
 
   void stalls() const {
@@ -93,11 +107,11 @@ class Check {
   }
 
   void world() const {
-    const Mesh mesh = mesh_.mesh();
+    const Mesh& mesh = mesh_.axes;
     if (limits_.world == 0 || mesh.size() == limits_.world) return;
     const std::string started = text(limits_.world) + " ranks";
     require(false, "mesh", "the mesh has another size than the world", started + " were started",
-            shape_of(mesh) + " = " + text(mesh.size()), world_fix(mesh));
+            mesh.text(" x ") + " = " + text(mesh.size()), world_fix(mesh));
   }
 
  private:
@@ -111,10 +125,12 @@ class Check {
 
   void heads(const std::string& name, std::int64_t count) const {
     if (count == 0) return;
-    std::int64_t tp = std::min(mesh_.tp, count);
+    std::int64_t tp = std::min<std::int64_t>(mesh_.axes[Axis::kTensor], count);
     while (count % tp != 0) --tp;
-    require(tp == mesh_.tp, "mesh.tp", "tensor-parallel ranks must divide the " + name + " evenly",
-            "a divisor of " + text(count), text(mesh_.tp), "set mesh.tp=" + text(tp));
+    require(tp == mesh_.axes[Axis::kTensor], "mesh.tp",
+            "tensor-parallel ranks must divide the " + name + " evenly",
+            "a divisor of " + text(count), text(mesh_.axes[Axis::kTensor]),
+            "set mesh.tp=" + text(tp));
   }
 
   // The legal mesh whose axes change by the smallest factors; replicas change first.
@@ -124,21 +140,21 @@ class Check {
     const auto all = legal_meshes(static_cast<int>(limits_.world), mesh_.virtual_stages, limits_);
     for (const Mesh& other : all) {
       const auto factor = [](int a, int b) { return std::fabs(std::log2(double(a) / b)); };
-      const double change =
-          factor(other.dp, mesh.dp) + 2 * factor(other.pp, mesh.pp) + 2 * factor(other.tp, mesh.tp);
+      double change = factor(other[Axis::kData], mesh[Axis::kData]);
+      for (const AxisInfo& axis : kAxes) {
+        if (axis.id != Axis::kData) change += 2 * factor(other[axis.id], mesh[axis.id]);
+      }
       if (change >= least) continue;
       least = change;
       nearest = &other;
     }
     if (nearest == nullptr) return "start " + text(mesh.size()) + " ranks";
     std::string settings;
-    const auto set = [&](const char* field, int value, int present) {
-      if (value == present) return;
-      settings += (settings.empty() ? "" : " and ") + std::string(field) + "=" + text(value);
-    };
-    set("mesh.pp", nearest->pp, mesh.pp);
-    set("mesh.dp", nearest->dp, mesh.dp);
-    set("mesh.tp", nearest->tp, mesh.tp);
+    for (const AxisInfo& axis : kAxes) {
+      const int value = (*nearest)[axis.id];
+      if (value == mesh[axis.id]) continue;
+      settings += (settings.empty() ? "" : " and ") + field_of(axis.id) + "=" + text(value);
+    }
     return "set " + settings + ", or start " + text(mesh.size()) + " ranks";
   }
 
@@ -160,21 +176,33 @@ void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf
 }
 
 bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits) {
-  return (limits.layers == 0 || mesh.pp * virtual_stages <= limits.layers) &&
-         (limits.mini_batch == 0 || mesh.dp <= limits.mini_batch) && limits.heads % mesh.tp == 0 &&
-         limits.kv_heads % mesh.tp == 0;
+  return (limits.layers == 0 || mesh[Axis::kPipeline] * virtual_stages <= limits.layers) &&
+         (limits.mini_batch == 0 || mesh[Axis::kData] <= limits.mini_batch) &&
+         limits.heads % mesh[Axis::kTensor] == 0 && limits.kv_heads % mesh[Axis::kTensor] == 0;
 }
+
+namespace {
+
+// Divides `ranks` among kModelAxesFirst from the `next` one on.
+void add_meshes(Mesh mesh, std::size_t next, int ranks,
+                const std::function<void(const Mesh&)>& add) {
+  const Axis axis = kModelAxesFirst[next];
+  if (next + 1 == kModelAxesFirst.size()) {
+    mesh[axis] = ranks;
+    return add(mesh);
+  }
+  for (mesh[axis] = 1; mesh[axis] <= ranks; ++mesh[axis]) {
+    if (ranks % mesh[axis] == 0) add_meshes(mesh, next + 1, ranks / mesh[axis], add);
+  }
+}
+
+}  // namespace
 
 std::vector<Mesh> legal_meshes(int ranks, std::int64_t virtual_stages, const MeshLimits& limits) {
   std::vector<Mesh> meshes;
-  for (int pp = 1; pp <= ranks; ++pp) {
-    if (ranks % pp != 0) continue;
-    for (int tp = 1; tp <= ranks / pp; ++tp) {
-      if (ranks / pp % tp != 0) continue;
-      const Mesh mesh{.pp = pp, .dp = ranks / pp / tp, .tp = tp};
-      if (is_legal(mesh, virtual_stages, limits)) meshes.push_back(mesh);
-    }
-  }
+  add_meshes({}, 0, ranks, [&](const Mesh& mesh) {
+    if (is_legal(mesh, virtual_stages, limits)) meshes.push_back(mesh);
+  });
   return meshes;
 }
 

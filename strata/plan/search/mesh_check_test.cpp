@@ -23,7 +23,9 @@ std::string fix_of(const MeshOptions& mesh, const MeshLimits& limits) {
 const MeshLimits kLimits{.mini_batch = 32, .layers = 14, .heads = 12, .context = 256};
 
 TEST(MeshCheck, AcceptsMeshOf32RanksFromArticle) {
-  const MeshOptions mesh{.pp = 4, .dp = 2, .tp = 4, .zero = 3, .sequence_parallel = true};
+  const MeshOptions mesh{.axes = {{Axis::kPipeline, 4}, {Axis::kData, 2}, {Axis::kTensor, 4}},
+                         .zero = {.stage = 3},
+                         .sequence_parallel = true};
   MeshLimits limits = kLimits;
   limits.world = 32;
   EXPECT_EQ(fix_of(mesh, limits), "");
@@ -33,12 +35,15 @@ TEST(MeshCheck, AcceptsMeshOf32RanksFromArticle) {
 TEST(MeshCheck, NamesNearestMeshOfWorldSize) {
   MeshLimits limits = kLimits;
   limits.world = 16;
-  EXPECT_EQ(fix_of({.pp = 4, .dp = 2, .tp = 4}, limits), "set mesh.dp=1, or start 32 ranks");
-  EXPECT_EQ(fix_of({.pp = 2, .dp = 2, .tp = 2}, limits), "set mesh.dp=4, or start 8 ranks");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kPipeline, 4}, {Axis::kData, 2}, {Axis::kTensor, 4}}}, limits),
+            "set mesh.dp=1, or start 32 ranks");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kTensor, 2}}}, limits),
+            "set mesh.dp=4, or start 8 ranks");
   limits.world = 3;
-  EXPECT_EQ(fix_of({.pp = 2, .dp = 2}, limits), "set mesh.pp=3 and mesh.dp=1, or start 4 ranks");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kPipeline, 2}, {Axis::kData, 2}}}, limits),
+            "set mesh.pp=3 and mesh.dp=1, or start 4 ranks");
   limits = {.mini_batch = 1, .layers = 2, .heads = 2, .world = 7};  // no mesh has 7 ranks
-  EXPECT_EQ(fix_of({.pp = 2}, limits), "start 2 ranks");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kPipeline, 2}}}, limits), "start 2 ranks");
 }
 
 TEST(MeshCheck, FixesOfWrongWorldSizeAreLegal) {
@@ -47,14 +52,20 @@ TEST(MeshCheck, FixesOfWrongWorldSizeAreLegal) {
       EXPECT_EQ(mesh.size(), world);
       MeshLimits limits = kLimits;
       limits.world = world;
-      EXPECT_EQ(fix_of({.pp = mesh.pp, .dp = mesh.dp, .tp = mesh.tp}, limits), "");
+      EXPECT_EQ(fix_of({.axes = mesh}, limits), "");
     }
   }
 }
 
+TEST(MeshCheck, CountsRanksOfLargestAxesWithoutOverflow) {
+  MeshOptions mesh;
+  for (const AxisInfo& axis : kAxes) mesh.axes[axis.id] = axis.most;
+  EXPECT_EQ(fix_of(mesh, kLimits), "set mesh.pp, mesh.dp or mesh.tp to less");
+}
+
 TEST(MeshCheck, RequiresSampleForEveryReplica) {
-  EXPECT_EQ(fix_of({.dp = 33}, kLimits), "set mesh.dp=32");
-  EXPECT_EQ(fix_of({.dp = 5}, kLimits), "");  // uneven shares are fine
+  EXPECT_EQ(fix_of({.axes = {{Axis::kData, 33}}}, kLimits), "set mesh.dp=32");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kData, 5}}}, kLimits), "");  // uneven shares are fine
 }
 
 TEST(MeshCheck, RequiresStallReportBeforeFatalStall) {
@@ -68,9 +79,12 @@ TEST(MeshCheck, RequiresStallReportBeforeFatalStall) {
 }
 
 TEST(MeshCheck, RequiresLayerForEveryStage) {
-  EXPECT_EQ(fix_of({.pp = 15}, kLimits), "set mesh.pp=14");
-  EXPECT_EQ(fix_of({.pp = 5, .virtual_stages = 3, .schedule = ScheduleKind::kGpipe}, kLimits),
-            "set mesh.pp=4");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kPipeline, 15}}}, kLimits), "set mesh.pp=14");
+  EXPECT_EQ(
+      fix_of(
+          {.axes = {{Axis::kPipeline, 5}}, .virtual_stages = 3, .schedule = ScheduleKind::kGpipe},
+          kLimits),
+      "set mesh.pp=4");
   EXPECT_EQ(fix_of({.virtual_stages = 15, .schedule = ScheduleKind::kGpipe}, kLimits),
             "set mesh.virtual_stages=1");
 }
@@ -81,31 +95,39 @@ TEST(MeshCheck, RequiresMatchingScheduleForVirtualStages) {
 }
 
 TEST(MeshCheck, RequiresShardGroupsToDivideReplicas) {
-  EXPECT_EQ(fix_of({.dp = 8, .zero = 1, .shard_ranks = 4}, kLimits), "");
-  EXPECT_EQ(fix_of({.dp = 8, .zero = 1, .shard_ranks = 7}, kLimits), "set mesh.shard_ranks=8");
-  EXPECT_EQ(fix_of({.dp = 2, .zero = 1, .shard_ranks = 4}, kLimits), "set mesh.shard_ranks=2");
-  EXPECT_EQ(fix_of({.dp = 8, .shard_ranks = 4}, kLimits), "set mesh.zero=1");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kData, 8}}, .zero = {.stage = 1, .shard_ranks = 4}}, kLimits),
+            "");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kData, 8}}, .zero = {.stage = 1, .shard_ranks = 7}}, kLimits),
+            "set mesh.shard_ranks=8");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kData, 2}}, .zero = {.stage = 1, .shard_ranks = 4}}, kLimits),
+            "set mesh.shard_ranks=2");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kData, 8}}, .zero = {.shard_ranks = 4}}, kLimits),
+            "set mesh.zero=1");
 }
 
 TEST(MeshCheck, RequiresShardedGradientsToReduceEachMicroBatch) {
-  EXPECT_EQ(fix_of({.dp = 2, .zero = 1, .reduce = ReduceMode::kEach}, kLimits),
+  EXPECT_EQ(fix_of({.axes = {{Axis::kData, 2}}, .zero = {.stage = 1, .reduce = ReduceMode::kEach}},
+                   kLimits),
             "set mesh.reduce=once");
-  EXPECT_EQ(fix_of({.dp = 2, .zero = 2, .reduce = ReduceMode::kEach}, kLimits), "");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kData, 2}}, .zero = {.stage = 2, .reduce = ReduceMode::kEach}},
+                   kLimits),
+            "");
 }
 
 TEST(MeshCheck, RequiresTensorRanksToDivideHeadsAndTokens) {
-  EXPECT_EQ(fix_of({.tp = 5}, kLimits), "set mesh.tp=4");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kTensor, 5}}}, kLimits), "set mesh.tp=4");
   MeshLimits grouped = kLimits;
   grouped.kv_heads = 2;
-  EXPECT_EQ(fix_of({.tp = 4}, grouped), "set mesh.tp=2");
+  EXPECT_EQ(fix_of({.axes = {{Axis::kTensor, 4}}}, grouped), "set mesh.tp=2");
   EXPECT_EQ(fix_of({.sequence_parallel = true}, kLimits), "set mesh.sequence_parallel=false");
-  EXPECT_EQ(fix_of({.tp = 3, .sequence_parallel = true}, kLimits),
+  EXPECT_EQ(fix_of({.axes = {{Axis::kTensor, 3}}, .sequence_parallel = true}, kLimits),
             "set mesh.sequence_parallel=false");
 }
 
 TEST(MeshCheck, ErrorNamesPlaceOfField) {
   try {
-    check_mesh({.dp = 33}, kLimits, [](const std::string& field) { return field + "@r.yaml:4:2"; });
+    check_mesh({.axes = {{Axis::kData, 33}}}, kLimits,
+               [](const std::string& field) { return field + "@r.yaml:4:2"; });
     FAIL() << "accepted";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().where, "mesh.dp@r.yaml:4:2");

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -23,23 +21,23 @@ constexpr int kTriedVirtualStages = 4;
 constexpr int kLastZero = 3;
 
 std::vector<MeshOptions> candidates(const MeshOptions& asked, const MeshLimits& limits) {
-  const int ranks = static_cast<int>(asked.ranks > 0 ? asked.ranks : asked.mesh().size());
+  const int ranks = static_cast<int>(asked.ranks > 0 ? asked.ranks : asked.axes.size());
   std::vector<MeshOptions> all;
   for (const Mesh& mesh : legal_meshes(ranks, 1, limits)) {
     MeshOptions options = asked;
     options.automatic = false;
-    options.pp = mesh.pp;
-    options.dp = mesh.dp;
-    options.tp = mesh.tp;
-    options.sequence_parallel = asked.sequence_parallel && mesh.tp > 1;
-    if (options.sequence_parallel && limits.context % mesh.tp != 0) continue;
-    for (options.zero = 0; options.zero <= (mesh.dp > 1 ? kLastZero : 0); ++options.zero) {
-      const bool shards = options.zero > 0 && asked.shard_ranks > 0;
-      options.shard_ranks = shards && mesh.dp % asked.shard_ranks == 0 ? asked.shard_ranks : 0;
+    options.axes = mesh;
+    options.sequence_parallel = asked.sequence_parallel && mesh[Axis::kTensor] > 1;
+    if (options.sequence_parallel && limits.context % mesh[Axis::kTensor] != 0) continue;
+    int& zero = options.zero.stage;
+    for (zero = 0; zero <= (mesh[Axis::kData] > 1 ? kLastZero : 0); ++zero) {
+      const bool shards = zero > 0 && asked.zero.shard_ranks > 0;
+      options.zero.shard_ranks =
+          shards && mesh[Axis::kData] % asked.zero.shard_ranks == 0 ? asked.zero.shard_ranks : 0;
       options.schedule = ScheduleKind::k1f1b;
       options.virtual_stages = 1;
       all.push_back(options);
-      if (mesh.pp == 1) continue;
+      if (mesh[Axis::kPipeline] == 1) continue;
       options.schedule = ScheduleKind::kGpipe;
       all.push_back(options);
       options.schedule = ScheduleKind::kInterleaved;
@@ -67,7 +65,7 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(
         0.0, idle_share(plan.costs.devices, plan.simulation) * plan.simulation.step_seconds -
-                 sent.exposed_pp_seconds - sent.exposed_dp_seconds);
+                 sent.exposed_seconds[Axis::kPipeline] - sent.exposed_seconds[Axis::kData]);
     if (!trial.fits) {
       const std::int64_t device = trial.peak_bytes - request.memory.device.count;
       const std::int64_t host = host_bytes(plan.ledger) - request.memory.host.count;
@@ -101,13 +99,14 @@ struct Part {
 
 std::vector<Part> parts_of(const MeshTrial& trial) {
   const Communication& sent = trial.communication;
-  const double others = sent.exposed_pp_seconds + sent.exposed_dp_seconds +
-                        sent.exposed_tp_seconds + trial.bubble_seconds;
-  return {{"compute", std::max(0.0, trial.step_seconds - others)},
-          {"bubble", trial.bubble_seconds},
-          {"transfers between stages", sent.exposed_pp_seconds},
-          {"exchange between replicas", sent.exposed_dp_seconds},
-          {"sums inside layers", sent.exposed_tp_seconds}};
+  double others = 0;
+  std::vector<Part> parts{{"compute", 0}, {"bubble", trial.bubble_seconds}};
+  for (const AxisInfo& axis : kAxes) {
+    others += sent.exposed_seconds[axis.id];
+    parts.push_back({axis.traffic, sent.exposed_seconds[axis.id]});
+  }
+  parts.front().seconds = std::max(0.0, trial.step_seconds - (others + trial.bubble_seconds));
+  return parts;
 }
 
 std::string why_slower(const MeshTrial& trial, const MeshTrial& winner) {
@@ -152,8 +151,7 @@ std::string schedule_text(const MeshOptions& mesh) {
        .what = "no mesh of this many ranks fits its memory",
        .expected = "a mesh of " + count + " ranks within the budget",
        .got = "at least " + format_bytes(std::max(leanest->peak_bytes, leanest->shared_bytes)) +
-              " (pp " + std::to_string(mesh.pp) + ", dp " + std::to_string(mesh.dp) + ", tp " +
-              std::to_string(mesh.tp) + ", zero " + std::to_string(mesh.zero) + ", " +
+              " (" + mesh.axes.text() + ", zero " + std::to_string(mesh.zero.stage) + ", " +
               schedule_text(mesh) + "; " + leanest->why + ")",
        .fix = leanest->crowded ? "set mesh.ranks to a smaller number, such as that of the GPUs"
                                : "set " + leanest->budgets + ", or mesh.ranks to a larger number"});
@@ -175,7 +173,7 @@ MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
       best = &trial;
     }
   }
-  if (best == nullptr) refuse(trials, asked.ranks > 0 ? asked.ranks : asked.mesh().size());
+  if (best == nullptr) refuse(trials, asked.ranks > 0 ? asked.ranks : asked.axes.size());
 
   // The winner first, then those that fit by seconds, then the others.
   std::multimap<std::pair<int, double>, MeshTrial> ranking;
@@ -193,19 +191,26 @@ MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
 }
 
 std::string search_text(const MeshSearch& search, int rows) {
-  TextTable table("rrrrlrrl");
-  table.add_row({"pp", "dp", "tp", "zero", "schedule", "step", "peak", ""});
-  std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> shown;
+  std::vector<std::string> heads;
+  for (const AxisInfo& axis : kAxes) heads.emplace_back(axis.name);
+  heads.insert(heads.end(), {"zero", "schedule", "step", "peak", ""});
+  TextTable table(std::string(kAxes.size(), 'r') + "rlrrl");
+  table.add_row(heads);
+  std::vector<Mesh> shown;
   for (const MeshTrial& trial : search.trials) {
     const MeshOptions& mesh = trial.mesh;
     if (static_cast<int>(shown.size()) > rows) break;
-    if (!shown.insert({mesh.pp, mesh.dp, mesh.tp}).second) continue;
+    if (std::ranges::count(shown, mesh.axes) > 0) continue;
+    shown.push_back(mesh.axes);
     const bool planned = trial.peak_bytes > 0;
-    table.add_row({std::to_string(mesh.pp), std::to_string(mesh.dp), std::to_string(mesh.tp),
-                   std::to_string(mesh.zero), schedule_text(mesh),
-                   planned ? format_seconds(trial.step_seconds) : "-",
-                   planned ? format_bytes(std::max(trial.peak_bytes, trial.shared_bytes)) : "-",
-                   trial.why});
+    std::vector<std::string> row;
+    for (const AxisInfo& axis : kAxes) row.push_back(std::to_string(mesh.axes[axis.id]));
+    row.insert(
+        row.end(),
+        {std::to_string(mesh.zero.stage), schedule_text(mesh),
+         planned ? format_seconds(trial.step_seconds) : "-",
+         planned ? format_bytes(std::max(trial.peak_bytes, trial.shared_bytes)) : "-", trial.why});
+    table.add_row(row);
   }
   return "mesh auto: " + std::to_string(search.trials.size()) +
          " combinations; of each shape the best\n\n" + table.text();

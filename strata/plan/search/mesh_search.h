@@ -43,7 +43,7 @@ struct MeshSearch {
   const MeshOptions& best() const { return trials.front().mesh; }
 };
 
-/// The number of ranks is `asked.ranks`, or its pp x dp x tp. Keeps shard_ranks, reduce,
+/// The number of ranks is `asked.ranks`, or the size of its axes. Keeps shard_ranks, reduce,
 /// sequence_parallel and threads.
 MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
                        const RequestOf& request_of);

@@ -24,7 +24,8 @@ struct Setting {
   PlanRequest request_of(const MeshOptions& mesh) const {
     PlanRequest request;
     request.dataflow = chain(8);
-    const auto tp = static_cast<int>(mesh.tp);
+    const Mesh& ranks = mesh.axes;
+    const int tp = ranks[Axis::kTensor];
     request.costs_cheap = equal_costs(request.dataflow,
                                       {.forward_seconds = 10e-3 / tp,
                                        .backward_seconds = 20e-3 / tp,
@@ -33,14 +34,13 @@ struct Setting {
                                        .gradient_bytes = weight_bytes / tp,
                                        .state_bytes = 2 * weight_bytes / tp},
                                       {.bytes = kMiB});
-    const Mesh ranks = mesh.mesh();
     if (devices > 0)
       request.costs_cheap.devices = shared_devices(
           ranks, devices_in_turns(ranks.size(), ranks.size(), devices), shared_bytes);
-    if (mesh.tp > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
+    if (tp > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
     request.costs_none = request.costs_cheap;
-    request.shape = {.ranks = static_cast<int>(mesh.pp),
-                     .micro_batches = static_cast<int>((16 + mesh.dp - 1) / mesh.dp),
+    request.shape = {.ranks = ranks[Axis::kPipeline],
+                     .micro_batches = (16 + ranks[Axis::kData] - 1) / ranks[Axis::kData],
                      .virtual_stages = static_cast<int>(mesh.virtual_stages)};
     request.schedule = mesh.schedule;
     request.memory.device.count = device_bytes;
@@ -61,7 +61,7 @@ TEST(MeshSearch, TriesEveryLegalMesh) {
   // (2,1,2) x 4; (4,1,1) x {1f1b, gpipe, interleaved 2}.
   EXPECT_EQ(search.trials.size(), 4u + 4 + 1 + 16 + 4 + 3);
   for (const MeshTrial& trial : search.trials) {
-    EXPECT_EQ(trial.mesh.mesh().size(), 4);
+    EXPECT_EQ(trial.mesh.axes.size(), 4);
     EXPECT_FALSE(trial.mesh.automatic);
     EXPECT_FALSE(trial.why.empty());
     EXPECT_TRUE(trial.fits);
@@ -70,16 +70,16 @@ TEST(MeshSearch, TriesEveryLegalMesh) {
 
 TEST(MeshSearch, FreeCommunicationPrefersReplicas) {
   const MeshSearch search = Setting().search(4);
-  EXPECT_EQ(search.best().mesh(), (Mesh{.dp = 4}));
-  EXPECT_EQ(search.best().zero, 0);  // the simplest of equally fast ones
+  EXPECT_EQ(search.best().axes, (Mesh{{Axis::kData, 4}}));
+  EXPECT_EQ(search.best().zero.stage, 0);  // the simplest of equally fast ones
   EXPECT_EQ(search.trials[0].why, "fastest that fits");
 }
 
 TEST(MeshSearch, SlowReplicasAndTensorRanksPreferPipeline) {
   Setting setting;
-  setting.rates = {.pp = 1e12, .dp = 1e6, .tp = 1e6};
+  setting.rates = {{Axis::kPipeline, 1e12}, {Axis::kData, 1e6}, {Axis::kTensor, 1e6}};
   const MeshSearch search = setting.search(4);
-  EXPECT_EQ(search.best().pp, 4);
+  EXPECT_EQ(search.best().axes[Axis::kPipeline], 4);
   EXPECT_EQ(search.best().schedule, ScheduleKind::kInterleaved);
   const std::string text = search_text(search);
   EXPECT_NE(text.find("exchange between replicas"), std::string::npos) << text;
@@ -94,7 +94,7 @@ TEST(MeshSearch, SmallBudgetShardsOrCuts) {
   EXPECT_LE(search.trials[0].peak_bytes, setting.device_bytes);
   bool over = false;
   for (const MeshTrial& trial : search.trials) {
-    over |= trial.mesh.dp == 4 && trial.mesh.zero == 0 && !trial.fits &&
+    over |= trial.mesh.axes[Axis::kData] == 4 && trial.mesh.zero.stage == 0 && !trial.fits &&
             trial.why.find("over the budget") != std::string::npos;
   }
   EXPECT_TRUE(over);
@@ -103,7 +103,7 @@ TEST(MeshSearch, SmallBudgetShardsOrCuts) {
 TEST(MeshSearch, WinnerIsFastestThatFits) {
   for (const double rate : {0.0, 1e9, 1e7}) {
     Setting setting;
-    setting.rates = {.pp = rate, .dp = rate, .tp = rate};
+    setting.rates = {{Axis::kPipeline, rate}, {Axis::kData, rate}, {Axis::kTensor, rate}};
     setting.device_bytes = 100 * kMiB;
     const MeshSearch search = setting.search(8);
     for (const MeshTrial& trial : search.trials) {
@@ -116,7 +116,7 @@ TEST(MeshSearch, WinnerIsFastestThatFits) {
 
 TEST(MeshSearch, ShowsEachShapeOnceWithItsReason) {
   Setting setting;
-  setting.rates = {.pp = 1e9, .dp = 1e8, .tp = 1e8};
+  setting.rates = {{Axis::kPipeline, 1e9}, {Axis::kData, 1e8}, {Axis::kTensor, 1e8}};
   const std::string text = search_text(setting.search(4), 3);
   EXPECT_EQ(text.substr(0, 9), "mesh auto");
   EXPECT_NE(text.find("fastest that fits"), std::string::npos);
@@ -126,7 +126,7 @@ TEST(MeshSearch, ShowsEachShapeOnceWithItsReason) {
 
 const MeshTrial& trial_of(const MeshSearch& search, const Mesh& mesh, int zero = 0) {
   for (const MeshTrial& trial : search.trials)
-    if (trial.mesh.mesh() == mesh && trial.mesh.zero == zero &&
+    if (trial.mesh.axes == mesh && trial.mesh.zero.stage == zero &&
         trial.mesh.schedule == ScheduleKind::k1f1b)
       return trial;
   ADD_FAILURE() << "no such mesh";
@@ -137,25 +137,26 @@ const MeshTrial& trial_of(const MeshSearch& search, const Mesh& mesh, int zero =
 TEST(MeshSearch, SerializesWorkOnSharedGpu) {
   Setting setting{.update_seconds = 5e-3};
   const MeshSearch apart = setting.search(4);
-  EXPECT_NEAR(trial_of(apart, {.dp = 4}).step_seconds, 4 * 0.24 + 0.04, 1e-9);
-  EXPECT_EQ(apart.best().mesh(), (Mesh{.dp = 4}));
+  EXPECT_NEAR(trial_of(apart, {{Axis::kData, 4}}).step_seconds, 4 * 0.24 + 0.04, 1e-9);
+  EXPECT_EQ(apart.best().axes, (Mesh{{Axis::kData, 4}}));
 
   // Each GPU does the work of two ranks. Two replicas of two stages: the work of one whole replica
   // with its update. Four replicas: the work of two, each of which updates everything.
   setting.devices = 2;
   const MeshSearch two = setting.search(4);
-  EXPECT_NEAR(trial_of(two, {.pp = 2, .dp = 2}).step_seconds, 8 * 0.24 + 0.04, 1e-9);
-  EXPECT_NEAR(trial_of(two, {.dp = 4}).step_seconds, 2 * (4 * 0.24 + 0.04), 1e-9);
-  EXPECT_NEAR(trial_of(two, {.dp = 4}).bubble_seconds, 0, 1e-9);
+  EXPECT_NEAR(trial_of(two, {{Axis::kPipeline, 2}, {Axis::kData, 2}}).step_seconds, 8 * 0.24 + 0.04,
+              1e-9);
+  EXPECT_NEAR(trial_of(two, {{Axis::kData, 4}}).step_seconds, 2 * (4 * 0.24 + 0.04), 1e-9);
+  EXPECT_NEAR(trial_of(two, {{Axis::kData, 4}}).bubble_seconds, 0, 1e-9);
   // GPUs have no bubble
-  EXPECT_NEAR(trial_of(two, {.pp = 2, .dp = 2}).bubble_seconds, 0, 1e-9);
+  EXPECT_NEAR(trial_of(two, {{Axis::kPipeline, 2}, {Axis::kData, 2}}).bubble_seconds, 0, 1e-9);
   EXPECT_NEAR(two.trials[0].step_seconds, 8 * 0.24 + 0.02, 0.021);
 
   // One GPU has all the work under every mesh; only work that replicas repeat makes a difference.
   setting.devices = 1;
   const MeshSearch one = setting.search(4);
-  EXPECT_NEAR(trial_of(one, {.pp = 4}).step_seconds, 16 * 0.24 + 0.04, 1e-9);
-  EXPECT_NEAR(trial_of(one, {.dp = 4}).step_seconds, 16 * 0.24 + 4 * 0.04, 1e-9);
+  EXPECT_NEAR(trial_of(one, {{Axis::kPipeline, 4}}).step_seconds, 16 * 0.24 + 0.04, 1e-9);
+  EXPECT_NEAR(trial_of(one, {{Axis::kData, 4}}).step_seconds, 16 * 0.24 + 4 * 0.04, 1e-9);
   EXPECT_NEAR(one.trials[0].step_seconds, 16 * 0.24 + 0.04, 1e-9);
 }
 
@@ -164,7 +165,8 @@ TEST(MeshSearch, SerializesWorkOnSharedGpu) {
 TEST(MeshSearch, SumsMemoryOfRanksOnSharedGpu) {
   Setting setting{.devices = 1, .shared_bytes = 200 * kMiB};
   const MeshSearch search = setting.search(2);
-  const MeshTrial &replicas = trial_of(search, {.dp = 2}), &stages = trial_of(search, {.pp = 2});
+  const MeshTrial &replicas = trial_of(search, {{Axis::kData, 2}}),
+                  &stages = trial_of(search, {{Axis::kPipeline, 2}});
   EXPECT_LT(replicas.peak_bytes, setting.shared_bytes);
   EXPECT_GE(replicas.shared_bytes, 2 * 128 * kMiB);
   EXPECT_FALSE(replicas.fits);
@@ -213,10 +215,11 @@ TEST(MeshSearch, RejectsIfNoMeshIsLegal) {
 TEST(MeshSearch, MeshThatModelRejectsOnlyLoses) {
   const Setting setting;
   const MeshSearch search = search_mesh({.ranks = 4}, setting.limits, [&](const MeshOptions& mesh) {
-    if (mesh.pp == 1) throw UserError({.operation = "test", .what = "no such model"});
+    if (mesh.axes[Axis::kPipeline] == 1)
+      throw UserError({.operation = "test", .what = "no such model"});
     return setting.request_of(mesh);
   });
-  EXPECT_NE(search.best().pp, 1);
+  EXPECT_NE(search.best().axes[Axis::kPipeline], 1);
   EXPECT_EQ(search.trials.back().why, "no such model");
 }
 

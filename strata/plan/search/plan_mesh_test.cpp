@@ -28,7 +28,7 @@ PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
                                      .state_bytes = 16 * kMiB,
                                      .saved_bytes = kMiB},
                                     {.bytes = kMiB});
-  if (mesh.tp > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
+  if (mesh.axes[Axis::kTensor] > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
   request.costs_none = request.costs_cheap;
   request.shape = shape;
   request.memory.device.count = device_bytes;
@@ -41,7 +41,7 @@ TEST(PlanMesh, EveryStageOfZeroNeedsLessMemory) {
   std::int64_t last = 0;
   for (int zero = 0; zero <= 3; ++zero) {
     MeshRequest mesh{
-        .dp = 4,
+        .axes = {{Axis::kData, 4}},
         .zero = {.stage = zero, .reduce = zero >= 2 ? ReduceMode::kEach : ReduceMode::kOnce}};
     const Plan plan = make_plan(request_for({1, 4}, mesh));
     EXPECT_TRUE(zero == 0 || peak_bytes(plan.ledger) < last) << zero;
@@ -50,7 +50,7 @@ TEST(PlanMesh, EveryStageOfZeroNeedsLessMemory) {
 }
 
 TEST(PlanMesh, ReducesOnceIfThatFitsElseAfterEachMicroBatch) {
-  const MeshRequest mesh{.dp = 4, .zero = {.stage = 2}};
+  const MeshRequest mesh{.axes = {{Axis::kData, 4}}, .zero = {.stage = 2}};
   const Plan once = make_plan(request_for({1, 4}, mesh));
   EXPECT_EQ(once.decisions().zero.reduce, ReduceMode::kOnce);
   EXPECT_EQ(once.reduce_reason, "auto: the least communication");
@@ -61,28 +61,32 @@ TEST(PlanMesh, ReducesOnceIfThatFitsElseAfterEachMicroBatch) {
 }
 
 TEST(PlanMesh, ObeysReduceOnceEvenIfItDoesNotFit) {
-  const Plan once = make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 2}}));
+  const Plan once =
+      make_plan(request_for({1, 4}, {.axes = {{Axis::kData, 4}}, .zero = {.stage = 2}}));
   EXPECT_THROW(
-      make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 2, .reduce = ReduceMode::kOnce}},
-                            peak_bytes(once.ledger) - 1)),
+      make_plan(request_for(
+          {1, 4}, {.axes = {{Axis::kData, 4}}, .zero = {.stage = 2, .reduce = ReduceMode::kOnce}},
+          peak_bytes(once.ledger) - 1)),
       UserError);
 }
 
 TEST(PlanMesh, ProposesZeroIfReplicasExceedMemory) {
   try {
-    make_plan(request_for({1, 4}, {.dp = 4}, 200 * kMiB));
+    make_plan(request_for({1, 4}, {.axes = {{Axis::kData, 4}}}, 200 * kMiB));
     FAIL() << "fits";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().operation, "plan.memory");
     EXPECT_EQ(error.text().fix, "set mesh.zero=1");
   }
-  EXPECT_NO_THROW(make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 1}}, 200 * kMiB)));
+  EXPECT_NO_THROW(make_plan(
+      request_for({1, 4}, {.axes = {{Axis::kData, 4}}, .zero = {.stage = 1}}, 200 * kMiB)));
 }
 
 // The fastest cut, four layers each, exceeds the memory of rank 0, which holds saved bytes of two
 // micro-batches. Unsharded states exceed it for any cut, so the partitioner has to count shards.
 TEST(PlanMesh, PartitionCountsBytesOfShards) {
-  PlanRequest request = request_for({2, 4}, {.dp = 4, .zero = {.stage = 1}}, 125 * kMiB);
+  PlanRequest request =
+      request_for({2, 4}, {.axes = {{Axis::kData, 4}}, .zero = {.stage = 1}}, 125 * kMiB);
   for (int l = 0; l < 8; ++l) {
     LayerCost& layer = request.costs_cheap.layers[l];
     layer.weight_bytes = layer.gradient_bytes = kMiB;
@@ -95,7 +99,9 @@ TEST(PlanMesh, PartitionCountsBytesOfShards) {
 
 TEST(PlanMesh, ShowsBytesAndExposedTimeOfEveryAxis) {
   const MeshRequest mesh{
-      .dp = 2, .tp = 2, .zero = {.stage = 1}, .rates = {.pp = 1e9, .dp = 5e9, .tp = 5e9}};
+      .axes = {{Axis::kData, 2}, {Axis::kTensor, 2}},
+      .zero = {.stage = 1},
+      .rates = {{Axis::kPipeline, 1e9}, {Axis::kData, 5e9}, {Axis::kTensor, 5e9}}};
   EXPECT_EQ(plan_text(make_plan(request_for({2, 4}, mesh))),
             R"(1f1b · 8 ranks (pp 2 × dp 2 × tp 2, zero 1) · 8 layers · 4 micro-batches a step
 
@@ -128,7 +134,7 @@ PlanRequest on_one_gpu(std::int64_t gpu_bytes) {
   PlanRequest request = request_for({2, 4}, {});
   request.memory.host = {};
   request.costs_none.devices = request.costs_cheap.devices =
-      shared_devices({.pp = 2}, {3, 3}, gpu_bytes);
+      shared_devices({{Axis::kPipeline, 2}}, {3, 3}, gpu_bytes);
   return request;
 }
 
@@ -149,7 +155,9 @@ TEST(PlanMesh, ReportsMemoryAndIdleTimeOfSharedGpu) {
   EXPECT_EQ(json["peak_bytes"], bytes);
   EXPECT_EQ(devices_of(plan), 1);
   EXPECT_TRUE(to_json(make_plan(request_for({2, 4}, {})))["shared_devices"].empty());
-  EXPECT_EQ(devices_of(make_plan(request_for({2, 4}, {.dp = 2, .tp = 2}))), 8);
+  EXPECT_EQ(
+      devices_of(make_plan(request_for({2, 4}, {.axes = {{Axis::kData, 2}, {Axis::kTensor, 2}}}))),
+      8);
 }
 
 // 256 MiB of weights, gradients and states, and little else.
@@ -211,17 +219,19 @@ TEST(PlanMesh, ProposesBudgetInsteadOfMoreRanksOnSameGpu) {
 }
 
 TEST(PlanMesh, JsonHoldsMeshAndTraffic) {
-  const Plan plan = make_plan(request_for({2, 4}, {.dp = 2, .tp = 2, .zero = {.stage = 3}}));
+  const Plan plan = make_plan(
+      request_for({2, 4}, {.axes = {{Axis::kData, 2}, {Axis::kTensor, 2}}, .zero = {.stage = 3}}));
   const auto json = nlohmann::json::parse(to_json(plan).dump());
   EXPECT_EQ(json["mesh"]["pp"], 2);
   EXPECT_EQ(json["mesh"]["dp"], 2);
   EXPECT_EQ(json["mesh"]["tp"], 2);
   EXPECT_EQ(json["mesh"]["zero"], 3);
   EXPECT_EQ(json["mesh"]["reduce"], "once");
-  EXPECT_EQ(json["mesh"]["exposed_seconds"]["tp"], plan.communication.exposed_tp_seconds);
+  EXPECT_EQ(json["mesh"]["exposed_seconds"]["tp"],
+            plan.communication.exposed_seconds[Axis::kTensor]);
   EXPECT_EQ(json["ranks"][1]["communication"]["dp"]["sent_bytes"],
-            plan.communication.ranks[1].dp.bytes);
-  EXPECT_GT(plan.communication.ranks[1].dp.bytes, 0);
+            plan.communication.ranks[1][Axis::kData].bytes);
+  EXPECT_GT(plan.communication.ranks[1][Axis::kData].bytes, 0);
 }
 
 }  // namespace

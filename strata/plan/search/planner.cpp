@@ -51,7 +51,7 @@ StepAmount step_amount(const Plan& plan) {
   if (micro_batch <= 0) return amount;
   const bool tokens = plan.sample_tokens > 0;
   amount.count *= static_cast<double>(micro_batch * (tokens ? plan.sample_tokens : 1)) *
-                  static_cast<double>(plan.mesh.dp);
+                  static_cast<double>(plan.mesh.axes[Axis::kData]);
   amount.unit = tokens ? "tokens" : "samples";
   return amount;
 }
@@ -68,7 +68,7 @@ double flops_utilisation(const Plan& plan) {
   for (const LayerCost& layer : plan.costs.layers) flops += 3 * layer.forward_flops;
   for (int m = 0; m < plan.micro_batches; ++m) micro_batches += plan.costs.scale(m);
   // Costs are those of one tensor-parallel rank and one replica.
-  const int pipelines = plan.decisions().mesh.dp * plan.decisions().mesh.tp;
+  const int pipelines = plan.decisions().mesh.stage_size();
   return flops * micro_batches * pipelines / (peak * devices_of(plan) * seconds);
 }
 

@@ -221,7 +221,7 @@ TEST(PlanRefusal, NamesSmallestBudgetIfNothingFits) {
 TEST(Plan, IsFollowedByProcessesWithOtherMeasurements) {
   for (const ReduceMode reduce : {ReduceMode::kOnce, ReduceMode::kEach}) {
     PlanRequest request = request_for({2, 8}, kGpipe, 0, RecomputeMode::kAuto);
-    request.mesh = {.dp = 2, .zero = {.stage = 2, .reduce = reduce}};
+    request.mesh = {.axes = {{Axis::kData, 2}}, .zero = {.stage = 2, .reduce = reduce}};
     const std::int64_t roomy = peak_bytes(make_plan(request).ledger);
     request.memory.device.count = roomy * 6 / 10;
     const Plan plan = make_plan(request);

@@ -17,7 +17,7 @@ ProcessBytes process_bytes(const Plan& plan, const SharedHost& host) {
   for (int first = 0; first < mesh.size(); first += host.ranks) {
     std::int64_t bytes = 0;
     for (int rank = first; rank < std::min(first + host.ranks, mesh.size()); ++rank) {
-      const RankLedger& ledger = plan.ledger[mesh.place(rank).pp];
+      const RankLedger& ledger = plan.ledger[mesh.place(rank)[Axis::kPipeline]];
       bytes += ledger.peak_bytes + ledger.host.total();
     }
     process.accounts = std::max(process.accounts, bytes);

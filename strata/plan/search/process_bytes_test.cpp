@@ -26,7 +26,7 @@ Plan plan_of(const MeshRequest& mesh, int stages) {
 
 TEST(ProcessBytes, SumsRanksOfFullestProcess) {
   MeshRequest mesh;
-  mesh.dp = 2;
+  mesh.axes[Axis::kData] = 2;
   const Plan plan = plan_of(mesh, 2);
   const std::int64_t first = plan.ledger[0].peak_bytes, last = plan.ledger[1].peak_bytes;
   ASSERT_GT(first, last);

@@ -54,36 +54,36 @@ class Proposer {
                           request.updates_measured)) {}
 
   Plan evaluate(const Choices& choices) const {
-    ZeroPolicy zero = request_.mesh.zero;
+    MeshRequest mesh = request_.mesh;
+    mesh.axes[Axis::kPipeline] = request_.shape.ranks;
+    ZeroPolicy zero = mesh.zero;
     zero.reduce = choices.reduce;
-    Plan plan{
-        .steps = StepPlan(
-            dataflow_, with_weights_,
-            {.schedule = request_.schedule,
-             .mesh = {.pp = request_.shape.ranks, .dp = request_.mesh.dp, .tp = request_.mesh.tp},
-             .virtual_stages = request_.shape.virtual_stages,
-             .partition = choices.partition,
-             .recompute = choices.recompute,
-             .keep_intermediates = mode() == RecomputeMode::kNone,
-             .zero = zero,
-             .tiers = asked_layout(choices.tiers),
-             .sequence_parallel = request_.mesh.sequence_parallel,
-             .micro_batch = request_.micro_batch}),
-        .micro_batches = request_.shape.micro_batches,
-        .memory = request_.memory,
-        .costs = costs_,
-        .mesh = request_.mesh,
-        .rates = rates_,
-        .placement = choices.tiers,
-        .machine = request_.machine,
-        .sample_tokens = request_.sample_tokens};
+    Plan plan{.steps = StepPlan(dataflow_, with_weights_,
+                                {.schedule = request_.schedule,
+                                 .mesh = mesh.axes,
+                                 .virtual_stages = request_.shape.virtual_stages,
+                                 .partition = choices.partition,
+                                 .recompute = choices.recompute,
+                                 .keep_intermediates = mode() == RecomputeMode::kNone,
+                                 .zero = zero,
+                                 .tiers = asked_layout(choices.tiers),
+                                 .sequence_parallel = mesh.sequence_parallel,
+                                 .micro_batch = request_.micro_batch}),
+              .micro_batches = request_.shape.micro_batches,
+              .memory = request_.memory,
+              .costs = costs_,
+              .mesh = mesh,
+              .rates = rates_,
+              .placement = choices.tiers,
+              .machine = request_.machine,
+              .sample_tokens = request_.sample_tokens};
     const Schedule& schedule = plan.schedule();
     const ShardLayout& shards = plan.steps.shards();
     const TierLayout& tiers = plan.decisions().tiers;
     if (request_.recording != RecordingPlan::kNever && costs_.launch.kernel > 0)
       plan.recorded = recorded_programs(plan.steps, schedule);
     plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
-                               collective_seconds(costs_, shards, request_.mesh.rates.dp),
+                               collective_seconds(costs_, shards, request_.mesh.rates[Axis::kData]),
                                lane_seconds(plan, costs_), plan.recorded);
     plan.ledger =
         make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation, shards,
@@ -197,7 +197,7 @@ class Proposer {
   ShardLayout shards_of(ReduceMode reduce) const {
     ZeroPolicy zero = request_.mesh.zero;
     zero.reduce = reduce;
-    return shard_layout(zero, request_.mesh.dp, *dataflow_, with_weights_,
+    return shard_layout(zero, request_.mesh.axes[Axis::kData], *dataflow_, with_weights_,
                         request_.mesh.sequence_parallel);
   }
 
@@ -353,11 +353,12 @@ namespace {
 
 Plan propose(const PlanRequest& request, const Proposer& proposer, const TierPlacement& tiers) {
   const MeshRequest& mesh = request.mesh;
-  if (mesh.dp == 1) return proposer.best(ReduceMode::kOnce, "one replica", tiers);
+  if (mesh.axes[Axis::kData] == 1) return proposer.best(ReduceMode::kOnce, "one replica", tiers);
   if (mesh.zero.reduce != ReduceMode::kAuto)
     return proposer.best(mesh.zero.reduce, "as requested", tiers);
   Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication", tiers);
-  const bool shards_gradients = mesh.zero.stage >= 2 && mesh.zero.shards(mesh.dp) > 1;
+  const bool shards_gradients =
+      mesh.zero.stage >= 2 && mesh.zero.shards(mesh.axes[Axis::kData]) > 1;
   if (fits(once) || !shards_gradients || request.shape.micro_batches == 1) return once;
   Plan each = proposer.best(
       ReduceMode::kEach, "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)), tiers);

@@ -28,7 +28,7 @@ struct Pipeline {
 
   Pipeline(const Mesh& mesh, int first, const std::vector<int>& devices,
            const std::vector<std::vector<int>>& ranks_on) {
-    for (const int rank : mesh.pp_line(first)) of_rank.push_back(devices[rank]);
+    for (const int rank : mesh.line(first, Axis::kPipeline)) of_rank.push_back(devices[rank]);
     for (const int device : of_rank) {
       most = std::max(most, ranks_on[device].size());
       times_as_long.push_back(static_cast<double>(ranks_on[device].size()) /
@@ -50,7 +50,7 @@ SharedDevices shared_devices(const Mesh& mesh, const std::vector<std::uint64_t>&
   std::vector<std::vector<int>> ranks_on(std::ranges::max(devices) + 1);
   if (ranks_on.size() == devices.size()) return {};
   for (int rank = 0; rank < mesh.size(); ++rank)
-    ranks_on[devices[rank]].push_back(mesh.place(rank).pp);
+    ranks_on[devices[rank]].push_back(mesh.place(rank)[Axis::kPipeline]);
   std::vector<Pipeline> pipelines;
   for (const int first : mesh.stage_ranks(0))
     pipelines.emplace_back(mesh, first, devices, ranks_on);

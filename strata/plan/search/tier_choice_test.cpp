@@ -79,8 +79,9 @@ TEST(CheckMemory, RejectsWindowIfWeightsStay) {
   const MemoryOptions stay{.weights = kDevice, .window = 2};
   EXPECT_EQ(refusal(stay).where, "recipe.yaml: memory.window");
   EXPECT_EQ(refusal({.states = kDevice, .window = 2}).where, "recipe.yaml: memory.window");
-  EXPECT_EQ(refusal(stay, {.dp = 2, .zero = 3}).what, "");  // shards leave
-  EXPECT_EQ(refusal(stay, {.automatic = true}).what, "");   // the search may shard them
+  EXPECT_EQ(refusal(stay, {.axes = {{Axis::kData, 2}}, .zero = {.stage = 3}}).what,
+            "");                                           // shards leave
+  EXPECT_EQ(refusal(stay, {.automatic = true}).what, "");  // the search may shard them
   EXPECT_EQ(refusal({.window = 2}).what, "");
 }
 
@@ -170,7 +171,8 @@ TEST(TierLayout, AdaptsToRanksOfPlan) {
   EXPECT_EQ(pipeline.ledger[0].at_peak[ByteKind::kWeights], 4 * kMiB);  // the tied layer's
 
   request.shape.ranks = 1;
-  request.mesh.dp = 2;  // a reduction moves gradients to the host even if they may stay
+  request.mesh.axes[Axis::kData] =
+      2;  // a reduction moves gradients to the host even if they may stay
   const Plan replicas = make_plan(request);
   EXPECT_FALSE(replicas.steps.decisions().tiers[0].offloads_gradients());
   EXPECT_TRUE(replicas.steps.decisions().tiers[1].offloads_gradients());

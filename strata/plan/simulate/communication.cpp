@@ -17,10 +17,8 @@ double scattered(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; 
 }  // namespace
 
 MeshRequest mesh_request(const MeshOptions& options) {
-  return {.dp = static_cast<int>(options.dp),
-          .tp = static_cast<int>(options.tp),
-          .zero = options.zero_policy(),
-          .sequence_parallel = options.sequence_parallel};
+  return {
+      .axes = options.axes, .zero = options.zero, .sequence_parallel = options.sequence_parallel};
 }
 
 double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, ranks); }
@@ -54,7 +52,8 @@ CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& 
 
 CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
   const auto sum_seconds = [&](std::int64_t bytes) {
-    return seconds_at(all_reduce_bytes(static_cast<double>(bytes), request.tp), request.rates.tp);
+    return seconds_at(all_reduce_bytes(static_cast<double>(bytes), request.axes[Axis::kTensor]),
+                      request.rates[Axis::kTensor]);
   };
   for (LayerCost& layer : costs.layers) {
     layer.forward_seconds += sum_seconds(layer.work.forward_sum_bytes);
@@ -62,9 +61,10 @@ CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
   }
   for (ValueCost& value : costs.values) {
     if (value.transfer_seconds > 0) continue;
-    value.transfer_seconds = seconds_at(static_cast<double>(value.bytes), request.rates.pp);
+    value.transfer_seconds =
+        seconds_at(static_cast<double>(value.bytes), request.rates[Axis::kPipeline]);
   }
-  const int shards = request.zero.shards(request.dp);
+  const int shards = request.zero.shards(request.axes[Axis::kData]);
   if (shards > 1) {
     for (LayerCost& layer : costs.layers) layer.update_seconds /= shards;
   }
@@ -99,20 +99,24 @@ class Counter {
     if (is_send(action.op)) count_send(action);
     const auto [begin, end] = action.layers;
     for (int l = begin; l < end; ++l) {
-      if (action.op == Op::kReduceGradients) add(traffic_.dp, replicas_[l].reduce, mesh_.rates.dp);
-      if (action.op == Op::kPrefetchWeights) add(traffic_.dp, replicas_[l].fetch, mesh_.rates.dp);
-      if (action.op == Op::kGatherWeights) add(traffic_.dp, replicas_[l].gather, mesh_.rates.dp);
+      if (action.op == Op::kReduceGradients)
+        add(traffic_[Axis::kData], replicas_[l].reduce, mesh_.rates[Axis::kData]);
+      if (action.op == Op::kPrefetchWeights)
+        add(traffic_[Axis::kData], replicas_[l].fetch, mesh_.rates[Axis::kData]);
+      if (action.op == Op::kGatherWeights)
+        add(traffic_[Axis::kData], replicas_[l].gather, mesh_.rates[Axis::kData]);
     }
   }
 
   void count_tensor(const Action& action) {
-    if (mesh_.tp == 1) return;
+    if (mesh_.axes[Axis::kTensor] == 1) return;
     for (int l = action.layers.begin; l < action.layers.end; ++l) {
       const LayerWork& work = costs_.layers[l].work;
       const std::int64_t bytes =
           action.op == Op::kBackward ? work.backward_sum_bytes : work.forward_sum_bytes;
       const double scaled = static_cast<double>(bytes) * costs_.scale(action.micro_batch);
-      add(traffic_.tp, all_reduce_bytes(scaled, mesh_.tp), mesh_.rates.tp);
+      add(traffic_[Axis::kTensor], all_reduce_bytes(scaled, mesh_.axes[Axis::kTensor]),
+          mesh_.rates[Axis::kTensor]);
     }
   }
 
@@ -120,16 +124,18 @@ class Counter {
     const bool tie = action.op == Op::kSendTiedGradient || action.op == Op::kSendTiedWeight;
     if (tie) {
       const std::int64_t bytes = tied_bytes(costs_.layers[action.consumer], action.op);
-      return add(traffic_.pp, static_cast<double>(bytes), mesh_.rates.pp);
+      return add(traffic_[Axis::kPipeline], static_cast<double>(bytes),
+                 mesh_.rates[Axis::kPipeline]);
     }
     const ValueCost& value = costs_.values[action.value];
     const double scale = costs_.scale(action.micro_batch);
-    add(traffic_.pp, static_cast<double>(value.bytes) * scale, 0);
+    add(traffic_[Axis::kPipeline], static_cast<double>(value.bytes) * scale, 0);
     const double measured = value.transfer_seconds;
-    const double rate = mesh_.rates.pp;
-    traffic_.pp.seconds += scale * (measured > 0 ? measured
-                                    : rate > 0   ? static_cast<double>(value.bytes) / rate
-                                                 : 0);
+    const double rate = mesh_.rates[Axis::kPipeline];
+    traffic_[Axis::kPipeline].seconds +=
+        scale * (measured > 0 ? measured
+                 : rate > 0   ? static_cast<double>(value.bytes) / rate
+                              : 0);
   }
 
   const CostTable& costs_;
@@ -154,15 +160,16 @@ Communication communication_of(const StepPlan& steps, int micro_batches, const C
         .step_seconds;
   };
   const CostTable all = with_mesh_seconds(costs, mesh);
-  const double whole = step(all, mesh.rates.dp);
+  const double whole = step(all, mesh.rates[Axis::kData]);
   CostTable no_transfers = all;
   for (ValueCost& value : no_transfers.values) value.transfer_seconds = 0;
   MeshRequest no_sums = mesh;
-  no_sums.rates.tp = 0;
-  result.exposed_pp_seconds = std::max(0.0, whole - step(no_transfers, mesh.rates.dp));
-  result.exposed_dp_seconds = std::max(0.0, whole - step(all, 0));
-  result.exposed_tp_seconds =
-      std::max(0.0, whole - step(with_mesh_seconds(costs, no_sums), mesh.rates.dp));
+  no_sums.rates[Axis::kTensor] = 0;
+  result.exposed_seconds[Axis::kPipeline] =
+      std::max(0.0, whole - step(no_transfers, mesh.rates[Axis::kData]));
+  result.exposed_seconds[Axis::kData] = std::max(0.0, whole - step(all, 0));
+  result.exposed_seconds[Axis::kTensor] =
+      std::max(0.0, whole - step(with_mesh_seconds(costs, no_sums), mesh.rates[Axis::kData]));
   return result;
 }
 

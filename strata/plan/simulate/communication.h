@@ -21,20 +21,18 @@
 
 namespace strata {
 
-struct AxisRates {
-  double pp = 0;
-  double dp = 0;
-  double tp = 0;
-};
+using AxisRates = PerAxis<double>;
 
 /// Assumed, not measured: ranks of one process pass pointers and read each other's memory; between
 /// processes, sockets copy the bytes.
-inline constexpr AxisRates kThreadRates{.pp = 0, .dp = 5e9, .tp = 5e9};
-inline constexpr AxisRates kProcessRates{.pp = 1e9, .dp = 1e9, .tp = 1e9};
+inline constexpr AxisRates kThreadRates{
+    {Axis::kPipeline, 0}, {Axis::kData, 5e9}, {Axis::kTensor, 5e9}};
+inline constexpr AxisRates kProcessRates{
+    {Axis::kPipeline, 1e9}, {Axis::kData, 1e9}, {Axis::kTensor, 1e9}};
 
 struct MeshRequest {
-  int dp = 1;
-  int tp = 1;
+  /// A plan replaces the size of the pipeline by PlanRequest::shape.ranks.
+  Mesh axes = {};
   ZeroPolicy zero = {};  ///< reduce kAuto: once per step if that fits
   bool sequence_parallel = false;
   bool reads_in_place = true;  ///< as for shard_bytes(): false where processes send gradients
@@ -68,18 +66,14 @@ struct AxisTraffic {
   double seconds = 0;
 };
 
-struct RankTraffic {
-  AxisTraffic pp;  ///< activations, gradients, tied weights
-  AxisTraffic dp;  ///< gradients, weights of ZeRO
-  AxisTraffic tp;  ///< sums inside layers
-};
+/// Pipeline: activations, gradients, tied weights. Data: gradients, weights of ZeRO. Tensor: sums
+/// inside layers.
+using RankTraffic = PerAxis<AxisTraffic>;
 
 struct Communication {
   /// ranks of the pipeline; each represents all of its replicas
   std::vector<RankTraffic> ranks;
-  double exposed_pp_seconds = 0;
-  double exposed_dp_seconds = 0;
-  double exposed_tp_seconds = 0;
+  PerAxis<double> exposed_seconds;
 };
 
 /// The traffic of a training step; `costs` are without mesh seconds.

@@ -26,20 +26,19 @@ struct Model {
   bool reduce_each = false;
 
   Communication communication(int pp, MeshRequest mesh) const {
+    mesh.axes[Axis::kPipeline] = pp;
     mesh.zero.reduce = reduce_each ? ReduceMode::kEach : ReduceMode::kOnce;
     const StepPlan steps(dataflow, layers_with_weights(costs),
-                         {.mesh = {.pp = pp, .dp = mesh.dp, .tp = mesh.tp},
-                          .partition = equal_stages(4, pp),
-                          .zero = mesh.zero});
+                         {.mesh = mesh.axes, .partition = equal_stages(4, pp), .zero = mesh.zero});
     return communication_of(steps, micro_batches, costs, mesh);
   }
 };
 
 TEST(MeshRequest, HasAxesAndZeroPolicyOfOptions) {
-  const MeshRequest request =
-      mesh_request({.dp = 4, .tp = 2, .zero = 3, .reduce = ReduceMode::kEach});
-  EXPECT_EQ(request.dp, 4);
-  EXPECT_EQ(request.tp, 2);
+  const MeshRequest request = mesh_request({.axes = {{Axis::kData, 4}, {Axis::kTensor, 2}},
+                                            .zero = {.stage = 3, .reduce = ReduceMode::kEach}});
+  EXPECT_EQ(request.axes[Axis::kData], 4);
+  EXPECT_EQ(request.axes[Axis::kTensor], 2);
   EXPECT_EQ(request.zero, (ZeroPolicy{.stage = 3, .reduce = ReduceMode::kEach}));
 }
 
@@ -47,21 +46,26 @@ TEST(Communication, ReplicasSendPublishedVolumes) {
   Model model;
   model.micro_batches = 1;
   for (int zero = 0; zero <= 3; ++zero) {
-    const RankTraffic rank = model.communication(1, {.dp = 4, .zero = {.stage = zero}}).ranks[0];
+    const RankTraffic rank =
+        model.communication(1, {.axes = {{Axis::kData, 4}}, .zero = {.stage = zero}}).ranks[0];
     double expected = zero_volume(zero, 4) * 4 * kWeights;
     // The window keeps two layers between forward and backward, so two of four are fetched twice.
     if (zero == 3) expected -= 2 * kWeights * 3 / 4.0;
-    EXPECT_DOUBLE_EQ(rank.dp.bytes, expected) << zero;
-    EXPECT_DOUBLE_EQ(rank.dp.seconds, expected / kThreadRates.dp);
+    EXPECT_DOUBLE_EQ(rank[Axis::kData].bytes, expected) << zero;
+    EXPECT_DOUBLE_EQ(rank[Axis::kData].seconds, expected / kThreadRates[Axis::kData]);
   }
 }
 
 TEST(Communication, ReducingEachMicroBatchMultipliesGradientsOnly) {
   Model model;
   model.micro_batches = 3;
-  const double once = model.communication(1, {.dp = 2, .zero = {.stage = 2}}).ranks[0].dp.bytes;
+  const double once = model.communication(1, {.axes = {{Axis::kData, 2}}, .zero = {.stage = 2}})
+                          .ranks[0][Axis::kData]
+                          .bytes;
   model.reduce_each = true;
-  const double each = model.communication(1, {.dp = 2, .zero = {.stage = 2}}).ranks[0].dp.bytes;
+  const double each = model.communication(1, {.axes = {{Axis::kData, 2}}, .zero = {.stage = 2}})
+                          .ranks[0][Axis::kData]
+                          .bytes;
   EXPECT_DOUBLE_EQ(once, 4 * kWeights);  // half of the gradients, half of the weights
   EXPECT_DOUBLE_EQ(each - once, 2 * 4 * kWeights / 2.0);
 }
@@ -69,7 +73,9 @@ TEST(Communication, ReducingEachMicroBatchMultipliesGradientsOnly) {
 TEST(Communication, HybridShardsAreSummedOverGroups) {
   Model model;
   const double sent =
-      model.communication(1, {.dp = 4, .zero = {.stage = 1, .shard_ranks = 2}}).ranks[0].dp.bytes;
+      model.communication(1, {.axes = {{Axis::kData, 4}}, .zero = {.stage = 1, .shard_ranks = 2}})
+          .ranks[0][Axis::kData]
+          .bytes;
   // Per layer: half of its gradient scattered, the other half summed over two groups, half of its
   // weights gathered.
   EXPECT_DOUBLE_EQ(sent, 4 * kWeights * (0.5 + 0.5 + 0.5));
@@ -79,12 +85,12 @@ TEST(Communication, StagesSendEachValueAndGradientOncePerMicroBatch) {
   Model model;
   model.micro_batches = 3;
   model.costs.micro_batch_scale = {1, 1, 0.5};
-  const Communication all = model.communication(4, {.rates = {.pp = 1000}});
-  EXPECT_DOUBLE_EQ(all.ranks[0].pp.bytes, 2500);
-  EXPECT_DOUBLE_EQ(all.ranks[1].pp.bytes, 5000);
-  EXPECT_DOUBLE_EQ(all.ranks[3].pp.bytes, 2500);
-  EXPECT_DOUBLE_EQ(all.ranks[1].pp.seconds, 5);
-  EXPECT_GT(all.exposed_pp_seconds, 0);
+  const Communication all = model.communication(4, {.rates = {{Axis::kPipeline, 1000}}});
+  EXPECT_DOUBLE_EQ(all.ranks[0][Axis::kPipeline].bytes, 2500);
+  EXPECT_DOUBLE_EQ(all.ranks[1][Axis::kPipeline].bytes, 5000);
+  EXPECT_DOUBLE_EQ(all.ranks[3][Axis::kPipeline].bytes, 2500);
+  EXPECT_DOUBLE_EQ(all.ranks[1][Axis::kPipeline].seconds, 5);
+  EXPECT_GT(all.exposed_seconds[Axis::kPipeline], 0);
 }
 
 // Megatron (SC'21), section 3.2: 8 b s h (t - 1) / t elements a block and micro-batch.
@@ -93,7 +99,7 @@ TEST(Communication, TensorRanksSendPublishedBytesPerBlock) {
   model.micro_batches = 1;
   const std::int64_t bsh = 1000 / 4;  // a value has bsh elements of fp32
   for (const bool sequence : {false, true}) {
-    MeshRequest mesh{.tp = 4, .sequence_parallel = sequence};
+    MeshRequest mesh{.axes = {{Axis::kTensor, 4}}, .sequence_parallel = sequence};
     if (sequence) {
       for (ValueCost& value : model.costs.values) value.bytes = 250;  // the part of one rank
     }
@@ -103,49 +109,54 @@ TEST(Communication, TensorRanksSendPublishedBytesPerBlock) {
                   static_cast<double>(block.forward_sum_bytes + block.backward_sum_bytes), 4),
               8 * bsh * 4 * 3 / 4.0);
     const Communication all = model.communication(1, mesh);
-    EXPECT_DOUBLE_EQ(all.ranks[0].tp.bytes, 10 * 1000 * 2 * 3 / 4.0);
-    EXPECT_NEAR(all.exposed_tp_seconds, all.ranks[0].tp.seconds, 1e-9);  // nothing hides it
+    EXPECT_DOUBLE_EQ(all.ranks[0][Axis::kTensor].bytes, 10 * 1000 * 2 * 3 / 4.0);
+    EXPECT_NEAR(all.exposed_seconds[Axis::kTensor], all.ranks[0][Axis::kTensor].seconds,
+                1e-9);  // nothing hides it
   }
 }
 
 TEST(Communication, ReductionsOverlapWithFollowingBackwards) {
   Model model;
   // All-reduces of one layer: kWeights bytes between two replicas.
-  MeshRequest mesh{.dp = 2, .rates = {.dp = kWeights / 1.5}};
+  MeshRequest mesh{.axes = {{Axis::kData, 2}}, .rates = {{Axis::kData, kWeights / 1.5}}};
   // the last layer's reduction is exposed
-  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1.5, 1e-9);
-  mesh.rates.dp = kWeights / 3.0;  // slower than a backward, so they queue up
-  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 4 * 3 - 3 * 2, 1e-9);
+  EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData], 1.5, 1e-9);
+  mesh.rates[Axis::kData] = kWeights / 3.0;  // slower than a backward, so they queue up
+  EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData], 4 * 3 - 3 * 2, 1e-9);
 }
 
 TEST(Communication, ExchangedWeightsAreExposed) {
   Model model;
-  const MeshRequest mesh{.dp = 2, .zero = {.stage = 1}, .rates = {.dp = kWeights / 2.0}};
+  const MeshRequest mesh{
+      .axes = {{Axis::kData, 2}}, .zero = {.stage = 1}, .rates = {{Axis::kData, kWeights / 2.0}}};
   // One second for a layer's gradients, exposed for the last layer only; one second for its
   // weights.
-  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1 + 4, 1e-9);
+  EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData], 1 + 4, 1e-9);
 }
 
 TEST(Communication, FetchOverlapsWithPreviousLayer) {
   Model model;
   model.micro_batches = 1;
   // Half a second per fetch and reduction: only the first fetch and the last reduction are exposed.
-  const MeshRequest mesh{.dp = 2, .zero = {.stage = 3}, .rates = {.dp = kWeights / 1.0}};
-  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1.0, 1e-9);
+  const MeshRequest mesh{
+      .axes = {{Axis::kData, 2}}, .zero = {.stage = 3}, .rates = {{Axis::kData, kWeights / 1.0}}};
+  EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData], 1.0, 1e-9);
 }
 
 TEST(MeshRequest, UpdatesOfShardedStatesTakeTheirShareOfTime) {
   const Model model;
-  EXPECT_EQ(
-      with_mesh_seconds(model.costs, {.dp = 4, .zero = {.stage = 1}}).layers[0].update_seconds,
-      0.125);
-  EXPECT_EQ(with_mesh_seconds(model.costs, {.dp = 4}).layers[0].update_seconds, 0.5);
+  EXPECT_EQ(with_mesh_seconds(model.costs, {.axes = {{Axis::kData, 4}}, .zero = {.stage = 1}})
+                .layers[0]
+                .update_seconds,
+            0.125);
+  EXPECT_EQ(with_mesh_seconds(model.costs, {.axes = {{Axis::kData, 4}}}).layers[0].update_seconds,
+            0.5);
 }
 
 TEST(MeshRequest, MeasuredTransfersAreKept) {
   Model model;
   model.costs.values[0].transfer_seconds = 0.25;
-  const CostTable costs = with_mesh_seconds(model.costs, {.rates = {.pp = 1000}});
+  const CostTable costs = with_mesh_seconds(model.costs, {.rates = {{Axis::kPipeline, 1000}}});
   EXPECT_EQ(costs.values[0].transfer_seconds, 0.25);
   EXPECT_EQ(costs.values[1].transfer_seconds, 1);
 }

@@ -101,28 +101,31 @@ json tiers_of(const Plan& plan) {
   return all;
 }
 
-json axis_of(const AxisTraffic& axis) {
-  return {{"sent_bytes", axis.bytes}, {"seconds", axis.seconds}};
+// An object with one member for each axis.
+template <typename ValueOf>
+json axes_of(const ValueOf& value_of) {
+  json all = json::object();
+  for (const AxisInfo& axis : kAxes) all[axis.name] = value_of(axis.id);
+  return all;
 }
 
 json traffic_of(const RankTraffic& rank) {
-  return {{"pp", axis_of(rank.pp)}, {"dp", axis_of(rank.dp)}, {"tp", axis_of(rank.tp)}};
+  return axes_of([&](Axis axis) -> json {
+    return {{"sent_bytes", rank[axis].bytes}, {"seconds", rank[axis].seconds}};
+  });
 }
 
 json mesh_of(const Plan& plan) {
-  const Communication& all = plan.communication;
+  const Mesh& mesh = plan.decisions().mesh;
   const ZeroPolicy& zero = plan.decisions().zero;
-  return {{"pp", plan.decisions().mesh.pp},
-          {"dp", plan.mesh.dp},
-          {"tp", plan.mesh.tp},
-          {"zero", zero.stage},
-          {"shard_ranks", zero.shard_ranks == 0 ? plan.mesh.dp : zero.shard_ranks},
-          {"reduce", name_of(zero.reduce)},
-          {"reduce_reason", plan.reduce_reason},
-          {"exposed_seconds",
-           {{"pp", all.exposed_pp_seconds},
-            {"dp", all.exposed_dp_seconds},
-            {"tp", all.exposed_tp_seconds}}}};
+  json all = axes_of([&](Axis axis) { return mesh[axis]; });
+  all.update({{"zero", zero.stage},
+              {"shard_ranks", zero.shard_ranks == 0 ? mesh[Axis::kData] : zero.shard_ranks},
+              {"reduce", name_of(zero.reduce)},
+              {"reduce_reason", plan.reduce_reason},
+              {"exposed_seconds",
+               axes_of([&](Axis axis) { return plan.communication.exposed_seconds[axis]; })}});
+  return all;
 }
 
 // Empty if each rank has a device of its own.

@@ -13,44 +13,45 @@ namespace {
 
 // What the mesh exchanges; empty for a pipeline alone.
 
-bool is_pipeline_alone(const Plan& plan) { return plan.mesh.dp * plan.mesh.tp == 1; }
+bool is_pipeline_alone(const Plan& plan) { return plan.decisions().mesh.stage_size() == 1; }
 
 std::string traffic_table(const Plan& plan) {
-  TextTable table("rrrr");
-  table.add_row({"sent by rank", "pp", "dp", "tp"});
-  const auto cell = [](const AxisTraffic& axis) {
-    return format_bytes(static_cast<std::int64_t>(axis.bytes + 0.5));
-  };
+  TextTable table("r" + std::string(kAxes.size(), 'r'));
+  std::vector<std::string> row{"sent by rank"};
+  for (const AxisInfo& axis : kAxes) row.emplace_back(axis.name);
+  table.add_row(row);
   for (std::size_t r = 0; r < plan.communication.ranks.size(); ++r) {
-    const RankTraffic& rank = plan.communication.ranks[r];
-    table.add_row({std::to_string(r), cell(rank.pp), cell(rank.dp), cell(rank.tp)});
+    row = {std::to_string(r)};
+    for (const AxisInfo& axis : kAxes) {
+      const double bytes = plan.communication.ranks[r][axis.id].bytes;
+      row.push_back(format_bytes(static_cast<std::int64_t>(bytes + 0.5)));
+    }
+    table.add_row(row);
   }
   return table.text();
 }
 
-std::string three(double pp, double dp, double tp) {
-  return "pp " + format_seconds(pp) + ", dp " + format_seconds(dp) + ", tp " + format_seconds(tp);
+std::string seconds_text(const PerAxis<double>& seconds) {
+  return axes_text(
+      PerAxis<std::string>::made_by([&](Axis axis) { return format_seconds(seconds[axis]); }));
 }
 
 std::string time_lines(const Plan& plan) {
-  double pp = 0, dp = 0, tp = 0;
-  for (const RankTraffic& rank : plan.communication.ranks) {
-    pp = std::max(pp, rank.pp.seconds);
-    dp = std::max(dp, rank.dp.seconds);
-    tp = std::max(tp, rank.tp.seconds);
-  }
-  const Communication& all = plan.communication;
-  return "moving     " + three(pp, dp, tp) + " on the busiest rank\n" + "exposed    " +
-         three(all.exposed_pp_seconds, all.exposed_dp_seconds, all.exposed_tp_seconds) +
-         " of the step\n";
+  const auto busiest = PerAxis<double>::made_by([&](Axis axis) {
+    double most = 0;
+    for (const RankTraffic& rank : plan.communication.ranks)
+      most = std::max(most, rank[axis].seconds);
+    return most;
+  });
+  return "moving     " + seconds_text(busiest) + " on the busiest rank\nexposed    " +
+         seconds_text(plan.communication.exposed_seconds) + " of the step\n";
 }
 
 std::string ranks_text(const Plan& plan) {
-  const int ranks = plan.decisions().mesh.pp * plan.mesh.dp * plan.mesh.tp;
-  std::string text = std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
+  const Mesh& mesh = plan.decisions().mesh;
+  std::string text = std::to_string(mesh.size()) + (mesh.size() == 1 ? " rank" : " ranks");
   if (is_pipeline_alone(plan)) return text;
-  text += " (pp " + std::to_string(plan.decisions().mesh.pp) + " × dp " +
-          std::to_string(plan.mesh.dp) + " × tp " + std::to_string(plan.mesh.tp);
+  text += " (" + mesh.text(" × ");
   if (plan.mesh.zero.stage > 0) text += ", zero " + std::to_string(plan.mesh.zero.stage);
   return text + ")";
 }
@@ -58,7 +59,7 @@ std::string ranks_text(const Plan& plan) {
 std::string mesh_text(const Plan& plan) {
   if (is_pipeline_alone(plan)) return "";
   std::string text = traffic_table(plan) + "\n";
-  if (plan.mesh.dp > 1) {
+  if (plan.mesh.axes[Axis::kData] > 1) {
     text += std::string("reduce     ") +
             (plan.decisions().zero.reduce == ReduceMode::kEach ? "after each micro-batch"
                                                                : "once a step") +
@@ -117,7 +118,7 @@ std::string cut_grid(const Plan& plan, int columns) {
   };
   int cell = 2 + digits(plan.micro_batches);
   if (plan.decisions().virtual_stages > 1) cell += 1 + digits(plan.decisions().virtual_stages);
-  const int label = 6 + digits(plan.decisions().mesh.pp);
+  const int label = 6 + digits(plan.decisions().mesh[Axis::kPipeline]);
   return draw_grid(plan.schedule(), {.max_columns = std::max(1, (columns - label) / cell)});
 }
 
@@ -142,10 +143,10 @@ std::string recompute_line(const Plan& plan) {
 // Settings without effect here: a field for a larger mesh or a smaller device may stay in a recipe.
 std::string idle_lines(const Plan& plan) {
   std::string text;
-  if (plan.mesh.zero.stage > 0 && plan.mesh.dp == 1)
+  if (plan.mesh.zero.stage > 0 && plan.mesh.axes[Axis::kData] == 1)
     text += "no effect  mesh.zero " + std::to_string(plan.mesh.zero.stage) +
             ": with mesh.dp 1 there is no other replica to share with\n";
-  const bool sharded = plan.mesh.zero.stage == 3 && plan.mesh.dp > 1;
+  const bool sharded = plan.mesh.zero.stage == 3 && plan.mesh.axes[Axis::kData] > 1;
   if (plan.memory.window > 0 && !plan.placement.tiers.fetches_weights() && !sharded)
     text += "no effect  memory.window " + std::to_string(plan.memory.window) +
             ": no weights leave the device\n";

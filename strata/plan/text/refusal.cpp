@@ -138,7 +138,7 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
                                with_tiers(same),
                                leanest,
                                with_vertical(with_tiers(with_auto(same)))};
-  if (trains(request) && request.mesh.dp > 1) {
+  if (trains(request) && request.mesh.axes[Axis::kData] > 1) {
     for (int zero = request.mesh.zero.stage + 1; zero <= kLastZeroStage; ++zero) {
       all.push_back(with_zero(same, zero));
       all.push_back(with_zero(leanest, zero));
@@ -173,8 +173,8 @@ std::int64_t rounded_up(std::int64_t bytes) {
 bool is_hopeless(const PlanRequest& request) {
   const CostTable& costs = costs_for(request);
   const LayerSet with_weights = layers_with_weights(costs);
-  const ShardLayout shards =
-      shard_layout(request.mesh.zero, request.mesh.dp, request.dataflow, with_weights);
+  const ShardLayout shards = shard_layout(request.mesh.zero, request.mesh.axes[Axis::kData],
+                                          request.dataflow, with_weights);
   const int layers = request.dataflow.num_layers;
   const TierLayout tiers = tiers_on_ranks(
       tier_layout(tier_placements(request.memory, trains(request)).back(), layers, false),

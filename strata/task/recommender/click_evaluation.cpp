@@ -112,11 +112,11 @@ Evaluation ClickEvaluation::evaluate(Trainer& trainer, EmbeddedRows* rows, Group
                                      const Permuted* permuted) const {
   const std::int64_t samples = validation_samples();
   const std::int64_t mini_batch = train_.mini_batch;
-  const int replica = mesh_.place(group.rank()).dp;
+  const int replica = mesh_.place(group.rank())[Axis::kData];
   ClickMetrics clicks;
   for (std::int64_t first = 0; first < samples; first += mini_batch) {
     const std::int64_t count = std::min(mini_batch, samples - first);
-    const SampleRange mine = replica_samples(count, replica, mesh_.dp, micro_batch_);
+    const SampleRange mine = replica_samples(count, replica, mesh_[Axis::kData], micro_batch_);
     SampleBatch part = validation_part(first + mine.first, mine.samples, permuted);
     const MiniBatch batch = data_.tensors_of(part, mine.first, count);
     const std::vector<float> labels = part.labels;

@@ -130,7 +130,8 @@ void RecommenderRun::make_local_rows(const RowsStart& start) {
     }
     stores.push_back({shards_.back(), &shards_.back()->rows()});
   }
-  LocalServersOptions options{.ranks = mesh_.dp, .wire = embedding.wire, .version = start.version};
+  LocalServersOptions options{
+      .ranks = mesh_[Axis::kData], .wire = embedding.wire, .version = start.version};
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
   const std::string folder =
       checkpoints.empty() ? embedding.folder : saved_rows_folder(fields_, checkpoints);
@@ -146,23 +147,23 @@ void RecommenderRun::make_local_rows(const RowsStart& start) {
 SampleBatch RecommenderRun::part_of_mini_batch(std::int64_t samples_seen, int replica) const {
   const std::int64_t mini_batch = recipe_.train.mini_batch;
   const TabularLoader& loader = data_.tabular().train;
-  const SampleRange part =
-      replica_samples(loader.size(samples_seen, mini_batch), replica, mesh_.dp, micro_batch_);
+  const SampleRange part = replica_samples(loader.size(samples_seen, mini_batch), replica,
+                                           mesh_[Axis::kData], micro_batch_);
   return loader.at(samples_seen, mini_batch, part.first, part.samples);
 }
 
 std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
   const MeshPlace place = mesh_.place(rank);
-  if (place.pp != reading_stage_) return nullptr;
+  if (place[Axis::kPipeline] != reading_stage_) return nullptr;
   const EmbeddingOptions& embedding = fields_.embedding;
   std::unique_ptr<RowServers> servers =
       embedding.is_local()
-          ? std::move(servers_[static_cast<std::size_t>(place.dp)])
+          ? std::move(servers_[static_cast<std::size_t>(place[Axis::kData])])
           : make_remote_servers({.addresses = embedding.servers,
                                  .features = worker_.tables,
                                  .seed = static_cast<std::uint64_t>(recipe_.train.seed),
-                                 .rank = place.dp,
-                                 .ranks = mesh_.dp,
+                                 .rank = place[Axis::kData],
+                                 .ranks = mesh_[Axis::kData],
                                  .run = start_.run,
                                  .follows = start_.follows,
                                  .holder = start_.holder,
@@ -170,7 +171,7 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .abandoned = start_.abandoned,
                                  .wire = embedding.wire,
                                  .access = access_from_environment(),
-                                 .notice = place.dp == 0 ? start_.notice : nullptr,
+                                 .notice = place[Axis::kData] == 0 ? start_.notice : nullptr,
                                  .stop = start_.stop});
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
   const bool stale =
@@ -181,14 +182,14 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
           stale && goes_on && !embedding.reread ? saved_rows_folder(fields_, start_.resume) : "",
       .to = checkpoints.empty() ? "" : saved_rows_folder(fields_, checkpoints),
       .fingerprint = fingerprint_of(worker_.tables, static_cast<std::uint64_t>(recipe_.train.seed)),
-      .rank = place.dp,
-      .ranks = mesh_.dp,
+      .rank = place[Axis::kData],
+      .ranks = mesh_[Axis::kData],
       .keep = recipe_.train.keep_checkpoints,
       .tables = worker_.tables};
   return std::make_unique<EmbeddedRows>(
       worker_, std::move(servers),
       SampleOrder{.seen_after = [this](std::int64_t seen) { return data_.seen_after(seen); },
-                  .part = [this, replica = place.dp](
+                  .part = [this, replica = place[Axis::kData]](
                               std::int64_t seen) { return part_of_mini_batch(seen, replica); }},
       std::move(ahead));
 }
@@ -197,8 +198,9 @@ MiniBatch RecommenderRun::mini_batch(std::int64_t step, std::int64_t samples_see
                                      EmbeddedRows* rows) const {
   const std::int64_t mini_batch = recipe_.train.mini_batch;
   const std::int64_t samples = data_.tabular().train.size(samples_seen, mini_batch);
-  const int replica = mesh_.place(rank).dp;
-  const std::int64_t first = replica_samples(samples, replica, mesh_.dp, micro_batch_).first;
+  const int replica = mesh_.place(rank)[Axis::kData];
+  const std::int64_t first =
+      replica_samples(samples, replica, mesh_[Axis::kData], micro_batch_).first;
   if (rows) return data_.tensors_of(*rows->samples(step), first, samples);
   return data_.tensors_of(part_of_mini_batch(samples_seen, replica), first, samples);
 }

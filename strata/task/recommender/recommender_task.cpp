@@ -44,7 +44,8 @@ void RecommenderTask::set_defaults(Recipe& recipe) const {
 
 void RecommenderTask::complete(Recipe& recipe, const OptionSet& given) const {
   if (!given.is_given("train.micro_batch"))
-    recipe.train.micro_batch = (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp;
+    recipe.train.micro_batch = (recipe.train.mini_batch + recipe.mesh.axes[Axis::kData] - 1) /
+                               recipe.mesh.axes[Axis::kData];
 }
 
 void RecommenderTask::check(const Recipe& recipe, const FieldPlace& place) const {

@@ -43,12 +43,11 @@ constexpr const char* kProbeKey =
     "rows 2 ";  // changed with the measurement, so that older entries are not used
 
 std::int64_t replica_mini_batch(const Recipe& recipe) {
-  return (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp;
+  return (recipe.train.mini_batch + recipe.mesh.axes[Axis::kData] - 1) /
+         recipe.mesh.axes[Axis::kData];
 }
 
-std::int64_t pipeline_ranks(const Recipe& recipe) {
-  return std::max<std::int64_t>(1, recipe.mesh.pp);
-}
+std::int64_t pipeline_ranks(const Recipe& recipe) { return recipe.mesh.axes[Axis::kPipeline]; }
 
 // Adds to measured or assumed seconds: the staleness, the processors that threads share, and the
 // network.
@@ -61,7 +60,7 @@ RowsCost completed(RowsCost cost, const RecommenderFields& fields, const Recipe&
   const auto cores = machine.host.cores > 0 ? static_cast<double>(machine.host.cores)
                                             : std::thread::hardware_concurrency();
   const auto threads = static_cast<double>(recipe.threads_per_rank());
-  const auto replicas = static_cast<double>(recipe.mesh.dp);
+  const auto replicas = static_cast<double>(recipe.mesh.axes[Axis::kData]);
   // Computation on a GPU uses no processor.
   cost.rank_threads = recipe.device_kind() == DeviceKind::kCuda ? 0 : threads;
   const double wanted = static_cast<double>(pipeline_ranks(recipe)) * threads + 1;
@@ -97,7 +96,7 @@ class RowsProbe {
       : fields_(fields),
         recipe_(recipe),
         data_(data),
-        replicas_(static_cast<int>(recipe.mesh.dp)),
+        replicas_(recipe.mesh.axes[Axis::kData]),
         worker_(worker_options(fields)) {
     worker_.staleness.assign(worker_.tables.size(), 1);
   }
@@ -251,8 +250,9 @@ std::string rows_probe_key(const RecommenderFields& fields, const Recipe& recipe
   return kProbeKey + ProcessorIdentity::of_this_machine().text() + " " +
          network_fields(recommender) + " tables" + tables + " " + recommender.data.train + " " +
          checksum_text(checksum(std::as_bytes(std::span(data)))) + " " +
-         std::to_string(recipe.train.mini_batch) + " samples of " + std::to_string(recipe.mesh.dp) +
-         " " + name_of(recommender.embedding.wire.rows) + " " +
+         std::to_string(recipe.train.mini_batch) + " samples of " +
+         std::to_string(recipe.mesh.axes[Axis::kData]) + " " +
+         name_of(recommender.embedding.wire.rows) + " " +
          name_of(recommender.embedding.wire.gradients);
 }
 

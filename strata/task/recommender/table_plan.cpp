@@ -27,7 +27,7 @@ TablesPlan plan_tables(const RecommenderFields& fields, const Recipe& recipe) {
                   .shards = embedding.is_local()
                                 ? embedding.shards
                                 : static_cast<std::int64_t>(embedding.servers.size()),
-                  .ranks = recipe.mesh.mesh().dp,
+                  .ranks = recipe.mesh.axes[Axis::kData],
                   .local = embedding.is_local(),
                   .memory = embedding.memory.count};
   plan.ids = sample_ids(fields, plan.worker);
