@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 namespace {
 
@@ -12,7 +14,9 @@ std::string axis(const char* name, int place, int size) {
 }  // namespace
 
 const char* name_of(Reduction reduction) {
-  return reduction == Reduction::kNative ? "native" : "ordered";
+  using enum Reduction;
+  static constexpr EnumNames<Reduction> kNames{{kOrdered, "ordered"}, {kNative, "native"}};
+  return kNames[reduction];
 }
 
 std::vector<int> Mesh::pp_line(int rank) const {

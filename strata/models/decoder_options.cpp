@@ -1,5 +1,6 @@
 #include "strata/models/decoder_options.h"
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 
@@ -138,10 +139,14 @@ DecoderOptions completed_llama(DecoderOptions o) {
 
 }  // namespace
 
-const char* name_of(DecoderKind kind) { return kind == DecoderKind::kLlama ? "llama" : "gpt"; }
+const char* name_of(DecoderKind kind) {
+  using enum DecoderKind;
+  static constexpr EnumNames<DecoderKind> kNames{{kGpt, "gpt"}, {kLlama, "llama"}};
+  return kNames[kind];
+}
 
 void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
-  set.add(prefix + ".kind", &options.kind, named({DecoderKind::kGpt, DecoderKind::kLlama}),
+  set.add(prefix + ".kind", &options.kind, all_named<DecoderKind>(),
           {.help = "Architecture; llama covers Qwen 2 and Qwen 3."});
   set.add(prefix + ".layers", &options.layers,
           {.help = "Transformer blocks.", .unit = "layers", .minimum = 1, .maximum = kMostLayers});

@@ -4,6 +4,7 @@
 #include <memory>
 #include <numeric>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
@@ -114,22 +115,33 @@ void complete_deep_wide(RecommenderOptions& options, const RecommenderInputs& in
 }  // namespace
 
 const char* name_of(RecommenderKind kind) {
-  constexpr const char* kNames[] = {"dlrm", "dcn", "deep_wide"};
-  return kNames[static_cast<int>(kind)];
+  using enum RecommenderKind;
+  static constexpr EnumNames<RecommenderKind> kNames{
+      {kDlrm, "dlrm"}, {kDcn, "dcn"}, {kDeepWide, "deep_wide"}};
+  return kNames[kind];
 }
 
 const char* name_of(Interaction interaction) {
-  constexpr const char* kNames[] = {"default", "dot", "cat", "stacked", "parallel"};
-  return kNames[static_cast<int>(interaction)];
+  using enum Interaction;
+  static constexpr EnumNames<Interaction> kNames{{kDefault, "default"},
+                                                 {kDot, "dot"},
+                                                 {kCat, "cat"},
+                                                 {kStacked, "stacked"},
+                                                 {kParallel, "parallel"}};
+  return kNames[interaction];
 }
 
 const char* name_of(BatchNormPlace place) {
-  constexpr const char* kNames[] = {"none", "bottom", "all"};
-  return kNames[static_cast<int>(place)];
+  using enum BatchNormPlace;
+  static constexpr EnumNames<BatchNormPlace> kNames{
+      {kNone, "none"}, {kBottom, "bottom"}, {kAll, "all"}};
+  return kNames[place];
 }
 
 const char* name_of(HiddenActivation activation) {
-  return activation == HiddenActivation::kRelu ? "relu" : "none";
+  using enum HiddenActivation;
+  static constexpr EnumNames<HiddenActivation> kNames{{kNone, "none"}, {kRelu, "relu"}};
+  return kNames[activation];
 }
 
 std::int64_t RecommenderInputs::rows() const {
@@ -137,15 +149,12 @@ std::int64_t RecommenderInputs::rows() const {
 }
 
 void describe(OptionSet& set, const std::string& prefix, RecommenderOptions& options) {
-  set.add(prefix + ".kind", &options.kind,
-          named({RecommenderKind::kDlrm, RecommenderKind::kDcn, RecommenderKind::kDeepWide}),
+  set.add(prefix + ".kind", &options.kind, all_named<RecommenderKind>(),
           {.help = "Net behind the embeddings; dcn is DCN-v2."});
   add_widths(set, prefix + ".bottom", &options.bottom,
              "Widths: of dlrm's layers of numbers, of what deep_wide brings numbers and rows to.");
   add_widths(set, prefix + ".top", &options.top, "Widths of the hidden layers before the score.");
-  set.add(prefix + ".interaction", &options.interaction,
-          named({Interaction::kDefault, Interaction::kDot, Interaction::kCat, Interaction::kStacked,
-                 Interaction::kParallel}),
+  set.add(prefix + ".interaction", &options.interaction, all_named<Interaction>(),
           {.help = "How features meet; dlrm: dot or cat, dcn: stacked or parallel, default: the "
                    "first of them."});
   set.add(prefix + ".cross_layers", &options.cross_layers,
@@ -163,8 +172,7 @@ void describe(OptionSet& set, const std::string& prefix, RecommenderOptions& opt
            .unit = "ratio",
            .minimum = 0,
            .maximum = 0.99});
-  set.add(prefix + ".batch_norm", &options.batch_norm,
-          named({BatchNormPlace::kNone, BatchNormPlace::kBottom, BatchNormPlace::kAll}),
+  set.add(prefix + ".batch_norm", &options.batch_norm, all_named<BatchNormPlace>(),
           {.help = "Which hidden layers normalise their products over the micro-batch."});
   set.add(prefix + ".activation", &options.activation,
           named({HiddenActivation::kRelu, HiddenActivation::kNone}), {.help = "Of hidden layers."});

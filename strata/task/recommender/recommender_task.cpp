@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/measure/probe_cache.h"
@@ -26,8 +27,7 @@ TaskKind recommender_task_kind() {
           .title =
               "Fields of task recommender (model.kind dlrm, dcn, deep_wide), beside the shared "
               "ones:",
-          .model_kinds = {name_of(RecommenderKind::kDlrm), name_of(RecommenderKind::kDcn),
-                          name_of(RecommenderKind::kDeepWide)},
+          .model_kinds = all_names<RecommenderKind>(),
           .make = make_recommender_task};
 }
 

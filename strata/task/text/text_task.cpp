@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/base/option_changes.h"
 #include "strata/checkpoint/reader.h"
@@ -46,7 +47,7 @@ void check_sizes(const DecoderOptions& model, std::int64_t micro_batch) {
 TaskKind text_task_kind() {
   return {.name = "text",
           .title = "Fields of task text (model.kind gpt, llama), and of all tasks:",
-          .model_kinds = {name_of(DecoderKind::kGpt), name_of(DecoderKind::kLlama)},
+          .model_kinds = all_names<DecoderKind>(),
           .make = make_text_task};
 }
 
