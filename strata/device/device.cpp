@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "strata/base/enum_names.h"
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/base/options.h"
@@ -52,14 +53,7 @@ constexpr EnumNames<DeviceKind> kKindNames{{DeviceKind::kCpu, "cpu"}, {DeviceKin
 // `auto` chooses the first kind that exists: the faster kind comes first.
 constexpr DeviceKind kPreferred[] = {DeviceKind::kCuda, DeviceKind::kCpu};
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected,
-                         const std::string& got) {
-  throw UserError({.operation = "device.parse",
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = "set mesh.device=cpu"});
-}
+constexpr ErrorSource kParseErrors{"device.parse", "set mesh.device=cpu"};
 
 std::optional<int> index_in(const std::string& digits) {
   int index = 0;
@@ -82,8 +76,8 @@ const DeviceBackend& cpu_backend() {
 
 void DeviceBackend::require(int index) const {
   if (index < count()) return;
-  refuse("this machine has no such device", "an index below " + std::to_string(count()),
-         std::to_string(index));
+  throw kParseErrors.user("", "this machine has no such device",
+                          "an index below " + std::to_string(count()), std::to_string(index));
 }
 
 const char* name_of(DeviceChoice choice) {
@@ -113,7 +107,7 @@ Device Device::parse(const std::string& name) {
     backend_of(known).require(*index);
     return {known, *index};
   }
-  refuse("not the name of a device", "auto, cpu, cuda or cuda:INDEX", name);
+  throw kParseErrors.user("", "not the name of a device", "auto, cpu, cuda or cuda:INDEX", name);
 }
 
 std::string Device::name() const {
