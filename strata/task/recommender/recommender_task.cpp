@@ -169,12 +169,6 @@ std::shared_ptr<const Task> RecommenderTask::replayed(const std::string& resume)
   return std::make_shared<RecommenderTask>(std::move(fields));
 }
 
-// As many updates as rows may be stale by.
-int RecommenderTask::gradient_delay() const {
-  if (fields_.embedding.mode != EmbeddingMode::kAsynchronous) return 0;
-  return static_cast<int>(fields_.embedding.rows.staleness) - 1;
-}
-
 std::string RecommenderTask::data_source() const {
   return fields_.data.train.empty() ? name_of(fields_.data.format) : fields_.data.train;
 }
