@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/philox.h"
 #include "strata/rowserver/feature_file.h"
 #include "strata/rowserver/wire/remote_servers.h"
@@ -413,9 +414,7 @@ class Bench {
 };
 
 WirePrecision precision_named(const std::string& name) {
-  for (const auto precision : {WirePrecision::kFp32, WirePrecision::kFp16,
-                               WirePrecision::kScaledFp16, WirePrecision::kScaledInt8})
-    if (name == name_of(precision)) return precision;
+  if (const auto precision = value_named<WirePrecision>(name)) return *precision;
   throw std::runtime_error("no precision " + name);
 }
 

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 
 /// A track does one thing after another, in parallel with the other tracks.
@@ -23,12 +25,15 @@ enum class LaneKind : std::uint8_t {
   kCompute,      ///< the device's work for the rank's actions, timed by device events
   kCommunicate,  ///< the device's exchanges with other devices
 };
-inline constexpr int kNumLaneKinds = 7;
+inline constexpr int kNumLaneKinds = count_enumerators<LaneKind>();
 
 inline const char* name_of(LaneKind lane) {
-  constexpr const char* kNames[kNumLaneKinds] = {
-      "link in", "link out", "host update", "disk read", "disk write", "device", "collectives"};
-  return kNames[static_cast<int>(lane)];
+  using enum LaneKind;
+  static constexpr EnumNames<LaneKind> kNames{
+      {kToDevice, "link in"},       {kToHost, "link out"},      {kUpdate, "host update"},
+      {kDiskRead, "disk read"},     {kDiskWrite, "disk write"}, {kCompute, "device"},
+      {kCommunicate, "collectives"}};
+  return kNames[lane];
 }
 
 /// The work of a track for a layer.

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/models/model.h"
 
@@ -58,9 +59,8 @@ T read_field(const JsonPart& part, const std::string& name) {
   } else if constexpr (std::is_same_v<T, double>) {
     return part.real();
   } else {
-    for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama})
-      if (part.text() == name_of(kind)) return kind;
-    part.refuse("gpt or llama", part.text());
+    if (const auto kind = value_named<DecoderKind>(part.text())) return *kind;
+    part.refuse(list_names<DecoderKind>(" or "), part.text());
   }
 }
 

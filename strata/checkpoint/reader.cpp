@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <set>
 
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/base/json_document.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/model_description.h"
@@ -29,11 +29,7 @@ const FileUse kCheckpointUse{.operation = "checkpoint.open",
 const FileUse kPretrainedUse{.operation = "checkpoint.open",
                              .fix = "restore the folder, with its weights as safetensors"};
 
-[[noreturn]] void refuse_checkpoint(const std::string& where, const std::string& what,
-                                    const std::string& expected, const std::string& got,
-                                    const std::string& fix) {
-  throw UserError({kCheckpointUse.operation, where, what, expected, got, fix});
-}
+constexpr ErrorSource kCheckpointErrors{"checkpoint.open"};
 
 // Removes the trailing slash that a shell completes: "a/b/" is the folder "b" of "a".
 std::string without_slash(std::string path) {
@@ -45,8 +41,9 @@ std::string without_slash(std::string path) {
 std::string resolve(const std::string& path) {
   const std::string name = fs::path(path).filename();
   if (is_unfinished(name)) {
-    refuse_checkpoint(path, "this save was not finished", "a complete checkpoint, step-NNNNNNNN",
-                      name, "name its parent folder: then the latest complete one is used");
+    throw kCheckpointErrors.user(path, "this save was not finished",
+                                 "a complete checkpoint, step-NNNNNNNN", name,
+                                 "name its parent folder: then the latest complete one is used");
   }
   if (name_exists(path + "/" + kManifestName)) return path;
   const std::vector<std::string> complete = list_checkpoints(path);
@@ -76,7 +73,7 @@ CheckpointReader CheckpointReader::open(const std::string& given) {
   reader.folder_ = resolve(path);
   if (reader.folder_.empty()) {
     if (name_exists(path + "/" + kConfigName)) return open_pretrained(path);
-    refuse_checkpoint(
+    throw kCheckpointErrors.user(
         path.empty() ? "(an empty path)" : path, "there is no complete checkpoint here",
         "a manifest.json, or a folder step-NNNNNNNN with one, or a config.json with weights",
         name_exists(path) ? "none of them" : "no such folder",
@@ -119,9 +116,10 @@ std::vector<std::string> CheckpointReader::names() const {
 const SafetensorsFile& CheckpointReader::file_of(const std::string& tensor) const {
   const auto found = file_of_.find(tensor);
   if (found != file_of_.end()) return files_[found->second];
-  refuse_checkpoint(folder_, "the checkpoint holds no tensor of this name", tensor,
-                    std::to_string(file_of_.size()) + " others",
-                    "load it with the model and optimizer that its manifest or config.json names");
+  throw kCheckpointErrors.user(
+      folder_, "the checkpoint holds no tensor of this name", tensor,
+      std::to_string(file_of_.size()) + " others",
+      "load it with the model and optimizer that its manifest or config.json names");
 }
 
 at::Tensor CheckpointReader::tensor(const std::string& name) const {
@@ -163,8 +161,9 @@ CheckpointModel CheckpointReader::model() const {
 
 DecoderOptions CheckpointReader::decoder() const {
   if (!manifest_.network.empty())
-    refuse_checkpoint(folder_, "the checkpoint holds no model of text", "a GPT or a Llama",
-                      manifest_.network, "take the checkpoint of one");
+    throw kCheckpointErrors.user(folder_, "the checkpoint holds no model of text",
+                                 "a GPT or a Llama", manifest_.network,
+                                 "take the checkpoint of one");
   return without_derived_sizes(
       manifest_.model ? *manifest_.model
                       : read_hugging_face_config(config_json(), folder_ + "/" + kConfigName));
@@ -178,8 +177,9 @@ std::string CheckpointReader::tokenizer() const {
   }
   const std::string config = folder_ + "/" + kTokenizerConfigName;
   if (digest_of(kTokenizerConfigName) == nullptr && name_exists(config))
-    refuse_checkpoint(config, "a file that the manifest doesn't list would change the tokenizer",
-                      "no such file", "one", "remove it");
+    throw kCheckpointErrors.user(config,
+                                 "a file that the manifest doesn't list would change the tokenizer",
+                                 "no such file", "one", "remove it");
   for (const char* name : {kTokenizerName, kTokenizerConfigName})
     if (const ChunkDigest* digest = digest_of(name))
       VerifiedFile::open(folder_ + "/" + name, kCheckpointUse, digest)->verify_all();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "strata/base/durable_file.h"
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/checkpoint/folder.h"
 
@@ -19,15 +20,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kSaveOperation = "checkpoint.save";
 
-[[noreturn]] void refuse_commit(const std::string& folder, const std::string& what,
-                                const std::string& expected, const std::string& got) {
-  throw InternalError({.operation = kSaveOperation,
-                       .where = folder,
-                       .what = what,
-                       .expected = expected,
-                       .got = got,
-                       .fix = ""});
-}
+constexpr ErrorSource kSaveErrors{kSaveOperation};
 
 // The written files in the order of their names here, each once.
 std::vector<WrittenFile> in_order(const std::vector<WrittenFile>& written,
@@ -39,7 +32,8 @@ std::vector<WrittenFile> in_order(const std::vector<WrittenFile>& written,
   for (const std::string& name : names) {
     const auto found = by_name.find(name);
     if (found == by_name.end())
-      refuse_commit(folder, "a file was not written before the commit", name, "no such file");
+      throw kSaveErrors.internal(folder, "a file was not written before the commit", name,
+                                 "no such file");
     ordered.push_back(*found->second);
   }
   return ordered;
@@ -153,7 +147,8 @@ std::string CheckpointWriter::commit(Manifest manifest, const std::vector<Writte
       manifest.files.push_back(file.file);
       for (const auto& [tensor, bytes] : file.tensor_bytes)
         if (!file_of_tensor.emplace(tensor, file.file.name).second)
-          refuse_commit(folder_, "two files hold a tensor of the same name", "one", tensor);
+          throw kSaveErrors.internal(folder_, "two files hold a tensor of the same name", "one",
+                                     tensor);
     }
   }
   manifest.files.push_back(write_text("config.json", config_json));

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/text_table.h"
 #include "strata/base/units.h"
 #include "strata/plan/ledger/zero_bytes.h"
@@ -22,16 +24,16 @@ std::string decimal_bytes(double bytes) { return format_count(bytes) + "B"; }
 // Appends the names of the choices to the help.
 template <typename E>
 CLI::Option* add_named(CLI::App& verb, const std::string& flag, E& target,
-                       std::initializer_list<E> values, const std::string& help) {
-  std::string names;
-  for (const E value : values) names += (names.empty() ? "" : ", ") + std::string(name_of(value));
+                       const std::string& help) {
+  const std::string names = list_names<E>();
   return verb
       .add_option_function<std::string>(
           flag,
-          [&target, flag, names, all = named(values)](const std::string& name) {
-            for (const auto& [known, value] : all)
-              if (known == name) return void(target = value);
-            throw CLI::ValidationError(flag, "expected one of " + names + ", got " + name);
+          [&target, flag, names](const std::string& name) {
+            const std::optional<E> value = value_named<E>(name);
+            if (!value)
+              throw CLI::ValidationError(flag, "expected one of " + names + ", got " + name);
+            target = *value;
           },
           help + ": " + names)
       ->type_name("NAME")
@@ -46,23 +48,15 @@ void EmbeddingSizeArguments::add_to(CLI::App& verb) {
     verb.add_option(name, target, help)->type_name(what)->capture_default_str();
   };
   add("--width", "COUNT", width, "elements of an embedding");
-  add_named(verb, "--precision", precision,
-            {RowPrecision::kFp32, RowPrecision::kFp16, RowPrecision::kInt8}, "of the elements");
-  add_named(verb, "--optimizer", optimizer,
-            {RowOptimizerKind::kSgd, RowOptimizerKind::kMomentum, RowOptimizerKind::kAdagrad,
-             RowOptimizerKind::kRowWiseAdagrad, RowOptimizerKind::kAdam, RowOptimizerKind::kAdamW,
-             RowOptimizerKind::kFtrl},
-            "whose states are kept with the elements");
+  add_named(verb, "--precision", precision, "of the elements");
+  add_named(verb, "--optimizer", optimizer, "whose states are kept with the elements");
   add("--server-memory", "BYTES", server_memory, "of a server");
   add("--fill", "SHARE", fill, "of that memory, for embeddings");
   add("--samples", "COUNT", samples, "trained a second, such as 1.91M: adds the network");
   add("--ids", "COUNT", ids, "of a sample");
   add("--distinct", "SHARE", distinct, "of a batch's ids, those that differ from one another");
   add("--batch", "COUNT", batch, "samples of a rank's step");
-  add_named(verb, "--wire", wire,
-            {WirePrecision::kFp32, WirePrecision::kFp16, WirePrecision::kScaledFp16,
-             WirePrecision::kScaledInt8},
-            "precision of embeddings and gradients on the network");
+  add_named(verb, "--wire", wire, "precision of embeddings and gradients on the network");
   add("--disk-rate", "BYTES", disk, "a second, at which a server writes snapshots");
 }
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <thread>
 
+#include "strata/base/enum_names.h"
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/base/options.h"
@@ -46,19 +48,12 @@ class TimedCpuEvent final : public DeviceEvent {
   double seconds_ = now_seconds();
 };
 
-constexpr const char* kNames[] = {"cpu", "cuda"};
+constexpr EnumNames<DeviceKind> kKindNames{{DeviceKind::kCpu, "cpu"}, {DeviceKind::kCuda, "cuda"}};
 
 // `auto` chooses the first kind that exists: the faster kind comes first.
 constexpr DeviceKind kPreferred[] = {DeviceKind::kCuda, DeviceKind::kCpu};
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected,
-                         const std::string& got) {
-  throw UserError({.operation = "device.parse",
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = "set mesh.device=cpu"});
-}
+constexpr ErrorSource kParseErrors{"device.parse", "set mesh.device=cpu"};
 
 std::optional<int> index_in(const std::string& digits) {
   int index = 0;
@@ -81,18 +76,18 @@ const DeviceBackend& cpu_backend() {
 
 void DeviceBackend::require(int index) const {
   if (index < count()) return;
-  refuse("this machine has no such device", "an index below " + std::to_string(count()),
-         std::to_string(index));
+  throw kParseErrors.user("", "this machine has no such device",
+                          "an index below " + std::to_string(count()), std::to_string(index));
 }
 
 const char* name_of(DeviceChoice choice) {
-  constexpr const char* kChoices[] = {"auto", "cpu", "cuda"};
-  return kChoices[static_cast<int>(choice)];
+  using enum DeviceChoice;
+  static constexpr EnumNames<DeviceChoice> kNames{{kAuto, "auto"}, {kCpu, "cpu"}, {kCuda, "cuda"}};
+  return kNames[choice];
 }
 
 void describe(OptionSet& set, const std::string& prefix, DeviceChoice& choice) {
-  set.add(prefix + ".device", &choice,
-          named({DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda}),
+  set.add(prefix + ".device", &choice, all_named<DeviceChoice>(),
           {.help = "What ranks compute on; auto: cuda, or else cpu. One that this build or machine "
                    "lacks is refused, but by plan --estimate: what it says of bytes and cuts holds "
                    "there, its seconds are a CPU's"});
@@ -107,16 +102,16 @@ Device Device::parse(const std::string& name) {
   const std::optional<int> index =
       colon == std::string::npos ? std::optional(0) : index_in(name.substr(colon + 1));
   for (const DeviceKind known : {DeviceKind::kCpu, DeviceKind::kCuda}) {
-    if (kind != kNames[static_cast<int>(known)]) continue;
+    if (kind != kKindNames[known]) continue;
     if (!index) break;
     backend_of(known).require(*index);
     return {known, *index};
   }
-  refuse("not the name of a device", "auto, cpu, cuda or cuda:INDEX", name);
+  throw kParseErrors.user("", "not the name of a device", "auto, cpu, cuda or cuda:INDEX", name);
 }
 
 std::string Device::name() const {
-  const std::string text = kNames[static_cast<int>(kind)];
+  const std::string text = kKindNames[kind];
   return kind == DeviceKind::kCpu ? text : text + ":" + std::to_string(index);
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -32,20 +33,14 @@ std::size_t direct_memory_alignment(int descriptor) {
 }
 
 void require_whole_blocks(const std::string& path, const struct stat& status) {
-  const auto refuse = [&](const std::string& what, const std::string& expected,
-                          const std::string& got) {
-    throw UserError({.operation = "disk.open",
-                     .where = path,
-                     .what = what,
-                     .expected = expected,
-                     .got = got,
-                     .fix = "restore the file from a copy, or name another folder"});
-  };
-  if (!S_ISREG(status.st_mode)) refuse("this is not a file", "a regular file", "something else");
+  constexpr ErrorSource kErrors{"disk.open",
+                                "restore the file from a copy, or name another folder"};
+  if (!S_ISREG(status.st_mode))
+    throw kErrors.user(path, "this is not a file", "a regular file", "something else");
   if (static_cast<std::size_t>(status.st_size) % kDiskAlignment != 0)
-    refuse("the file has a size that no run has given it",
-           "a multiple of " + std::to_string(kDiskAlignment) + " bytes",
-           std::to_string(status.st_size));
+    throw kErrors.user(path, "the file has a size that no run has given it",
+                       "a multiple of " + std::to_string(kDiskAlignment) + " bytes",
+                       std::to_string(status.st_size));
 }
 
 }  // namespace
@@ -167,27 +162,19 @@ DiskTransfer AsyncFile::write(std::uint64_t offset, std::span<const std::byte> f
 Completion AsyncFile::sync() { return writes_->add(BlockOp::kSync, 0, {}); }
 
 void AsyncFile::require_in_place() const {
-  const auto refuse = [&](const std::string& what, const std::string& expected,
-                          const std::string& got) {
-    throw SystemError({.operation = "disk.check",
-                       .where = path_,
-                       .what = what,
-                       .expected = expected,
-                       .got = got,
-                       .fix = kLeaveFolderAlone});
-  };
+  constexpr ErrorSource kErrors{"disk.check", kLeaveFolderAlone};
   struct stat open{}, named{};
   if (::fstat(descriptor_, &open) != 0)
     throw_error(file_error("disk.check", path_, "the file cannot be looked at", errno));
   if (::lstat(path_.c_str(), &named) != 0)
-    refuse("the file was removed while the run used it", "the file that the run opened",
-           std::strerror(errno));
+    throw kErrors.system(path_, "the file was removed while the run used it",
+                         "the file that the run opened", std::strerror(errno));
   if (open.st_dev != named.st_dev || open.st_ino != named.st_ino)
-    refuse("the file was replaced while the run used it", "the file that the run opened",
-           "another file");
+    throw kErrors.system(path_, "the file was replaced while the run used it",
+                         "the file that the run opened", "another file");
   if (static_cast<std::uint64_t>(open.st_size) != size_)
-    refuse("the size of the file was changed while the run used it",
-           std::to_string(size_) + " bytes", std::to_string(open.st_size));
+    throw kErrors.system(path_, "the size of the file was changed while the run used it",
+                         std::to_string(size_) + " bytes", std::to_string(open.st_size));
 }
 
 std::size_t AsyncFile::memory_bytes() const {

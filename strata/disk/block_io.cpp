@@ -1,19 +1,15 @@
 #include "strata/disk/block_io.h"
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 
 namespace strata {
 
 const char* name_of(DiskBackend backend) {
-  switch (backend) {
-    case DiskBackend::kAuto:
-      return "auto";
-    case DiskBackend::kIoUring:
-      return "io_uring";
-    case DiskBackend::kThreads:
-      return "threads";
-  }
-  return "?";
+  using enum DiskBackend;
+  static constexpr EnumNames<DiskBackend> kNames{
+      {kAuto, "auto"}, {kIoUring, "io_uring"}, {kThreads, "threads"}};
+  return kNames[backend];
 }
 
 std::unique_ptr<BlockIo> make_block_io(const BlockIoSetup& setup) {

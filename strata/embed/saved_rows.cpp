@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "strata/base/durable_file.h"
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/rowserver/shard/snapshot.h"
 #include "strata/rowserver/shard/update_part.h"
 
@@ -15,16 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what,
-                         const std::string& expected, const std::string& got,
-                         const std::string& fix) {
-  throw UserError({.operation = "embed.load",
-                   .where = where,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kLoadErrors{"embed.load"};
 
 }  // namespace
 
@@ -57,9 +48,9 @@ int SavedRows::shards_of(std::int64_t version) const {
   const std::string first = shard_folder(0) + "/" + snapshot_name(version);
   std::error_code none;
   if (!fs::exists(first, none))
-    refuse(folder_, "the rows of this checkpoint are not there",
-           "snapshots of version " + std::to_string(version), "no " + first,
-           "resume from a checkpoint of a run whose rows lie beside it");
+    throw kLoadErrors.user(folder_, "the rows of this checkpoint are not there",
+                           "snapshots of version " + std::to_string(version), "no " + first,
+                           "resume from a checkpoint of a run whose rows lie beside it");
   return read_snapshot_header(first).shards;
 }
 
@@ -68,12 +59,13 @@ void SavedRows::read(const std::string& path, std::int64_t version, int shard, i
   const SnapshotHeader header = read_snapshot(path, state, keep);
   if (header.fingerprint != fingerprint_ || header.shard != shard || header.shards != shards ||
       header.version != version)
-    refuse(path, "the rows belong to another recipe or shard",
-           "shard " + std::to_string(shard) + " of " + std::to_string(shards) +
-               " of this recipe's features and seed",
-           "shard " + std::to_string(header.shard) + " of " + std::to_string(header.shards) +
-               ", version " + std::to_string(header.version),
-           "resume with the features and the seed that trained them");
+    throw kLoadErrors.user(path, "the rows belong to another recipe or shard",
+                           "shard " + std::to_string(shard) + " of " + std::to_string(shards) +
+                               " of this recipe's features and seed",
+                           "shard " + std::to_string(header.shard) + " of " +
+                               std::to_string(header.shards) + ", version " +
+                               std::to_string(header.version),
+                           "resume with the features and the seed that trained them");
 }
 
 void SavedRows::load(std::int64_t version, int shard, int shards, ShardState& state) const {

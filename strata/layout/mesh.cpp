@@ -2,10 +2,14 @@
 
 #include <ranges>
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 
 const char* name_of(Reduction reduction) {
-  return reduction == Reduction::kNative ? "native" : "ordered";
+  using enum Reduction;
+  static constexpr EnumNames<Reduction> kNames{{kOrdered, "ordered"}, {kNative, "native"}};
+  return kNames[reduction];
 }
 
 std::string axes_text(const PerAxis<std::string>& values, const std::string& separator) {

@@ -1,5 +1,7 @@
 #include "strata/layout/tiers.h"
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 namespace {
 
@@ -19,8 +21,9 @@ LayerSet tied_across_ranks(const Dataflow& dataflow, const std::vector<int>& ran
 }  // namespace
 
 const char* name_of(Tier tier) {
-  constexpr const char* kNames[] = {"device", "host", "disk"};
-  return kNames[static_cast<int>(tier)];
+  using enum Tier;
+  static constexpr EnumNames<Tier> kNames{{kDevice, "device"}, {kHost, "host"}, {kDisk, "disk"}};
+  return kNames[tier];
 }
 
 // Gradients of tied layers are incomplete at their offload, and replicas still have to add theirs.

@@ -2,13 +2,15 @@
 // weights and add to its whole gradients. Layers without weights exchange nothing.
 #include "strata/layout/zero.h"
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 
 namespace strata {
 
 const char* name_of(ReduceMode mode) {
-  constexpr const char* kNames[] = {"auto", "once", "each"};
-  return kNames[static_cast<int>(mode)];
+  using enum ReduceMode;
+  static constexpr EnumNames<ReduceMode> kNames{{kAuto, "auto"}, {kOnce, "once"}, {kEach, "each"}};
+  return kNames[mode];
 }
 
 ShardLayout shard_layout(const ZeroPolicy& policy, int replicas, const Dataflow& dataflow,

@@ -1,5 +1,7 @@
 #include "strata/models/decoder_options.h"
 
+#include "strata/base/enum_names.h"
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 
@@ -11,16 +13,7 @@ constexpr double kMostLayers = 1 << 20;
 constexpr double kMostWidth = 1 << 24;
 constexpr double kMostTokens = 0x7fffffff;
 
-[[noreturn]] void refuse(const std::string& field, const std::string& what,
-                         const std::string& expected, const std::string& got,
-                         const std::string& fix) {
-  throw UserError({.operation = "models.options",
-                   .where = "model." + field,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kDecoderErrors{"models.options"};
 
 std::string text(bool value) { return value ? "true" : "false"; }
 std::string text(std::int64_t value) { return std::to_string(value); }
@@ -31,8 +24,9 @@ template <typename T>
 void require_unset(DecoderKind kind, const std::string& field, T expected, T got,
                    const std::string& fix) {
   if (got == expected) return;
-  refuse(field, "a field that model.kind = " + std::string(name_of(kind)) + " doesn't have",
-         text(expected), text(got), fix);
+  throw kDecoderErrors.user(
+      "model." + field, "a field that model.kind = " + std::string(name_of(kind)) + " doesn't have",
+      text(expected), text(got), fix);
 }
 
 void describe_llama(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
@@ -116,32 +110,38 @@ DecoderOptions completed_llama(DecoderOptions o) {
   require_unset(DecoderKind::kLlama, "dropout", 0.0, o.dropout, "set model.dropout to 0");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   if (o.heads % o.kv_heads != 0)
-    refuse("kv_heads", "the query heads do not divide among the key and value heads",
-           "a divisor of " + std::to_string(o.heads), std::to_string(o.kv_heads),
-           "set model.kv_heads to " + std::to_string(o.heads));
+    throw kDecoderErrors.user("model.kv_heads",
+                              "the query heads do not divide among the key and value heads",
+                              "a divisor of " + std::to_string(o.heads), std::to_string(o.kv_heads),
+                              "set model.kv_heads to " + std::to_string(o.heads));
   if (o.head_width == 0) o.head_width = o.width / o.heads;
   if (o.head_width % 2 != 0)
-    refuse("head_width", "rotary positions turn pairs of elements", "an even width of a head",
-           std::to_string(o.head_width),
-           "set model.head_width to " + std::to_string(o.head_width + 1));
+    throw kDecoderErrors.user("model.head_width", "rotary positions turn pairs of elements",
+                              "an even width of a head", std::to_string(o.head_width),
+                              "set model.head_width to " + std::to_string(o.head_width + 1));
   if (o.mlp_width == 0) o.mlp_width = (8 * o.width + 3 * 64 - 1) / (3 * 64) * 64;
   if (o.qkv_bias && o.qk_norm)
-    refuse("qk_norm", "biases and norms of queries and keys together", "one of the two", "both",
-           "leave model.qkv_bias out");
+    throw kDecoderErrors.user("model.qk_norm", "biases and norms of queries and keys together",
+                              "one of the two", "both", "leave model.qkv_bias out");
   if (o.rope.factor != 1 && o.rope.high_frequency_factor <= o.rope.low_frequency_factor)
-    refuse("rope.high_frequency_factor", "not above model.rope.low_frequency_factor",
-           "more than " + std::to_string(o.rope.low_frequency_factor),
-           std::to_string(o.rope.high_frequency_factor),
-           "set model.rope.high_frequency_factor to 4 times the low one");
+    throw kDecoderErrors.user("model.rope.high_frequency_factor",
+                              "not above model.rope.low_frequency_factor",
+                              "more than " + std::to_string(o.rope.low_frequency_factor),
+                              std::to_string(o.rope.high_frequency_factor),
+                              "set model.rope.high_frequency_factor to 4 times the low one");
   return o;
 }
 
 }  // namespace
 
-const char* name_of(DecoderKind kind) { return kind == DecoderKind::kLlama ? "llama" : "gpt"; }
+const char* name_of(DecoderKind kind) {
+  using enum DecoderKind;
+  static constexpr EnumNames<DecoderKind> kNames{{kGpt, "gpt"}, {kLlama, "llama"}};
+  return kNames[kind];
+}
 
 void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
-  set.add(prefix + ".kind", &options.kind, named({DecoderKind::kGpt, DecoderKind::kLlama}),
+  set.add(prefix + ".kind", &options.kind, all_named<DecoderKind>(),
           {.help = "Architecture; llama covers Qwen 2 and Qwen 3."});
   set.add(prefix + ".layers", &options.layers,
           {.help = "Transformer blocks.", .unit = "layers", .minimum = 1, .maximum = kMostLayers});
@@ -181,9 +181,10 @@ namespace {
 
 DecoderOptions completed_by_name(const DecoderOptions& options) {
   if (options.heads < 1 || (options.head_width == 0 && options.width % options.heads != 0))
-    refuse("heads", "the width does not divide among the heads",
-           "a divisor of " + std::to_string(options.width), std::to_string(options.heads),
-           "set model.heads to a divisor of model.width");
+    throw kDecoderErrors.user("model.heads", "the width does not divide among the heads",
+                              "a divisor of " + std::to_string(options.width),
+                              std::to_string(options.heads),
+                              "set model.heads to a divisor of model.width");
   return options.kind == DecoderKind::kLlama ? completed_llama(options) : completed_gpt(options);
 }
 

@@ -4,7 +4,8 @@
 #include <memory>
 #include <numeric>
 
-#include "strata/base/errors.h"
+#include "strata/base/enum_names.h"
+#include "strata/base/error_source.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
 
@@ -13,16 +14,7 @@ namespace {
 
 constexpr double kMostHidden = 1 << 24, kMostCrosses = 1 << 10;
 
-[[noreturn]] void refuse_recommender(const std::string& field, const std::string& what,
-                                     const std::string& expected, const std::string& got,
-                                     const std::string& fix) {
-  throw UserError({.operation = "models.recommender",
-                   .where = "model." + field,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kRecommenderErrors{"models.recommender"};
 
 std::string text_of(const std::vector<std::int64_t>& widths) {
   std::string text;
@@ -35,9 +27,9 @@ std::string text_of(const std::vector<std::int64_t>& widths) {
 void only_for(bool given, const RecommenderOptions& options, const std::string& field,
               const std::string& expected) {
   if (given)
-    refuse_recommender(field,
-                       std::string("a field that a ") + name_of(options.kind) + " doesn't have",
-                       expected, "a value", "leave it out, or choose another model.kind");
+    throw kRecommenderErrors.user(
+        "model." + field, std::string("a field that a ") + name_of(options.kind) + " doesn't have",
+        expected, "a value", "leave it out, or choose another model.kind");
 }
 
 // A list of them: `[64, 16]`.
@@ -63,8 +55,8 @@ void add_widths(OptionSet& set, const std::string& path, std::vector<std::int64_
 void choose(RecommenderOptions& options, Interaction first, Interaction second) {
   if (options.interaction == Interaction::kDefault) options.interaction = first;
   if (options.interaction != first && options.interaction != second)
-    refuse_recommender(
-        "interaction",
+    throw kRecommenderErrors.user(
+        "model.interaction",
         std::string("an interaction that a ") + name_of(options.kind) + " doesn't have",
         std::string(name_of(first)) + " or " + name_of(second), name_of(options.interaction),
         std::string("set model.interaction to ") + name_of(first));
@@ -74,28 +66,29 @@ void complete_dlrm(RecommenderOptions& options, const RecommenderInputs& inputs)
   choose(options, Interaction::kDot, Interaction::kCat);
   const std::int64_t width = *std::min_element(inputs.row_widths.begin(), inputs.row_widths.end());
   if (inputs.numeric == 0 && !options.bottom.empty())
-    refuse_recommender("bottom", "layers of numbers without numeric features", "[]",
-                       text_of(options.bottom), "set model.bottom to []");
+    throw kRecommenderErrors.user("model.bottom", "layers of numbers without numeric features",
+                                  "[]", text_of(options.bottom), "set model.bottom to []");
   if (inputs.numeric > 0 && options.bottom.empty()) options.bottom = {width};
   if (options.interaction != Interaction::kDot) return;
   const bool own = inputs.numeric > 0 && options.bottom.back() != width;
   const bool others = std::ranges::any_of(inputs.row_widths,
                                           [&](std::int64_t other) { return other % width != 0; });
   if (own || others)
-    refuse_recommender(
-        "interaction", "products of vectors of different widths",
+    throw kRecommenderErrors.user(
+        "model.interaction", "products of vectors of different widths",
         "features whose width is that of the last layer of model.bottom",
         "features " + text_of(inputs.row_widths) + ", bottom " + text_of(options.bottom),
         "give all features the width " + std::to_string(width) +
             " and end model.bottom with it, or set model.interaction to cat");
   if (inputs.numeric == 0 && inputs.rows() == width)
-    refuse_recommender("interaction", "a single vector has no pair", "two features",
-                       text_of(inputs.row_widths), "set model.interaction to cat");
+    throw kRecommenderErrors.user("model.interaction", "a single vector has no pair",
+                                  "two features", text_of(inputs.row_widths),
+                                  "set model.interaction to cat");
   const double vectors = static_cast<double>(inputs.rows() / width) + (inputs.numeric > 0 ? 1 : 0);
   if (const double products = vectors * (vectors - 1) / 2; products > kMostHidden)
-    refuse_recommender("interaction", "more products of pairs than a layer reads",
-                       "at most " + format_count(kMostHidden), format_count(products),
-                       "set model.interaction to cat");
+    throw kRecommenderErrors.user("model.interaction", "more products of pairs than a layer reads",
+                                  "at most " + format_count(kMostHidden), format_count(products),
+                                  "set model.interaction to cat");
 }
 
 void complete_deep_wide(RecommenderOptions& options, const RecommenderInputs& inputs) {
@@ -104,32 +97,44 @@ void complete_deep_wide(RecommenderOptions& options, const RecommenderInputs& in
   if (options.bottom.empty())
     options.bottom = numbers ? std::vector<std::int64_t>{16, 128} : std::vector<std::int64_t>{128};
   if (options.bottom.size() != (numbers ? 2u : 1u))
-    refuse_recommender("bottom", "not one layer for each kind of input",
-                       numbers ? "two widths: of the numbers' and of the rows' layer"
-                               : "one width: there are no numeric features",
-                       text_of(options.bottom),
-                       numbers ? "set model.bottom to [16, 128]" : "set model.bottom to [128]");
+    throw kRecommenderErrors.user(
+        "model.bottom", "not one layer for each kind of input",
+        numbers ? "two widths: of the numbers' and of the rows' layer"
+                : "one width: there are no numeric features",
+        text_of(options.bottom),
+        numbers ? "set model.bottom to [16, 128]" : "set model.bottom to [128]");
 }
 
 }  // namespace
 
 const char* name_of(RecommenderKind kind) {
-  constexpr const char* kNames[] = {"dlrm", "dcn", "deep_wide"};
-  return kNames[static_cast<int>(kind)];
+  using enum RecommenderKind;
+  static constexpr EnumNames<RecommenderKind> kNames{
+      {kDlrm, "dlrm"}, {kDcn, "dcn"}, {kDeepWide, "deep_wide"}};
+  return kNames[kind];
 }
 
 const char* name_of(Interaction interaction) {
-  constexpr const char* kNames[] = {"default", "dot", "cat", "stacked", "parallel"};
-  return kNames[static_cast<int>(interaction)];
+  using enum Interaction;
+  static constexpr EnumNames<Interaction> kNames{{kDefault, "default"},
+                                                 {kDot, "dot"},
+                                                 {kCat, "cat"},
+                                                 {kStacked, "stacked"},
+                                                 {kParallel, "parallel"}};
+  return kNames[interaction];
 }
 
 const char* name_of(BatchNormPlace place) {
-  constexpr const char* kNames[] = {"none", "bottom", "all"};
-  return kNames[static_cast<int>(place)];
+  using enum BatchNormPlace;
+  static constexpr EnumNames<BatchNormPlace> kNames{
+      {kNone, "none"}, {kBottom, "bottom"}, {kAll, "all"}};
+  return kNames[place];
 }
 
 const char* name_of(HiddenActivation activation) {
-  return activation == HiddenActivation::kRelu ? "relu" : "none";
+  using enum HiddenActivation;
+  static constexpr EnumNames<HiddenActivation> kNames{{kNone, "none"}, {kRelu, "relu"}};
+  return kNames[activation];
 }
 
 std::int64_t RecommenderInputs::rows() const {
@@ -137,15 +142,12 @@ std::int64_t RecommenderInputs::rows() const {
 }
 
 void describe(OptionSet& set, const std::string& prefix, RecommenderOptions& options) {
-  set.add(prefix + ".kind", &options.kind,
-          named({RecommenderKind::kDlrm, RecommenderKind::kDcn, RecommenderKind::kDeepWide}),
+  set.add(prefix + ".kind", &options.kind, all_named<RecommenderKind>(),
           {.help = "Net behind the embeddings; dcn is DCN-v2."});
   add_widths(set, prefix + ".bottom", &options.bottom,
              "Widths: of dlrm's layers of numbers, of what deep_wide brings numbers and rows to.");
   add_widths(set, prefix + ".top", &options.top, "Widths of the hidden layers before the score.");
-  set.add(prefix + ".interaction", &options.interaction,
-          named({Interaction::kDefault, Interaction::kDot, Interaction::kCat, Interaction::kStacked,
-                 Interaction::kParallel}),
+  set.add(prefix + ".interaction", &options.interaction, all_named<Interaction>(),
           {.help = "How features meet; dlrm: dot or cat, dcn: stacked or parallel, default: the "
                    "first of them."});
   set.add(prefix + ".cross_layers", &options.cross_layers,
@@ -163,8 +165,7 @@ void describe(OptionSet& set, const std::string& prefix, RecommenderOptions& opt
            .unit = "ratio",
            .minimum = 0,
            .maximum = 0.99});
-  set.add(prefix + ".batch_norm", &options.batch_norm,
-          named({BatchNormPlace::kNone, BatchNormPlace::kBottom, BatchNormPlace::kAll}),
+  set.add(prefix + ".batch_norm", &options.batch_norm, all_named<BatchNormPlace>(),
           {.help = "Which hidden layers normalise their products over the micro-batch."});
   set.add(prefix + ".activation", &options.activation,
           named({HiddenActivation::kRelu, HiddenActivation::kNone}), {.help = "Of hidden layers."});
@@ -176,18 +177,20 @@ namespace {
 
 void check_inputs(const RecommenderInputs& inputs) {
   if (inputs.row_widths.empty())
-    refuse_recommender("kind", "a recommender without categorical features", "at least one", "none",
-                       "give data.categorical");
+    throw kRecommenderErrors.user("model.kind", "a recommender without categorical features",
+                                  "at least one", "none", "give data.categorical");
   if (std::ranges::any_of(inputs.row_widths, [](std::int64_t width) { return width < 1; }))
-    refuse_recommender("kind", "a feature whose rows have no elements", "widths of at least 1",
-                       text_of(inputs.row_widths),
-                       "give the feature a width, and `last` where its pool is sequence");
+    throw kRecommenderErrors.user(
+        "model.kind", "a feature whose rows have no elements", "widths of at least 1",
+        text_of(inputs.row_widths),
+        "give the feature a width, and `last` where its pool is sequence");
   double all = static_cast<double>(inputs.numeric);
   for (const std::int64_t width : inputs.row_widths) all += static_cast<double>(width);
   if (all > kMostHidden)
-    refuse_recommender("kind", "a sample has more numbers and elements of rows than a layer reads",
-                       "at most " + format_count(kMostHidden), format_count(all),
-                       "lower data.categorical's `width`, or `last` where the pool is sequence");
+    throw kRecommenderErrors.user(
+        "model.kind", "a sample has more numbers and elements of rows than a layer reads",
+        "at most " + format_count(kMostHidden), format_count(all),
+        "lower data.categorical's `width`, or `last` where the pool is sequence");
 }
 
 }  // namespace
@@ -197,8 +200,8 @@ RecommenderOptions completed(RecommenderOptions options, const RecommenderInputs
   for (const auto& [field, widths] :
        {std::pair("bottom", &options.bottom), std::pair("top", &options.top)})
     if (std::ranges::any_of(*widths, [](std::int64_t width) { return width < 1; }))
-      refuse_recommender(field, "a layer without elements", "widths of at least 1",
-                         text_of(*widths), "raise or remove it");
+      throw kRecommenderErrors.user(std::string("model.") + field, "a layer without elements",
+                                    "widths of at least 1", text_of(*widths), "raise or remove it");
   const RecommenderOptions defaults;
   const bool dcn = options.kind == RecommenderKind::kDcn;
   only_for(!dcn && options.cross_layers != defaults.cross_layers, options, "cross_layers",

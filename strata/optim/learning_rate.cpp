@@ -4,11 +4,15 @@
 #include <cmath>
 #include <numbers>
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 
 const char* name_of(Decay decay) {
-  constexpr const char* kNames[] = {"cosine", "linear", "constant"};
-  return kNames[static_cast<int>(decay)];
+  using enum Decay;
+  static constexpr EnumNames<Decay> kNames{
+      {kCosine, "cosine"}, {kLinear, "linear"}, {kConstant, "constant"}};
+  return kNames[decay];
 }
 
 double LearningRateSchedule::at(std::int64_t step) const {

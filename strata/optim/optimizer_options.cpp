@@ -2,20 +2,17 @@
 
 #include <cmath>
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 
 using kernels::UpdateRule;
 
 const char* name_of(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamW:
-      return "adamw";
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kAdagrad:
-      return "adagrad";
-  }
-  return "?";
+  using enum OptimizerKind;
+  static constexpr EnumNames<OptimizerKind> kNames{
+      {kAdamW, "adamw"}, {kSgd, "sgd"}, {kAdagrad, "adagrad"}};
+  return kNames[kind];
 }
 
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options) {
@@ -25,8 +22,7 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
   // An element whose gradients are all 0 is divided by epsilon alone; states are fp32.
   constexpr double kSmallestEpsilon = 1e-30;
   constexpr double kLargest = 1e30;
-  set.add(prefix + ".kind", &options.kind,
-          named({OptimizerKind::kAdamW, OptimizerKind::kSgd, OptimizerKind::kAdagrad}),
+  set.add(prefix + ".kind", &options.kind, all_named<OptimizerKind>(),
           {.help = "How gradients change the weights."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
           {.help = "Peak learning rate, reached at the end of the warm-up.",

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -35,8 +36,9 @@ bool same_kind(const StepInputs& a, const StepInputs& b) {
 }  // namespace
 
 const char* name_of(GraphMode mode) {
-  constexpr const char* kNames[] = {"auto", "on", "off"};
-  return kNames[static_cast<int>(mode)];
+  using enum GraphMode;
+  static constexpr EnumNames<GraphMode> kNames{{kAuto, "auto"}, {kOn, "on"}, {kOff, "off"}};
+  return kNames[mode];
 }
 
 RecordedMachine::RecordedMachine(StageMachine& machine, StepPlan plan, Device device,

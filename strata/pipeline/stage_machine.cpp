@@ -27,7 +27,8 @@ MessageTag tag_of(Op send, const Action& action) {
 
 StageMachine::StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                            LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
-                           OffloadedActivations* offloaded, LaneTrace* lane_trace, BatchRows* rows)
+                           OffloadedActivations* offloaded, LaneTrace* lane_trace, BatchRows* rows,
+                           GradientFilter* filter)
     : model_(model),
       plan_(std::move(plan)),
       options_(options),
@@ -37,7 +38,8 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
       offloaded_(offloaded),
       step_end_(groups, model.num_layers(), options.clip),
       lane_trace_(lane_trace),
-      rows_(rows) {
+      rows_(rows),
+      filter_(filter) {
   loss_.sum = zero_loss(groups.world.device().options(at::kDouble));
   STRATA_CHECK_EQ(model.split().ranks, groups[Axis::kTensor].size(), "pipeline.stage_machine");
   if (groups[Axis::kTensor].size() > 1)
@@ -51,14 +53,13 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
 void StageMachine::begin(const Program& program, StepInputs inputs) {
   if (device_lanes_) device_lanes_->settle();  // those of earlier steps
   inputs_ = std::move(inputs);
-  step_end_.begin(
-      {.step = inputs_.step,
-       .learning_rate = inputs_.learning_rate,
-       .inverse_valid_tokens =
-           1 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
-       .first_sample = inputs_.micro_batches.front().first_sample,
-       .has_gradients = static_cast<int>(delayed_.size()) >= options_.gradient_delay ? 1 : 0,
-       .updates = inputs_.updates ? 1 : 0});
+  step_end_.begin({.step = inputs_.step,
+                   .learning_rate = inputs_.learning_rate,
+                   .inverse_valid_tokens =
+                       1 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
+                   .first_sample = inputs_.micro_batches.front().first_sample,
+                   .has_gradients = filter_ == nullptr || filter_->has_gradients() ? 1 : 0,
+                   .updates = inputs_.updates ? 1 : 0});
   loss_.sum.zero_();  // a recorded step uses its address
   loss_.scores = inputs_.scores;
   tables_ = {};

@@ -5,7 +5,6 @@
 /// Errors   passes on what layers, the group and the allocator throw, prefixed with the action.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_rows.h"
 #include "strata/pipeline/device_lanes.h"
+#include "strata/pipeline/gradient_filter.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/layer_seconds.h"
 #include "strata/pipeline/offloaded_activations.h"
@@ -39,9 +39,6 @@ struct MachineOptions {
   std::uint64_t seed = 1;      ///< seed of initial values and dropout
   double clip = 0;             ///< largest gradient norm; 0: no clipping
   double label_smoothing = 0;  ///< in training
-  /// Asynchronous training: weights are updated with the gradients of this many steps earlier. The
-  /// first steps have none and do not update.
-  int gradient_delay = 0;
 };
 
 /// A forward-only pass over new tokens of sequences, whose earlier tokens the layers keep.
@@ -69,11 +66,12 @@ class StageMachine final : public Machine {
  public:
   /// `plan`: its programs will run. `optimizer` may be null for forward-only programs, `offloaded`
   /// if no activation leaves the device. `lane_trace`: records updates on the host; null: not
-  /// recorded. `rows`: source of embeddings; null: the mini-batch contains them.
+  /// recorded. `rows`: source of embeddings; null: the mini-batch contains them. `filter`: changes
+  /// gradients before the update; null: nothing does.
   StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
                OffloadedActivations* offloaded = nullptr, LaneTrace* lane_trace = nullptr,
-               BatchRows* rows = nullptr);
+               BatchRows* rows = nullptr, GradientFilter* filter = nullptr);
 
   /// Sets the inputs of the next run of `program` and clears gradients and loss.
   void begin(const Program& program, StepInputs inputs);
@@ -136,7 +134,7 @@ class StageMachine final : public Machine {
   LayerSet layers_with_host_inputs() const;
   /// Whether an action keeps host state in this machine from step to step.
   bool needs_host(const Action& action) const {
-    return action.op == Op::kReduceNormAndLoss && options_.gradient_delay > 0;
+    return action.op == Op::kReduceNormAndLoss && filter_ != nullptr;
   }
 
   /// The seconds of this rank's layers in the last training steps.
@@ -166,7 +164,7 @@ class StageMachine final : public Machine {
   void add_ties(const Action& action);
   void reduce_gradients(const Action& action);
   void await_gradients(const Action& action);
-  void delay_gradients();
+  void filter_gradients();
   void reduce_norm_and_loss();
   void sum_squares_of(int layer, const at::Tensor& blocks);
   void add_squares_on_host(int layer);
@@ -214,10 +212,10 @@ class StageMachine final : public Machine {
   std::map<int, HostSquares> host_squares_;
   // per layer: exchange of updated weights in progress
   std::map<int, std::pair<Lease, AllGather>> gathers_;
-  std::deque<std::vector<at::Tensor>> delayed_;  // by step and layer; the oldest first
   LaneTrace* lane_trace_;
   DeviceLanes* device_lanes_ = nullptr;  // null: not traced
   BatchRows* rows_;
+  GradientFilter* filter_;
   // Null: no layer is updated on the host.
   std::unique_ptr<ThreadPool> host_threads_;
   std::unique_ptr<Executor> host_updates_;

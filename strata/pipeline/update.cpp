@@ -165,25 +165,22 @@ void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
   layer_times_.add_update(layer, now_seconds() - began);
 }
 
-// Stores this step's gradients and replaces them by those of gradient_delay steps before, once
-// there are any.
-void StageMachine::delay_gradients() {
-  if (options_.gradient_delay == 0) return;
-  std::vector<at::Tensor> now;
-  for (const int layer : store_.layers())
-    now.push_back(store_.acquire(layer, StateKind::kGradientShard).gradient_shard().clone());
-  delayed_.push_back(std::move(now));
-  if (static_cast<int>(delayed_.size()) <= options_.gradient_delay) return;
-  const std::vector<int> layers = store_.layers();
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    store_.acquire(layers[i], StateKind::kGradientShard)
-        .gradient_shard()
-        .copy_(delayed_.front()[i]);
-  delayed_.pop_front();
+// Other ranks read a gradient in place until they have finished their own reductions.
+void StageMachine::filter_gradients() {
+  if (filter_ == nullptr) return;
+  groups_.world.barrier();
+  std::vector<Lease> leases;
+  std::vector<at::Tensor> gradients;
+  for (const int layer : store_.layers()) {
+    leases.push_back(store_.acquire(layer, StateKind::kGradientShard));
+    gradients.push_back(leases.back().gradient_shard());
+    groups_.world.before_write(gradients.back());
+  }
+  filter_->filter(gradients);
 }
 
 void StageMachine::reduce_norm_and_loss() {
-  delay_gradients();
+  filter_gradients();
   layer_times_.end_step();  // of the previous step
   std::vector<LayerBlocks> layers;
   std::int64_t count = 0;

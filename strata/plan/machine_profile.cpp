@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -71,7 +72,11 @@ MachineProfile profile_of(const PublishedGpu& gpu) {
 
 }  // namespace
 
-const char* name_of(MachineKind kind) { return kind == MachineKind::kCuda ? "cuda" : "cpu"; }
+const char* name_of(MachineKind kind) {
+  using enum MachineKind;
+  static constexpr EnumNames<MachineKind> kNames{{kCpu, "cpu"}, {kCuda, "cuda"}};
+  return kNames[kind];
+}
 
 void describe(OptionSet& set, MachineProfile& machine) {
   const auto bytes = [&](const std::string& path, Bytes* target, const std::string& help) {
@@ -86,7 +91,7 @@ void describe(OptionSet& set, MachineProfile& machine) {
   };
   set.add("name", &machine.name, {.help = "What the machine is"});
   set.add("source", &machine.source, {.help = "Of rates that were not measured"});
-  set.add("device.kind", &machine.device.kind, named({MachineKind::kCpu, MachineKind::kCuda}),
+  set.add("device.kind", &machine.device.kind, all_named<MachineKind>(),
           {.help = "What ranks compute on"});
   bytes("device.bytes", &machine.device.bytes, "Memory of one device");
   bytes("device.bandwidth", &machine.device.bandwidth, "Of its memory, a second");

@@ -1,5 +1,7 @@
 #include "strata/plan/plan_options.h"
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 namespace {
 
@@ -37,12 +39,11 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
        .unit = "replicas",
        .minimum = 0,
        .maximum = kMostRanksOfMesh});
-  set.add(prefix + ".reduce", &options.zero.reduce,
-          named({ReduceMode::kAuto, ReduceMode::kOnce, ReduceMode::kEach}),
+  set.add(prefix + ".reduce", &options.zero.reduce, all_named<ReduceMode>(),
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
                    "memory with zero 2 and 3, more communication), or what fits"});
   set.add(
-      prefix + ".reduction", &options.reduction, named({Reduction::kOrdered, Reduction::kNative}),
+      prefix + ".reduction", &options.reduction, all_named<Reduction>(),
       {.help = "In which order sums between ranks are made; ordered: that of ranks, the same bits "
                "however they are connected; native: what NCCL is fastest with, between processes "
                "with GPUs (elsewhere ordered)"});
@@ -64,8 +65,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
            .unit = "threads",
            .minimum = 0,
            .maximum = kMostThreads});
-  set.add(prefix + ".transport", &options.transport,
-          named({TransportKind::kAuto, TransportKind::kSockets, TransportKind::kUcx}),
+  set.add(prefix + ".transport", &options.transport, all_named<TransportKind>(),
           {.help = "What carries messages between processes; auto: ucx between machines that all "
                    "have an RDMA device (InfiniBand, RoCE) and UCX, sockets elsewhere"});
   set.add(prefix + ".stall_seconds", &options.stall_seconds,
@@ -82,13 +82,17 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
 }
 
 const char* name_of(RecomputeMode mode) {
-  constexpr const char* kNames[] = {"none", "cheap", "full", "auto"};
-  return kNames[static_cast<int>(mode)];
+  using enum RecomputeMode;
+  static constexpr EnumNames<RecomputeMode> kNames{
+      {kNone, "none"}, {kCheap, "cheap"}, {kFull, "full"}, {kAuto, "auto"}};
+  return kNames[mode];
 }
 
 const char* name_of(TierChoice choice) {
-  constexpr const char* kNames[] = {"auto", "device", "host", "disk"};
-  return kNames[static_cast<int>(choice)];
+  using enum TierChoice;
+  static constexpr EnumNames<TierChoice> kNames{
+      {kAuto, "auto"}, {kDevice, "device"}, {kHost, "host"}, {kDisk, "disk"}};
+  return kNames[choice];
 }
 
 void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options) {
@@ -102,14 +106,11 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
            .unit = "bytes",
            .minimum = 0});
   set.add(
-      prefix + ".recompute", &options.recompute,
-      named({RecomputeMode::kNone, RecomputeMode::kCheap, RecomputeMode::kFull,
-             RecomputeMode::kAuto}),
+      prefix + ".recompute", &options.recompute, all_named<RecomputeMode>(),
       {.help = "What runs again in backward instead of being kept: nothing, GELU and norms, every "
                "layer, or the cheapest layers that fit the budget"});
   const auto tier = named({TierChoice::kAuto, TierChoice::kDevice, TierChoice::kHost});
-  const auto tier_or_disk =
-      named({TierChoice::kAuto, TierChoice::kDevice, TierChoice::kHost, TierChoice::kDisk});
+  const auto tier_or_disk = all_named<TierChoice>();
   set.add(prefix + ".weights", &options.weights, tier_or_disk,
           {.help = "Where weights live: on the host they are on the device only while layers need "
                    "them; auto: there if nothing less makes the plan fit"});
@@ -152,8 +153,7 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
            .unit = "steps",
            .minimum = 1,
            .maximum = kMostStepsOfACommit});
-  set.add(prefix + ".disk.io", &options.disk.io,
-          named({DiskBackend::kAuto, DiskBackend::kIoUring, DiskBackend::kThreads}),
+  set.add(prefix + ".disk.io", &options.disk.io, all_named<DiskBackend>(),
           {.help = "How blocks are read and written; auto: io_uring where the kernel has it"});
 }
 

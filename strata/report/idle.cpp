@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "strata/base/enum_names.h"
 #include "strata/report/device_time.h"
 
 namespace strata {
@@ -249,11 +250,17 @@ class Walk {
 
 }  // namespace
 
+static_assert(kNumTimeUses == count_enumerators<TimeUse>());
+
 const char* name_of(TimeUse use) {
-  static constexpr std::array<const char*, kNumTimeUses> kNames{
-      "compute",  "update",    "fill and drain", "imbalance", "link",  "host update", "disk",
-      "transfer", "reduction", "rows",           "launches",  "input", "other"};
-  return kNames[static_cast<int>(use)];
+  using enum TimeUse;
+  static constexpr EnumNames<TimeUse> kNames{
+      {kCompute, "compute"},     {kUpdate, "update"},     {kFillAndDrain, "fill and drain"},
+      {kImbalance, "imbalance"}, {kLink, "link"},         {kHostUpdate, "host update"},
+      {kDisk, "disk"},           {kTransfer, "transfer"}, {kReduction, "reduction"},
+      {kRows, "rows"},           {kLaunch, "launches"},   {kInput, "input"},
+      {kOther, "other"}};
+  return kNames[use];
 }
 
 bool is_work(TimeUse use) { return use == TimeUse::kCompute || use == TimeUse::kUpdate; }

@@ -1,74 +1,47 @@
 #include "strata/rowserver/feature.h"
 
 #include "strata/base/checksum.h"
+#include "strata/base/enum_names.h"
 #include "strata/rowserver/feature_changes.h"
 
 namespace strata {
 
 const char* name_of(RowInit::Kind kind) {
-  switch (kind) {
-    case RowInit::Kind::kUniform:
-      return "uniform";
-    case RowInit::Kind::kNormal:
-      return "normal";
-    case RowInit::Kind::kZeros:
-      return "zeros";
-  }
-  return "?";
+  using enum RowInit::Kind;
+  static constexpr EnumNames<RowInit::Kind> kNames{
+      {kUniform, "uniform"}, {kNormal, "normal"}, {kZeros, "zeros"}};
+  return kNames[kind];
 }
 
 const char* name_of(RowOptimizerKind kind) {
-  switch (kind) {
-    case RowOptimizerKind::kSgd:
-      return "sgd";
-    case RowOptimizerKind::kMomentum:
-      return "momentum";
-    case RowOptimizerKind::kAdagrad:
-      return "adagrad";
-    case RowOptimizerKind::kRowWiseAdagrad:
-      return "rowwise_adagrad";
-    case RowOptimizerKind::kAdam:
-      return "adam";
-    case RowOptimizerKind::kAdamW:
-      return "adamw";
-    case RowOptimizerKind::kFtrl:
-      return "ftrl";
-  }
-  return "?";
+  using enum RowOptimizerKind;
+  static constexpr EnumNames<RowOptimizerKind> kNames{
+      {kSgd, "sgd"},         {kMomentum, "momentum"},
+      {kAdagrad, "adagrad"}, {kRowWiseAdagrad, "rowwise_adagrad"},
+      {kAdam, "adam"},       {kAdamW, "adamw"},
+      {kFtrl, "ftrl"}};
+  return kNames[kind];
 }
 
 const char* name_of(RowPrecision precision) {
-  switch (precision) {
-    case RowPrecision::kFp32:
-      return "fp32";
-    case RowPrecision::kFp16:
-      return "fp16";
-    case RowPrecision::kInt8:
-      return "int8";
-  }
-  return "?";
+  using enum RowPrecision;
+  static constexpr EnumNames<RowPrecision> kNames{
+      {kFp32, "fp32"}, {kFp16, "fp16"}, {kInt8, "int8"}};
+  return kNames[precision];
 }
 
 const char* name_of(RowAdmission::Filter filter) {
-  switch (filter) {
-    case RowAdmission::Filter::kNone:
-      return "none";
-    case RowAdmission::Filter::kExact:
-      return "exact";
-    case RowAdmission::Filter::kBloom:
-      return "bloom";
-  }
-  return "?";
+  using enum RowAdmission::Filter;
+  static constexpr EnumNames<RowAdmission::Filter> kNames{
+      {kNone, "none"}, {kExact, "exact"}, {kBloom, "bloom"}};
+  return kNames[filter];
 }
 
 const char* name_of(RowEviction::Policy policy) {
-  switch (policy) {
-    case RowEviction::Policy::kClock:
-      return "clock";
-    case RowEviction::Policy::kLeastFrequent:
-      return "lfu";
-  }
-  return "?";
+  using enum RowEviction::Policy;
+  static constexpr EnumNames<RowEviction::Policy> kNames{{kClock, "clock"},
+                                                         {kLeastFrequent, "lfu"}};
+  return kNames[policy];
 }
 
 std::uint64_t fingerprint_of(const std::vector<FeatureSpec>& features, std::uint64_t seed) {

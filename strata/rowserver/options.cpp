@@ -1,5 +1,6 @@
 #include "strata/rowserver/options.h"
 
+#include "strata/base/enum_names.h"
 #include "strata/rowserver/row_servers.h"
 
 namespace strata {
@@ -16,8 +17,7 @@ constexpr double kSmallestEpsilon = 1e-30;
 constexpr double kMostSteps = 1e12;
 
 void describe(OptionSet& set, const std::string& prefix, RowInit& init) {
-  set.add(prefix + ".kind", &init.kind,
-          named({RowInit::Kind::kUniform, RowInit::Kind::kNormal, RowInit::Kind::kZeros}),
+  set.add(prefix + ".kind", &init.kind, all_named<RowInit::Kind>(),
           {.help = "How the first values of a row are drawn, keyed by its id."});
   set.add(prefix + ".scale", &init.scale,
           {.help = "Their largest magnitude (uniform) or standard deviation (normal).",
@@ -26,10 +26,7 @@ void describe(OptionSet& set, const std::string& prefix, RowInit& init) {
 }
 
 void describe(OptionSet& set, const std::string& prefix, RowOptimizerOptions& options) {
-  set.add(prefix + ".kind", &options.kind,
-          named({RowOptimizerKind::kSgd, RowOptimizerKind::kMomentum, RowOptimizerKind::kAdagrad,
-                 RowOptimizerKind::kRowWiseAdagrad, RowOptimizerKind::kAdam,
-                 RowOptimizerKind::kAdamW, RowOptimizerKind::kFtrl}),
+  set.add(prefix + ".kind", &options.kind, all_named<RowOptimizerKind>(),
           {.help = "What a gradient does to a row; its states lie beside the row."});
   const auto number = [&](const char* name, double* target, const char* help) {
     set.add(prefix + "." + name, target, {.help = help, .minimum = 0, .maximum = kLargest});
@@ -63,35 +60,26 @@ void describe_staleness(OptionSet& set, const std::string& path, RowOptions& opt
 }  // namespace
 
 const char* name_of(EmbeddingMode mode) {
-  switch (mode) {
-    case EmbeddingMode::kSynchronous:
-      return "synchronous";
-    case EmbeddingMode::kHybrid:
-      return "hybrid";
-    case EmbeddingMode::kAsynchronous:
-      return "asynchronous";
-  }
-  return "?";
+  using enum EmbeddingMode;
+  static constexpr EnumNames<EmbeddingMode> kNames{
+      {kSynchronous, "synchronous"}, {kHybrid, "hybrid"}, {kAsynchronous, "asynchronous"}};
+  return kNames[mode];
 }
 
 void describe_rows(OptionSet& set, const std::string& prefix, RowOptions& options) {
   const std::string section = prefix.empty() ? "" : prefix + ".";
   describe(set, section + "init", options.init);
   describe(set, section + "optimizer", options.optimizer);
-  set.add(section + "precision", &options.precision,
-          named({RowPrecision::kFp32, RowPrecision::kFp16, RowPrecision::kInt8}),
+  set.add(section + "precision", &options.precision, all_named<RowPrecision>(),
           {.help = "Of rows where they live; 16 and 8 bit round stochastically."});
   set.add(section + "admission.filter", &options.admission.filter,
-          named({RowAdmission::Filter::kNone, RowAdmission::Filter::kExact,
-                 RowAdmission::Filter::kBloom}),
-          {.help = "What counts ids that have no row yet."});
+          all_named<RowAdmission::Filter>(), {.help = "What counts ids that have no row yet."});
   set.add(section + "admission.threshold", &options.admission.threshold,
           {.help = "Steps with an id before it gets a row.",
            .unit = "steps",
            .minimum = 1,
            .maximum = 1e6});
-  set.add(section + "eviction.policy", &options.eviction.policy,
-          named({RowEviction::Policy::kClock, RowEviction::Policy::kLeastFrequent}),
+  set.add(section + "eviction.policy", &options.eviction.policy, all_named<RowEviction::Policy>(),
           {.help = "Which row goes when memory is short."});
   set.add(section + "eviction.steps_to_live", &options.eviction.steps_to_live,
           {.help = "Rows go that were not updated for so long; 0: none do.",
@@ -101,10 +89,8 @@ void describe_rows(OptionSet& set, const std::string& prefix, RowOptions& option
 }
 
 void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& options) {
-  set.add(
-      prefix + ".mode", &options.mode,
-      named({EmbeddingMode::kSynchronous, EmbeddingMode::kHybrid, EmbeddingMode::kAsynchronous}),
-      {.help = "What may be stale: nothing, rows, or rows and the dense net."});
+  set.add(prefix + ".mode", &options.mode, all_named<EmbeddingMode>(),
+          {.help = "What may be stale: nothing, rows, or rows and the dense net."});
   set.add(prefix + ".servers", &options.servers,
           {.help = "local: rows live in the ranks' own process; or the addresses of servers, "
                    "HOST:PORT or unix:PATH, one a shard."});
@@ -112,8 +98,7 @@ void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& optio
           {.help = "Shards of local rows.", .minimum = 1, .maximum = kMostShards});
   describe_staleness(set, prefix + ".staleness", options.rows);
   describe_rows(set, prefix, options.rows);
-  const auto wire = named({WirePrecision::kFp32, WirePrecision::kFp16, WirePrecision::kScaledFp16,
-                           WirePrecision::kScaledInt8});
+  const auto wire = all_named<WirePrecision>();
   set.add(prefix + ".wire.rows", &options.wire.rows, wire,
           {.help = "Of rows on their way to ranks; local ones are rounded alike."});
   set.add(prefix + ".wire.gradients", &options.wire.gradients, wire,

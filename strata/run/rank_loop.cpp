@@ -34,9 +34,10 @@ CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run
           .threads_per_rank = run.threads_per_rank};
 }
 
-TrainerOptions options_of(const RunState& state, BatchRows* rows, bool is_root) {
+TrainerOptions options_of(const RunState& state, TaskRank& task, bool is_root) {
   TrainerOptions options = trainer_options(state.recipe);
-  options.rows = rows;
+  options.rows = task.rows();
+  options.filter = task.gradient_filter();
   options.disk.resume = holds_commits(state.request.resume);
   options.graph.shares_device = state.shares_device;
   // Pools of recorded steps would not fit. The machine itself reports a device that ranks share.
@@ -59,7 +60,7 @@ class RankLoop {
         account_(account),
         task_(state.task.rank(group)),
         trainer_(state.run.model, state.run.plan.steps, group,
-                 options_of(state, task_->rows(), group.rank() == 0)),
+                 options_of(state, *task_, group.rank() == 0)),
         saver_(checkpoint_options(state.recipe, state.run, state.data), group,
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         learning_rate_(state.recipe.learning_rate()) {

@@ -38,8 +38,7 @@ std::function<void(const std::string&)> notice_of_stalls(const ResolvedRun& run)
 TrainerOptions trainer_options(const Recipe& recipe) {
   return {.machine = {.seed = static_cast<std::uint64_t>(recipe.train.seed),
                       .clip = recipe.train.clip,
-                      .label_smoothing = recipe.train.label_smoothing,
-                      .gradient_delay = recipe.task->gradient_delay()},
+                      .label_smoothing = recipe.train.label_smoothing},
           .precision = recipe.train.precision,
           .optimizer = recipe.optimizer,
           .host_bytes = recipe.memory.host.count,

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/base/user_text.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/reader.h"
@@ -25,16 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr double kAskSeconds = 60;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what,
-                         const std::string& expected, const std::string& got,
-                         const std::string& fix) {
-  throw UserError({.operation = "run.row",
-                   .where = where,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kRowErrors{"run.row"};
 
 bool is_recipe(const std::string& where) {
   return where.ends_with(".yaml") || where.ends_with(".yml");
@@ -51,8 +42,8 @@ std::uint64_t number_of(const RowQuestion& question) {
   const char* end = question.id.data() + question.id.size();
   const auto [stop, error] = std::from_chars(question.id.data(), end, id);
   if (error == std::errc() && stop == end && !question.id.empty()) return id;
-  refuse("ID", "a row is known by a number", "a whole number from 0 to 2^64 - 1",
-         quote(question.id), "give the number, or --text with what the log says");
+  throw kRowErrors.user("ID", "a row is known by a number", "a whole number from 0 to 2^64 - 1",
+                        quote(question.id), "give the number, or --text with what the log says");
 }
 
 // The recipe, and the checkpoint that it is in or has written; "": none.
@@ -74,8 +65,8 @@ RunOfRow run_of(const RowQuestion& question) {
     run.checkpoint = question.where;
   }
   if (!recommender_fields(run.recipe))
-    refuse(question.where, "this model has no rows of embeddings", "a recommender",
-           run.recipe.task->title(), "name a recommender's checkpoint or recipe");
+    throw kRowErrors.user(question.where, "this model has no rows of embeddings", "a recommender",
+                          run.recipe.task->title(), "name a recommender's checkpoint or recipe");
   return run;
 }
 
@@ -91,9 +82,9 @@ int table_named(const RecommenderFields& fields, const std::string& name) {
   for (std::size_t i = 0; i < worker.tables.size(); ++i)
     if (worker.tables[i].name == name) return static_cast<int>(i);
   const std::string nearest = nearest_name(name, names);
-  refuse("FEATURE", "the recipe has no such feature",
-         nearest.empty() ? "one of data.categorical" : quote(nearest), quote(name),
-         "name a categorical feature");
+  throw kRowErrors.user("FEATURE", "the recipe has no such feature",
+                        nearest.empty() ? "one of data.categorical" : quote(nearest), quote(name),
+                        "name a categorical feature");
 }
 
 std::uint64_t id_of_text(const RunOfRow& run, const RowQuestion& question) {
@@ -103,12 +94,13 @@ std::uint64_t id_of_text(const RunOfRow& run, const RowQuestion& question) {
          options.categorical[feature].name != question.feature)
     ++feature;
   if (feature == options.categorical.size())
-    refuse("FEATURE", "a table has no texts, a feature has", "a categorical feature",
-           quote(question.feature), "name the feature, or leave out --text");
+    throw kRowErrors.user("FEATURE", "a table has no texts, a feature has", "a categorical feature",
+                          quote(question.feature), "name the feature, or leave out --text");
   if (run.checkpoint.empty() && options.categorical[feature].ids != IdSource::kHash &&
       options.categorical[feature].ids != IdSource::kNumber)
-    refuse(question.where, "what ids the texts have is in a checkpoint, and there is none",
-           "a checkpoint", "a recipe without one", "name the checkpoint, or give the number");
+    throw kRowErrors.user(
+        question.where, "what ids the texts have is in a checkpoint, and there is none",
+        "a checkpoint", "a recipe without one", "name the checkpoint, or give the number");
   const std::string state = run.checkpoint.empty() ? "" : saved_preprocessing(run.checkpoint);
   if (state.empty()) {
     return options.categorical[feature].ids == IdSource::kHash
@@ -117,8 +109,8 @@ std::uint64_t id_of_text(const RunOfRow& run, const RowQuestion& question) {
   }
   const auto id = Preprocessing::load_state(options, state)->id_of(feature, question.id);
   if (!id)
-    refuse("ID", "the feature's texts are numbers", "a number", quote(question.id),
-           "give a number that the log could have");
+    throw kRowErrors.user("ID", "the feature's texts are numbers", "a number", quote(question.id),
+                          "give a number that the log could have");
   return *id;
 }
 
@@ -142,8 +134,9 @@ RowDescription saved_row(const RunOfRow& run, int table, std::uint64_t id) {
 RowDescription find_row(const RowQuestion& question) {
   if (is_address(question.where)) {
     if (question.is_text)
-      refuse("--text", "a server knows rows by number alone", "a recipe or a checkpoint",
-             quote(question.where), "name the recipe that trains, or give the number");
+      throw kRowErrors.user("--text", "a server knows rows by number alone",
+                            "a recipe or a checkpoint", quote(question.where),
+                            "name the recipe that trains, or give the number");
     return ask(question.where, question.feature, number_of(question));
   }
   const RunOfRow run = run_of(question);
@@ -156,9 +149,10 @@ RowDescription find_row(const RowQuestion& question) {
                worker_options(run.fields()).tables[static_cast<std::size_t>(table)].name, id);
   }
   if (run.checkpoint.empty())
-    refuse(question.where, "the recipe's rows live in the trainer's process, and none are saved",
-           "a checkpoint in train.checkpoint_folder", "none",
-           "train with --set train.checkpoint_folder=FOLDER, then name that");
+    throw kRowErrors.user(question.where,
+                          "the recipe's rows live in the trainer's process, and none are saved",
+                          "a checkpoint in train.checkpoint_folder", "none",
+                          "train with --set train.checkpoint_folder=FOLDER, then name that");
   return saved_row(run, table, id);
 }
 

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -76,8 +77,13 @@ Op receive_of(Op send) {
 }
 
 const char* name_of(ScheduleKind kind) {
-  constexpr const char* kNames[] = {"gpipe", "vertical", "1f1b", "interleaved", "forward"};
-  return kNames[static_cast<int>(kind)];
+  using enum ScheduleKind;
+  static constexpr EnumNames<ScheduleKind> kNames{{kGpipe, "gpipe"},
+                                                  {kVertical, "vertical"},
+                                                  {k1f1b, "1f1b"},
+                                                  {kInterleaved, "interleaved"},
+                                                  {kForward, "forward"}};
+  return kNames[kind];
 }
 
 const char* kind_of(Op op) { return described(op).name; }

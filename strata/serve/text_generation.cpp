@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/comm/ranks.h"
@@ -15,22 +16,15 @@ namespace strata {
 namespace {
 
 std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
-  const auto refuse = [&](const std::string& what, const std::string& expected,
-                          const std::string& got) {
-    throw UserError({.operation = "serve.generate",
-                     .where = "data.tokenizer",
-                     .what = what,
-                     .expected = expected,
-                     .got = got,
-                     .fix = "pass --set data.tokenizer=PATH, the tokenizer of the training text"});
-  };
+  constexpr ErrorSource kErrors{
+      "serve.generate", "pass --set data.tokenizer=PATH, the tokenizer of the training text"};
   if (tokenizer_kind(served.tokenizer) == TokenizerKind::kNone)
-    refuse("tokens have no text", "a tokenizer", "none");
+    throw kErrors.user("data.tokenizer", "tokens have no text", "a tokenizer", "none");
   auto tokenizer = make_tokenizer(served.tokenizer);
   if (tokenizer->vocabulary() > served.model.vocab) {
-    refuse("the tokenizer has more tokens than the model",
-           "at most " + std::to_string(served.model.vocab),
-           std::to_string(tokenizer->vocabulary()));
+    throw kErrors.user("data.tokenizer", "the tokenizer has more tokens than the model",
+                       "at most " + std::to_string(served.model.vocab),
+                       std::to_string(tokenizer->vocabulary()));
   }
   return tokenizer;
 }

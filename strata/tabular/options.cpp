@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
 #include "strata/tabular/sample_file.h"
@@ -9,29 +10,41 @@
 namespace strata {
 
 const char* name_of(SampleFormat format) {
-  constexpr const char* kNames[] = {"auto",   "csv",     "tsv",      "criteo",
-                                    "libsvm", "records", "synthetic"};
-  return kNames[static_cast<int>(format)];
+  using enum SampleFormat;
+  static constexpr EnumNames<SampleFormat> kNames{
+      {kAuto, "auto"},          {kCsv, "csv"},       {kTsv, "tsv"},
+      {kCriteo, "criteo"},      {kLibsvm, "libsvm"}, {kRecords, "records"},
+      {kSynthetic, "synthetic"}};
+  return kNames[format];
 }
 
 const char* name_of(NumericTransform transform) {
-  constexpr const char* kNames[] = {"none", "z-score", "log", "buckets"};
-  return kNames[static_cast<int>(transform)];
+  using enum NumericTransform;
+  static constexpr EnumNames<NumericTransform> kNames{
+      {kNone, "none"}, {kZScore, "z-score"}, {kLog, "log"}, {kBuckets, "buckets"}};
+  return kNames[transform];
 }
 
 const char* name_of(Pooling pool) {
-  constexpr const char* kNames[] = {"sum", "mean", "sqrtn", "max", "weighted", "last", "sequence"};
-  return kNames[static_cast<int>(pool)];
+  using enum Pooling;
+  static constexpr EnumNames<Pooling> kNames{
+      {kSum, "sum"},           {kMean, "mean"}, {kSqrtN, "sqrtn"},      {kMax, "max"},
+      {kWeighted, "weighted"}, {kLast, "last"}, {kSequence, "sequence"}};
+  return kNames[pool];
 }
 
 const char* name_of(IdSource source) {
-  constexpr const char* kNames[] = {"hash", "vocabulary", "number", "buckets"};
-  return kNames[static_cast<int>(source)];
+  using enum IdSource;
+  static constexpr EnumNames<IdSource> kNames{
+      {kHash, "hash"}, {kVocabulary, "vocabulary"}, {kNumber, "number"}, {kBuckets, "buckets"}};
+  return kNames[source];
 }
 
 const char* name_of(EpochEnd end) {
-  constexpr const char* kNames[] = {"continue", "short", "drop"};
-  return kNames[static_cast<int>(end)];
+  using enum EpochEnd;
+  static constexpr EnumNames<EpochEnd> kNames{
+      {kContinue, "continue"}, {kShort, "short"}, {kDrop, "drop"}};
+  return kNames[end];
 }
 
 namespace {
@@ -45,9 +58,7 @@ constexpr double kMostMadeUp = 1e12;
 
 void describe(OptionSet& set, const std::string& prefix, NumericOptions& options) {
   set.add(prefix + ".name", &options.name, {.help = "Column of a number; missing ones are 0."});
-  set.add(prefix + ".transform", &options.transform,
-          named({NumericTransform::kNone, NumericTransform::kZScore, NumericTransform::kLog,
-                 NumericTransform::kBuckets}),
+  set.add(prefix + ".transform", &options.transform, all_named<NumericTransform>(),
           {.help = "What the model reads: the number, its z-score, sign(x) log(1 + |x|), or the "
                    "place of its quantile from -1/2 to 1/2."});
   set.add(prefix + ".buckets", &options.buckets,
@@ -62,9 +73,7 @@ void describe(OptionSet& set, const std::string& prefix, CategoricalOptions& opt
   set.add(prefix + ".column", &options.column, {.help = "Column that is read; empty: the name."});
   set.add(prefix + ".width", &options.width,
           {.help = "Width of its rows.", .unit = "elements", .minimum = 1, .maximum = 65536});
-  set.add(prefix + ".pool", &options.pool,
-          named({Pooling::kSum, Pooling::kMean, Pooling::kSqrtN, Pooling::kMax, Pooling::kWeighted,
-                 Pooling::kLast, Pooling::kSequence}),
+  set.add(prefix + ".pool", &options.pool, all_named<Pooling>(),
           {.help = "How the rows of several ids become one; weighted: ids are written id:weight; "
                    "last: the last id's row; sequence: the rows themselves."});
   set.add(prefix + ".separator", &options.separator,
@@ -74,8 +83,7 @@ void describe(OptionSet& set, const std::string& prefix, CategoricalOptions& opt
            .unit = "ids",
            .minimum = 0,
            .maximum = 65536});
-  set.add(prefix + ".ids", &options.ids,
-          named({IdSource::kHash, IdSource::kVocabulary, IdSource::kNumber, IdSource::kBuckets}),
+  set.add(prefix + ".ids", &options.ids, all_named<IdSource>(),
           {.help = "How a text becomes an id: its hash, its place among the sorted texts of the "
                    "training samples, the number that it is, or that number's quantile."});
   set.add(prefix + ".min_count", &options.min_count,
@@ -100,9 +108,7 @@ void describe(OptionSet& set, const std::string& prefix, TabularOptions& options
            .unit = "ratio",
            .minimum = 0,
            .maximum = 0.5});
-  set.add(prefix + ".format", &options.format,
-          named({SampleFormat::kAuto, SampleFormat::kCsv, SampleFormat::kTsv, SampleFormat::kCriteo,
-                 SampleFormat::kLibsvm, SampleFormat::kRecords, SampleFormat::kSynthetic}),
+  set.add(prefix + ".format", &options.format, all_named<SampleFormat>(),
           {.help = "Of both files; auto: by the end of their names; records: of strata convert; "
                    "synthetic: no file, samples are made up."});
   set.add(prefix + ".header", &options.header,
@@ -127,8 +133,7 @@ void describe(OptionSet& set, const std::string& prefix, TabularOptions& options
        .maximum = kMostSamples});
   set.add(prefix + ".shuffle", &options.shuffle,
           {.help = "Draw the samples of every epoch in an order of its own."});
-  set.add(prefix + ".last_batch", &options.last_batch,
-          named({EpochEnd::kContinue, EpochEnd::kShort, EpochEnd::kDrop}),
+  set.add(prefix + ".last_batch", &options.last_batch, all_named<EpochEnd>(),
           {.help = "The mini-batch at the end of an epoch: filled up from the next one, short, or "
                    "dropped."});
   describe(set, prefix + ".synthetic", options.synthetic);

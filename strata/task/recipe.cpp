@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "strata/base/enum_names.h"
 #include "strata/device/determinism.h"
 
 namespace strata {
@@ -29,8 +30,7 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
            .unit = "steps",
            .minimum = 0,
            .maximum = kMostSteps});
-  set.add(prefix + ".decay", &options.decay,
-          named({Decay::kCosine, Decay::kLinear, Decay::kConstant}),
+  set.add(prefix + ".decay", &options.decay, all_named<Decay>(),
           {.help = "How the learning rate falls."});
   set.add(prefix + ".final_fraction", &options.final_fraction,
           {.help = "Learning rate of the last step, as a fraction of the peak.",
@@ -54,8 +54,7 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
       prefix + ".deterministic", &options.deterministic,
       {.help = "A GPU computes the same bits again: deterministic kernels and workspaces of fixed "
                "size. A CPU does so anyway."});
-  set.add(prefix + ".primitives", &options.primitives,
-          named({PrimitivesChoice::kAuto, PrimitivesChoice::kOwn, PrimitivesChoice::kAten}),
+  set.add(prefix + ".primitives", &options.primitives, all_named<PrimitivesChoice>(),
           {.help = "Whose kernels compute on the device: Strata's own or ATen's; auto: own on a "
                    "CPU, aten on CUDA, where no own kernel has been measured yet."});
   set.add(prefix + ".validate_every", &options.validate_every,
@@ -77,7 +76,7 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
   set.add(prefix + ".tensorboard", &options.tensorboard,
           {.help = "Folder of TensorBoard event files; empty: none are written."});
   set.add(
-      prefix + ".graph", &options.graph, named({GraphMode::kAuto, GraphMode::kOn, GraphMode::kOff}),
+      prefix + ".graph", &options.graph, all_named<GraphMode>(),
       {.help = "Whether steps are recorded and replayed (CUDA graphs; on a CPU actions are only "
                "repeated); auto: on GPUs of one rank each; on: refused where a step cannot be."});
   set.add(

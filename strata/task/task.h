@@ -116,8 +116,6 @@ class Task {
   virtual std::shared_ptr<const Task> replayed(const std::string& /*resume*/) const {
     return nullptr;
   }
-  /// Updates that gradients wait for before they are applied.
-  virtual int gradient_delay() const { return 0; }
 
   // The report.
 

@@ -17,6 +17,7 @@
 #include "strata/comm/group.h"
 #include "strata/data/batch.h"
 #include "strata/pipeline/batch_rows.h"
+#include "strata/pipeline/gradient_filter.h"
 #include "strata/report/metrics.h"
 #include "strata/report/report.h"
 #include "strata/train/step_sums.h"
@@ -61,6 +62,8 @@ class TaskRank {
 
   /// Supplies embeddings on the ranks that read them; null: batches contain all inputs.
   virtual BatchRows* rows() { return nullptr; }
+  /// Changes the rank's gradients before each update; null: nothing does.
+  virtual GradientFilter* gradient_filter() { return nullptr; }
   /// Called once, before the first step.
   virtual void begin(const TrainingPosition&) {}
   virtual MiniBatch mini_batch(std::int64_t step, std::int64_t samples_seen) = 0;

@@ -1,5 +1,6 @@
 #include "strata/tier/medium.h"
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/tier/layer_state.h"
 
@@ -17,10 +18,16 @@ namespace {
 
 }  // namespace
 
+static_assert(kNumStateKinds == count_enumerators<StateKind>());
+
 const char* name_of(StateKind kind) {
-  constexpr const char* kNames[kNumStateKinds] = {"weights", "weight shard", "gradients",
-                                                  "gradient shard", "optimizer states"};
-  return kNames[static_cast<int>(kind)];
+  using enum StateKind;
+  static constexpr EnumNames<StateKind> kNames{{kWeights, "weights"},
+                                               {kWeightShard, "weight shard"},
+                                               {kGradients, "gradients"},
+                                               {kGradientShard, "gradient shard"},
+                                               {kOptimizer, "optimizer states"}};
+  return kNames[kind];
 }
 
 Completion Medium::bring_shard(LayerState& state, StateKind, std::int64_t, const at::Tensor&) {

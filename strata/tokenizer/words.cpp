@@ -7,10 +7,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/utf8.h"
 
 namespace strata {
@@ -62,16 +63,20 @@ struct SplitStep {
   }
 };
 
+const char* name_of(Behavior behavior) {
+  using enum Behavior;
+  static constexpr EnumNames<Behavior> kNames{{kRemoved, "Removed"},
+                                              {kIsolated, "Isolated"},
+                                              {kMergedWithPrevious, "MergedWithPrevious"},
+                                              {kMergedWithNext, "MergedWithNext"},
+                                              {kContiguous, "Contiguous"}};
+  return kNames[behavior];
+}
+
 Behavior read_behavior(const JsonPart& behavior) {
-  static const std::map<std::string, Behavior> kBehaviors = {
-      {"Removed", Behavior::kRemoved},
-      {"Isolated", Behavior::kIsolated},
-      {"MergedWithPrevious", Behavior::kMergedWithPrevious},
-      {"MergedWithNext", Behavior::kMergedWithNext},
-      {"Contiguous", Behavior::kContiguous}};
-  const auto found = kBehaviors.find(behavior.text());
-  if (found == kBehaviors.end()) behavior.refuse("a behaviour of Split", behavior.text());
-  return found->second;
+  const std::optional<Behavior> value = value_named<Behavior>(behavior.text());
+  if (!value) behavior.refuse("a behaviour of Split", behavior.text());
+  return *value;
 }
 
 Pattern regex(const std::string& text) { return {text, Pattern::Kind::kRegex, text}; }

@@ -35,12 +35,6 @@ std::vector<std::string> committed_folders(const std::string& path) {
   return folders;
 }
 
-[[noreturn]] void refuse_resume(const std::string& where, const std::string& what,
-                                const std::string& expected, const std::string& got,
-                                const std::string& fix) {
-  throw UserError({kResumeOperation, where, what, expected, got, fix});
-}
-
 }  // namespace
 
 std::string to_text(const DiskCommit& commit) {
@@ -105,8 +99,12 @@ DiskCommit last_commit(const std::string& path) {
   for (const std::string& folder : folders)
     for (const ChunkFile::Commit& commit : ChunkFile::commits(folder))
       if (commit.step == last) return parse_commit(commit.step, commit.user_text, folder);
-  refuse_resume(path, "no committed step lies here", "folders rank-NNNNN with one", "none",
-                "name the folder that memory.disk.path named");
+  throw UserError({.operation = kResumeOperation,
+                   .where = path,
+                   .what = "no committed step lies here",
+                   .expected = "folders rank-NNNNN with one",
+                   .got = "none",
+                   .fix = "name the folder that memory.disk.path named"});
 }
 
 }  // namespace strata

@@ -6,10 +6,12 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "strata/device/device.h"
 #include "strata/schedule/action.h"
+#include "strata/train/step_sums.h"
 
 namespace strata {
 namespace {
@@ -102,30 +104,28 @@ std::vector<LaneEvent> lanes_during(const std::vector<MeasuredStep>& steps, std:
 
 std::vector<LayerSeconds> gather_layer_seconds(Group& group, const LayerTimes& own,
                                                int num_layers) {
-  constexpr int kNumbers = 4;  // per part of a layer: ranks, seconds, spread, samples
-  std::vector<double> sums(static_cast<std::size_t>(num_layers) * kNumLayerParts * kNumbers, 0.0);
-  double* to = sums.data();
+  std::vector<std::array<std::int64_t, kNumLayerParts>> ranks(num_layers);
+  std::vector<LayerSeconds> layers(num_layers);
+  StepSums sums(group);
   for (int layer = 0; layer < num_layers; ++layer) {
     const LayerSeconds seconds = own.of(layer);
-    for (const Timing& timing : seconds.parts) {
-      if (timing.samples > 0) {
-        to[0] = 1;
-        to[1] = timing.seconds;
-        to[2] = timing.spread;
-        to[3] = static_cast<double>(timing.samples);
-      }
-      to += kNumbers;
+    for (int part = 0; part < kNumLayerParts; ++part) {
+      const bool measured = seconds.parts[part].samples > 0;
+      const Timing mine = measured ? seconds.parts[part] : Timing{};
+      Timing& all = layers[layer].parts[part];
+      sums.sum(std::int64_t{measured}, &ranks[layer][part]);
+      sums.sum(mine.seconds, &all.seconds);
+      sums.sum(mine.spread, &all.spread);
+      sums.sum(mine.samples, &all.samples);
     }
   }
-  group.all_reduce(sums);
+  sums.share();
   if (group.rank() > 0) return {};
-  std::vector<LayerSeconds> layers(num_layers);
-  const double* from = sums.data();
-  for (LayerSeconds& layer : layers) {
-    for (Timing& timing : layer.parts) {
-      const double ranks = std::max(1.0, from[0]);
-      timing = {from[1] / ranks, from[2] / ranks, static_cast<std::int64_t>(from[3])};
-      from += kNumbers;
+  for (int layer = 0; layer < num_layers; ++layer) {
+    for (int part = 0; part < kNumLayerParts; ++part) {
+      const auto measured_by = static_cast<double>(std::max<std::int64_t>(1, ranks[layer][part]));
+      layers[layer].parts[part].seconds /= measured_by;
+      layers[layer].parts[part].spread /= measured_by;
     }
   }
   return layers;

@@ -108,9 +108,9 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   if (host_medium_)
     offloaded_ = std::make_unique<OffloadedActivations>(
         host_medium_->link(), Stream::compute(world.device()), &host_account_, &trace_);
-  machine_ =
-      std::make_unique<StageMachine>(model, plan_, options_.machine, store_, optimizer_.get(),
-                                     groups_, offloaded_.get(), &lane_trace_, options_.rows);
+  machine_ = std::make_unique<StageMachine>(model, plan_, options_.machine, store_,
+                                            optimizer_.get(), groups_, offloaded_.get(),
+                                            &lane_trace_, options_.rows, options_.filter);
   recorded_ = std::make_unique<RecordedMachine>(*machine_, plan_, world.device(), options_.graph);
   if (options_.precision == at::kHalf) machine_->set_loss_scale(LossScale::half());
   remember_scale();

@@ -79,6 +79,7 @@ struct TrainerOptions {
   BatchRows* rows =
       /// source of embeddings, on the ranks that read them; null: batches contain them
       nullptr;
+  GradientFilter* filter = nullptr;  ///< changes the rank's gradients before the update
   /// Where each rank's own state lives between uses; peers' shards are gathered on top of it.
   std::function<std::unique_ptr<Medium>()> medium = device_medium;
   Residency residency = Residency::kUntilReleased;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "strata/base/checksum.h"
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/train/disk_commit.h"
@@ -27,16 +28,10 @@ void require_room(const TrainerDisk& disk, const std::string& folder, std::int64
                    .fix = "set memory.disk.bytes=" + format_bytes_exactly(bytes)});
 }
 
-[[noreturn]] void refuse_folder(const std::string& folder, const std::string& what,
-                                const std::string& expected, const std::string& got) {
-  throw UserError({.operation = kDiskOperation,
-                   .where = folder,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = "continue with the recipe that wrote it, or resume from a checkpoint in "
-                          "train.checkpoint_folder, which fits every mesh"});
-}
+constexpr ErrorSource kFolderErrors{
+    kDiskOperation,
+    "continue with the recipe that wrote it, or resume from a checkpoint in "
+    "train.checkpoint_folder, which fits every mesh"};
 
 std::int64_t smallest(Group& group, std::int64_t number) {
   std::vector<double> numbers(static_cast<std::size_t>(group.size()), 0.0);
@@ -100,7 +95,8 @@ std::unique_ptr<DiskResidency> Trainer::make_disk() {
   const std::vector<std::int64_t> chunks = chunk_table(values).bytes;
   require_room(disk, folder, disk_bytes(values));
   if (disk.resume && !ChunkFile::exists(folder))
-    refuse_folder(folder, "this rank has committed nothing here", disk_layout(), "no such step");
+    throw kFolderErrors.user(folder, "this rank has committed nothing here", disk_layout(),
+                             "no such step");
   const int ranks = groups_.world.size();
   const bool all_committed = smallest(groups_.world, ChunkFile::exists(folder) ? 1 : 0) == 1;
   ChunkFileOptions file_options = disk.file;
@@ -125,14 +121,15 @@ void Trainer::go_to_common_step(ChunkFile& file, const std::string& folder,
   for (std::size_t i = 0; same && i < chunks.size(); ++i)
     same = file.chunk_bytes(static_cast<int>(i)) == chunks[i];
   if (!same) {
-    refuse_folder(folder, "the folder holds the state of another mesh, model or placement",
-                  disk_layout(), commit.layout);
+    throw kFolderErrors.user(folder,
+                             "the folder holds the state of another mesh, model or placement",
+                             disk_layout(), commit.layout);
   }
   if (*file.committed_step() == common) return;
   if (file.previous_step() != common) {
-    refuse_folder(folder, "the ranks' folders are not of one run: they hold no common step",
-                  "step " + std::to_string(common),
-                  "step " + std::to_string(*file.committed_step()));
+    throw kFolderErrors.user(
+        folder, "the ranks' folders are not of one run: they hold no common step",
+        "step " + std::to_string(common), "step " + std::to_string(*file.committed_step()));
   }
   // After a rollback only the text records that all ranks have committed.
   DiskCommit back = parse_commit(common, ChunkFile::commits(folder).at(1).user_text, folder);

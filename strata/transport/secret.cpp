@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -23,45 +24,38 @@ namespace {
 constexpr std::size_t kLeast = 16, kMost = 4096;  // characters
 
 // No message quotes a secret, not even a rejected one.
-[[noreturn]] void refuse(const std::string& where, const std::string& what,
-                         const std::string& expected, const std::string& got,
-                         const std::string& fix) {
-  throw UserError({.operation = "transport.secret",
-                   .where = where,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kSecretErrors{"transport.secret"};
 
 std::string required_length(std::string secret, const std::string& where) {
   if (secret.size() >= kLeast && secret.size() <= kMost) return secret;
-  refuse(where, "the secret has a wrong length", "16 to 4096 characters",
-         std::to_string(secret.size()), "make one with: openssl rand -hex 32");
+  throw kSecretErrors.user(where, "the secret has a wrong length", "16 to 4096 characters",
+                           std::to_string(secret.size()), "make one with: openssl rand -hex 32");
 }
 
 std::string read_secret(const std::string& path, const std::string& where) {
   // Non-blocking, because opening a pipe would wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0)
-    refuse(where, "the secret cannot be read", "a file", std::strerror(errno),
-           "name a file that this process may read");
+    throw kSecretErrors.user(where, "the secret cannot be read", "a file", std::strerror(errno),
+                             "name a file that this process may read");
   struct stat about{};
   ::fstat(descriptor, &about);
   std::string text(kMost + 2, '\0');
   const ssize_t got = S_ISREG(about.st_mode) ? ::read(descriptor, text.data(), text.size()) : 0;
   ::close(descriptor);
   if (!S_ISREG(about.st_mode))
-    refuse(where, "the secret is not in a regular file", "a file of mode 600", "something else",
-           "name a file");
+    throw kSecretErrors.user(where, "the secret is not in a regular file", "a file of mode 600",
+                             "something else", "name a file");
   if (about.st_mode & (S_IRWXG | S_IRWXO))
-    refuse(where, "others may read or write the secret's file", "mode 600",
-           "mode " + std::to_string((about.st_mode >> 6) & 7) +
-               std::to_string((about.st_mode >> 3) & 7) + std::to_string(about.st_mode & 7),
-           "chmod 600 " + path);
+    throw kSecretErrors.user(where, "others may read or write the secret's file", "mode 600",
+                             "mode " + std::to_string((about.st_mode >> 6) & 7) +
+                                 std::to_string((about.st_mode >> 3) & 7) +
+                                 std::to_string(about.st_mode & 7),
+                             "chmod 600 " + path);
   if (about.st_uid != ::geteuid() && about.st_uid != 0)
-    refuse(where, "the secret's file is another user's", "a file of this user or of root",
-           "one of user " + std::to_string(about.st_uid), "name a file of your own");
+    throw kSecretErrors.user(
+        where, "the secret's file is another user's", "a file of this user or of root",
+        "one of user " + std::to_string(about.st_uid), "name a file of your own");
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   return required_length(std::move(text), where);
@@ -91,8 +85,8 @@ std::string config_folder(const Variables& variables) {
 void make_own_secret(const std::string& path) {
   const std::string part = path + "." + std::to_string(::getpid()) + "-" + hex_text(make_nonce());
   const auto fail = [&] {
-    refuse(path, "the secret of this user cannot be kept", "a folder to write to",
-           std::strerror(errno), "export STRATA_SECRET=$(openssl rand -hex 32)");
+    throw kSecretErrors.user(path, "the secret of this user cannot be kept", "a folder to write to",
+                             std::strerror(errno), "export STRATA_SECRET=$(openssl rand -hex 32)");
   };
   try {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
@@ -126,8 +120,8 @@ std::string secret_from(const Variables& variables) {
   const char* text = variables("STRATA_SECRET");
   const char* path = variables("STRATA_SECRET_FILE");
   if (text && path)
-    refuse("STRATA_SECRET", "the secret is set twice", "STRATA_SECRET or STRATA_SECRET_FILE",
-           "both", "unset one of them");
+    throw kSecretErrors.user("STRATA_SECRET", "the secret is set twice",
+                             "STRATA_SECRET or STRATA_SECRET_FILE", "both", "unset one of them");
   if (path) return read_secret(path, "STRATA_SECRET_FILE=" + std::string(path));
   return text ? required_length(text, "STRATA_SECRET") : "";
 }

@@ -18,6 +18,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 
 class Bootstrap;
@@ -29,8 +31,10 @@ enum class TransportKind : std::uint8_t {
   kUcx
 };
 inline const char* name_of(TransportKind kind) {
-  constexpr const char* kNames[] = {"auto", "sockets", "ucx"};
-  return kNames[static_cast<int>(kind)];
+  using enum TransportKind;
+  static constexpr EnumNames<TransportKind> kNames{
+      {kAuto, "auto"}, {kSockets, "sockets"}, {kUcx, "ucx"}};
+  return kNames[kind];
 }
 
 constexpr std::size_t kMessageHeaderBytes = 1016;

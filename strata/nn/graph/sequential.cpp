@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -14,16 +15,7 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
-[[noreturn]] void refuse(const std::string& layer, const std::string& what,
-                         const std::string& expected, const std::string& got,
-                         const std::string& fix) {
-  throw UserError({.operation = "nn.add",
-                   .where = "layer " + layer,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kAddErrors{"nn.add"};
 
 }  // namespace
 
@@ -71,7 +63,8 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
                     const std::vector<std::string>& outputs) {
   const int index = num_layers();
   if (known_names_.contains(name))
-    refuse(name, "two layers of one name", "unique names", name, "rename one of them");
+    throw kAddErrors.user("layer " + name, "two layers of one name", "unique names", name,
+                          "rename one of them");
 
   std::vector<InputRef> refs;
   for (const std::string& input : inputs) {
@@ -82,18 +75,21 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
       ref.value = latest->second;
       std::vector<int>& consumers = dataflow_.values[ref.value].consumers;
       if (!consumers.empty() && consumers.back() == index)
-        refuse(name, "an input is named twice", "each input once", input, "name it once");
+        throw kAddErrors.user("layer " + name, "an input is named twice", "each input once", input,
+                              "name it once");
       consumers.push_back(index);
     } else if (batch != batch_inputs_.end()) {
       ref.batch_input = static_cast<int>(batch - batch_inputs_.begin());
       if (wanted_[ref.batch_input] && read_[ref.batch_input])
-        refuse(name, "a second reader of an input whose gradient is wanted", "one reader", input,
-               "let the first one pass it on as an output");
+        throw kAddErrors.user("layer " + name,
+                              "a second reader of an input whose gradient is wanted", "one reader",
+                              input, "let the first one pass it on as an output");
       read_[ref.batch_input] = true;
       if (wanted_[ref.batch_input]) dataflow_.rows_layer = index;
     } else {
-      refuse(name, "unknown input", "an earlier output or one of: " + join(batch_inputs_), input,
-             "write the value in an earlier layer");
+      throw kAddErrors.user("layer " + name, "unknown input",
+                            "an earlier output or one of: " + join(batch_inputs_), input,
+                            "write the value in an earlier layer");
     }
     refs.push_back(ref);
   }
@@ -128,8 +124,9 @@ void Sequential::resolve_ties(int layer, std::vector<WeightSpec> specs) {
     }
     for (const WeightSpec& owned : layouts_[tie->owner].specs) {
       if (owned.tie == specs[i].tie && owned.shape != specs[i].shape)
-        refuse(specs[i].name, "tied weights of different shapes", "the shape of " + owned.name,
-               "another", "give both the same shape or drop the tie '" + specs[i].tie + "'");
+        throw kAddErrors.user("layer " + specs[i].name, "tied weights of different shapes",
+                              "the shape of " + owned.name, "another",
+                              "give both the same shape or drop the tie '" + specs[i].tie + "'");
     }
     tie->users.push_back(layer);
     borrowed[i] = true;

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 namespace {
 
@@ -14,15 +16,10 @@ std::atomic<PrimitivesChoice>& choice_of(DeviceKind kind) {
 }  // namespace
 
 const char* name_of(PrimitivesChoice choice) {
-  switch (choice) {
-    case PrimitivesChoice::kAuto:
-      return "auto";
-    case PrimitivesChoice::kOwn:
-      return "own";
-    case PrimitivesChoice::kAten:
-      return "aten";
-  }
-  return "?";
+  using enum PrimitivesChoice;
+  static constexpr EnumNames<PrimitivesChoice> kNames{
+      {kAuto, "auto"}, {kOwn, "own"}, {kAten, "aten"}};
+  return kNames[choice];
 }
 
 void choose_primitives(DeviceKind kind, PrimitivesChoice choice) { choice_of(kind) = choice; }

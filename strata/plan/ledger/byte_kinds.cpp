@@ -2,13 +2,21 @@
 
 #include <numeric>
 
+#include "strata/base/enum_names.h"
+
 namespace strata {
 
+static_assert(kNumByteKinds == count_enumerators<ByteKind>());
+
 const char* name_of(ByteKind kind) {
-  constexpr const char* kNames[kNumByteKinds] = {
-      "weights", "gradients", "states",  "replicas",   "saved", "values", "transients",
-      "buffers", "batch",     "context", "workspaces", "NCCL",  "pools",  "rounding"};
-  return kNames[static_cast<int>(kind)];
+  using enum ByteKind;
+  static constexpr EnumNames<ByteKind> kNames{
+      {kWeights, "weights"},       {kGradients, "gradients"},   {kStates, "states"},
+      {kReplicas, "replicas"},     {kSaved, "saved"},           {kValues, "values"},
+      {kTransients, "transients"}, {kBuffers, "buffers"},       {kBatch, "batch"},
+      {kContext, "context"},       {kWorkspaces, "workspaces"}, {kCommunicators, "NCCL"},
+      {kPools, "pools"},           {kRounding, "rounding"}};
+  return kNames[kind];
 }
 
 bool is_charged(ByteKind kind) {

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <string>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/rowserver/codec/row_rounding.h"
 
@@ -209,17 +210,10 @@ std::size_t row_bytes(WirePrecision precision, int width) {
 }  // namespace
 
 const char* name_of(WirePrecision precision) {
-  switch (precision) {
-    case WirePrecision::kFp32:
-      return "fp32";
-    case WirePrecision::kFp16:
-      return "fp16";
-    case WirePrecision::kScaledFp16:
-      return "scaled_fp16";
-    case WirePrecision::kScaledInt8:
-      return "scaled_int8";
-  }
-  return "?";
+  using enum WirePrecision;
+  static constexpr EnumNames<WirePrecision> kNames{
+      {kFp32, "fp32"}, {kFp16, "fp16"}, {kScaledFp16, "scaled_fp16"}, {kScaledInt8, "scaled_int8"}};
+  return kNames[precision];
 }
 
 std::size_t values_bytes(WirePrecision precision, std::size_t rows, int width) {

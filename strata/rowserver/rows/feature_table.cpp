@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "hwy/cache_control.h"
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/rowserver/codec/row_rounding.h"
 #include "strata/rowserver/rows/row_draws.h"
@@ -34,7 +35,11 @@ void fetch(std::byte* from, int bytes) {
 
 }  // namespace
 
-const char* name_of(RowTier tier) { return tier == RowTier::kMemory ? "memory" : "disk"; }
+const char* name_of(RowTier tier) {
+  using enum RowTier;
+  static constexpr EnumNames<RowTier> kNames{{kMemory, "memory"}, {kDisk, "disk"}};
+  return kNames[tier];
+}
 
 struct FeatureTable::Step {
   std::uint32_t version;

@@ -89,7 +89,7 @@ std::unique_ptr<ShardState> PersistentShard::load(std::int64_t at_most, std::int
   const SnapshotHeader header = read_snapshot_header(path);
   if (header.fingerprint != fingerprint_ || header.shard != options_.shard ||
       header.shards != options_.shards || header.version != version)
-    refuse_folder(
+    throw kRecoverErrors.user(
         path, "the snapshot belongs to another recipe or shard",
         "shard " + std::to_string(options_.shard) + " of " + std::to_string(options_.shards),
         "shard " + std::to_string(header.shard) + " of " + std::to_string(header.shards) +
@@ -109,11 +109,11 @@ void PersistentShard::replace(std::int64_t at_most, bool held) {
   if (before) before->state.reset();
   fresh->state = load(at_most, version);
   if (version < at_most && log_->first() > version + 1)
-    refuse_folder(options_.folder, "rows of a version are not there",
-                  "a snapshot of version " + std::to_string(at_most) + " or updates from " +
-                      std::to_string(version + 1) + " on",
-                  "updates from " + std::to_string(log_->first()) + " on",
-                  "resume at a later checkpoint, or keep more snapshots");
+    throw kRecoverErrors.user(options_.folder, "rows of a version are not there",
+                              "a snapshot of version " + std::to_string(at_most) +
+                                  " or updates from " + std::to_string(version + 1) + " on",
+                              "updates from " + std::to_string(log_->first()) + " on",
+                              "resume at a later checkpoint, or keep more snapshots");
   compact_at_ = log_limit();
   taken_ = {};
   fresh->server = std::make_unique<ShardServer>(fresh->state->rows(),
@@ -136,10 +136,11 @@ void PersistentShard::require_beginnable(std::int64_t begin,
     const RunName owner = name_of_run(read_snapshot_header(path).run);
     const bool known = std::ranges::find(abandoned, owner, name_of_run) != abandoned.end();
     if (known && owner != 0) continue;
-    refuse_folder(options_.folder, "the folder holds the saved rows of another run",
-                  "a run that goes on from them, or a folder without snapshots",
-                  "a run that begins anew, and rows of version " + std::to_string(version),
-                  "pass --resume to strata train, or give the server an empty folder");
+    throw kRecoverErrors.user(
+        options_.folder, "the folder holds the saved rows of another run",
+        "a run that goes on from them, or a folder without snapshots",
+        "a run that begins anew, and rows of version " + std::to_string(version),
+        "pass --resume to strata train, or give the server an empty folder");
   }
   require_reachable(begin);
 }
@@ -163,10 +164,11 @@ void PersistentShard::require_reachable(std::int64_t version) const {
   std::string there;
   for (const SnapshotFile& snapshot : all_snapshots(options_.folder))
     there += std::to_string(snapshot.version) + ", ";
-  refuse_folder(options_.folder, "rows of a version are not there",
-                "version " + there + std::to_string(log_->first() - 1) + " to " +
-                    std::to_string(log_->head()),
-                "version " + std::to_string(version), "resume at a checkpoint of those steps");
+  throw kRecoverErrors.user(options_.folder, "rows of a version are not there",
+                            "version " + there + std::to_string(log_->first() - 1) + " to " +
+                                std::to_string(log_->head()),
+                            "version " + std::to_string(version),
+                            "resume at a checkpoint of those steps");
 }
 
 void PersistentShard::go_to(LogRun run) {
@@ -391,8 +393,8 @@ std::vector<UpdatePart> PersistentShard::replay(std::int64_t version) {
     check_part(options_.features, version, parts.back(), options_.shard, options_.shards);
   }
   if (static_cast<int>(parts.size()) == 0)
-    refuse_folder(options_.folder, "an update has no parts", "one of each rank", "none",
-                  "restore the log from a copy");
+    throw kRecoverErrors.user(options_.folder, "an update has no parts", "one of each rank", "none",
+                              "restore the log from a copy");
   return parts;
 }
 

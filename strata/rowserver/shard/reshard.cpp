@@ -15,8 +15,9 @@ void reshard(const std::vector<std::string>& from, ShardState& state, const std:
       return !std::binary_search(there.begin(), there.end(), version);
     });
   if (common.empty())
-    refuse_folder(from.front(), "no version is saved in all folders", "one snapshot in common",
-                  "none", "save with the servers that keep their rows there");
+    throw kRecoverErrors.user(from.front(), "no version is saved in all folders",
+                              "one snapshot in common", "none",
+                              "save with the servers that keep their rows there");
   as.version = common.back();
   const auto mine = records_of(as.shard, as.shards);
   std::vector<char> seen(from.size(), 0);
@@ -24,16 +25,17 @@ void reshard(const std::vector<std::string>& from, ShardState& state, const std:
     const SnapshotHeader header =
         read_snapshot(other + "/" + snapshot_name(as.version), state, mine);
     if (header.fingerprint != as.fingerprint)
-      refuse_folder(other, "its rows belong to another recipe",
-                    "fingerprint " + std::to_string(as.fingerprint),
-                    "fingerprint " + std::to_string(header.fingerprint),
-                    "name folders of this recipe");
+      throw kRecoverErrors.user(other, "its rows belong to another recipe",
+                                "fingerprint " + std::to_string(as.fingerprint),
+                                "fingerprint " + std::to_string(header.fingerprint),
+                                "name folders of this recipe");
     if (header.shards != static_cast<int>(from.size()) || header.shard < 0 ||
         header.shard >= header.shards ||
         std::exchange(seen[static_cast<std::size_t>(header.shard)], 1))
-      refuse_folder(other, "these are not the folders of all shards",
-                    "shard 0 to " + std::to_string(header.shards - 1) + ", each once",
-                    "shard " + std::to_string(header.shard), "name the folder of each server once");
+      throw kRecoverErrors.user(other, "these are not the folders of all shards",
+                                "shard 0 to " + std::to_string(header.shards - 1) + ", each once",
+                                "shard " + std::to_string(header.shard),
+                                "name the folder of each server once");
   }
   state.finish(as.version, false);
   write_snapshot(folder, as, state, files);

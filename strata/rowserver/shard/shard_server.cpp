@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/rowserver/rows/row_store.h"
 
@@ -39,15 +40,7 @@ namespace {
 
 constexpr std::size_t kSpares = 64;  // vectors of values
 
-[[noreturn]] void refuse_order(int rank, const std::string& what, const std::string& expected,
-                               const std::string& got) {
-  throw UserError({.operation = "embed.order",
-                   .where = "rank " + std::to_string(rank),
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = "resume all ranks at the same checkpoint"});
-}
+constexpr ErrorSource kOrderErrors{"embed.order", "resume all ranks at the same checkpoint"};
 
 }  // namespace
 
@@ -94,9 +87,10 @@ void ShardServer::read(int rank, std::vector<FeatureRead> reads, Answer answer) 
   std::int64_t newest = 0;
   for (const FeatureRead& read : request->reads) {
     if (read.version < oldest)
-      refuse_order(rank, "a read comes behind the update that replaces its version",
-                   "version " + std::to_string(oldest) + " or a later one",
-                   "version " + std::to_string(read.version));
+      throw kOrderErrors.user("rank " + std::to_string(rank),
+                              "a read comes behind the update that replaces its version",
+                              "version " + std::to_string(oldest) + " or a later one",
+                              "version " + std::to_string(read.version));
     newest = std::max(newest, read.version);
   }
   if ((left = left_error(newest))) {
@@ -182,14 +176,16 @@ bool ShardServer::update(int rank, std::int64_t version, UpdatePart part) {
     return false;
   }
   if (version != sent_[index] + 1)
-    refuse_order(rank, "updates are missing", "update " + std::to_string(sent_[index] + 1),
-                 "update " + std::to_string(version));
+    throw kOrderErrors.user("rank " + std::to_string(rank), "updates are missing",
+                            "update " + std::to_string(sent_[index] + 1),
+                            "update " + std::to_string(version));
   auto& parts = parts_.try_emplace(version, static_cast<std::size_t>(options_.ranks)).first->second;
   for (const std::optional<UpdatePart>& other : parts)
     if (other && std::bit_cast<std::uint64_t>(other->rate_factor) !=
                      std::bit_cast<std::uint64_t>(part.rate_factor))
-      refuse_order(rank, "ranks don't agree on the learning rate of an update",
-                   std::to_string(other->rate_factor), std::to_string(part.rate_factor));
+      throw kOrderErrors.user("rank " + std::to_string(rank),
+                              "ranks don't agree on the learning rate of an update",
+                              std::to_string(other->rate_factor), std::to_string(part.rate_factor));
   note_part(version, part);
   parts[index] = std::move(part);
   sent_[index] = version;

@@ -170,16 +170,6 @@ const SnapshotFile* newest_of(const std::vector<SnapshotFile>& ascending, std::i
   return after == ascending.begin() ? nullptr : &*(after - 1);
 }
 
-void refuse_folder(const std::string& folder, const std::string& what, const std::string& expected,
-                   const std::string& got, const std::string& fix) {
-  throw UserError({.operation = "embed.recover",
-                   .where = folder,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
-
 std::uint64_t write_snapshot(const std::string& folder, const SnapshotHeader& header,
                              ShardState& state, FileSystem& files, SnapshotUse use) {
   const std::string path = folder + "/" + snapshot_name(header.version, use);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "strata/base/durable_file.h"
+#include "strata/base/error_source.h"
 #include "strata/rowserver/rows/shard_state.h"
 
 namespace strata {
@@ -44,10 +45,8 @@ std::vector<SnapshotFile> all_snapshots(const std::string& folder);
 /// The newest one of at most a version; null if there is none.
 const SnapshotFile* newest_of(const std::vector<SnapshotFile>& ascending, std::int64_t at_most);
 
-/// A folder whose rows cannot be had: UserError.
-[[noreturn]] void refuse_folder(const std::string& folder, const std::string& what,
-                                const std::string& expected, const std::string& got,
-                                const std::string& fix);
+/// Errors of a folder whose rows cannot be had.
+inline constexpr ErrorSource kRecoverErrors{"embed.recover"};
 
 /// Returns the digest.
 std::uint64_t write_snapshot(const std::string& folder, const SnapshotHeader& header,

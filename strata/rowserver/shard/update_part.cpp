@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/base/philox.h"
 #include "strata/rowserver/codec/byte_codec.h"
 #include "strata/rowserver/codec/rows_codec.h"
@@ -13,20 +13,14 @@
 namespace strata {
 namespace {
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what,
-                         const std::string& expected, const std::string& got) {
-  throw UserError({.operation = "embed.request",
-                   .where = where,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = "start servers and trainers with the same recipe and program"});
-}
+constexpr ErrorSource kRequestErrors{"embed.request",
+                                     "start servers and trainers with the same recipe and program"};
 
 const FeatureSpec& spec_of(const std::vector<FeatureSpec>& features, int feature) {
   if (feature < 0 || feature >= static_cast<int>(features.size()))
-    refuse("feature " + std::to_string(feature), "the servers have no such feature",
-           "numbers below " + std::to_string(features.size()), std::to_string(feature));
+    throw kRequestErrors.user(
+        "feature " + std::to_string(feature), "the servers have no such feature",
+        "numbers below " + std::to_string(features.size()), std::to_string(feature));
   return features[static_cast<std::size_t>(feature)];
 }
 
@@ -34,13 +28,13 @@ void check_ids(const FeatureSpec& spec, int feature, std::span<const std::uint64
                int shards) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i > 0 && ids[i] <= ids[i - 1])
-      refuse("feature '" + spec.name + "'", "ids are not ascending and distinct",
-             "more than " + std::to_string(ids[i - 1]), std::to_string(ids[i]));
+      throw kRequestErrors.user("feature '" + spec.name + "'", "ids are not ascending and distinct",
+                                "more than " + std::to_string(ids[i - 1]), std::to_string(ids[i]));
     if (shards > 1 && shard_of(feature, ids[i], shards) != shard)
-      refuse("feature '" + spec.name + "'", "an id belongs to another server",
-             "server " + std::to_string(shard_of(feature, ids[i], shards)) + " of " +
-                 std::to_string(shards),
-             "server " + std::to_string(shard));
+      throw kRequestErrors.user("feature '" + spec.name + "'", "an id belongs to another server",
+                                "server " + std::to_string(shard_of(feature, ids[i], shards)) +
+                                    " of " + std::to_string(shards),
+                                "server " + std::to_string(shard));
   }
 }
 
@@ -128,24 +122,28 @@ void check_read(const std::vector<FeatureSpec>& features, std::span<const Featur
 void check_part(const std::vector<FeatureSpec>& features, std::int64_t version,
                 const UpdatePart& part, int shard, int shards) {
   if (!std::isfinite(part.rate_factor))
-    refuse("update " + std::to_string(version), "the factor of the learning rate is no number",
-           "a finite number", std::to_string(part.rate_factor));
+    throw kRequestErrors.user("update " + std::to_string(version),
+                              "the factor of the learning rate is no number", "a finite number",
+                              std::to_string(part.rate_factor));
   int last = -1;
   for (const FeatureRows& rows : part.gradients) {
     const FeatureSpec& spec = spec_of(features, rows.feature);
     const std::string where = "feature '" + spec.name + "'";
     if (rows.feature <= last)
-      refuse(where, "the gradients of an update are not in the order of features",
-             "a number above " + std::to_string(last), std::to_string(rows.feature));
+      throw kRequestErrors.user(
+          where, "the gradients of an update are not in the order of features",
+          "a number above " + std::to_string(last), std::to_string(rows.feature));
     last = rows.feature;
     const std::size_t elements = rows.ids.size() * static_cast<std::size_t>(spec.width);
     if (rows.values.size() != elements)
-      refuse(where, "gradients have another width than the rows",
-             std::to_string(rows.ids.size()) + " rows of " + std::to_string(spec.width),
-             std::to_string(rows.values.size()) + " elements");
+      throw kRequestErrors.user(
+          where, "gradients have another width than the rows",
+          std::to_string(rows.ids.size()) + " rows of " + std::to_string(spec.width),
+          std::to_string(rows.values.size()) + " elements");
     if (rows.version < 0 || rows.version >= version)
-      refuse(where, "gradients belong to rows of a version that was not there yet",
-             "a version below " + std::to_string(version), std::to_string(rows.version));
+      throw kRequestErrors.user(
+          where, "gradients belong to rows of a version that was not there yet",
+          "a version below " + std::to_string(version), std::to_string(rows.version));
     check_ids(spec, rows.feature, rows.ids, shard, shards);
   }
 }

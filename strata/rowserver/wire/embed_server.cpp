@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/base/units.h"
 #include "strata/rowserver/row_servers.h"
 #include "strata/rowserver/rows/row_table_state.h"
@@ -46,42 +46,37 @@ std::string from_to(std::int64_t least, std::int64_t most) {
 }
 
 void check(const ServerOptions& options) {
-  const auto refuse = [](const std::string& where, const std::string& what,
-                         const std::string& expected, const std::string& got,
-                         const std::string& fix) {
-    throw UserError({.operation = "embed.server",
-                     .where = where,
-                     .what = what,
-                     .expected = expected,
-                     .got = got,
-                     .fix = fix});
-  };
+  constexpr ErrorSource kErrors{"embed.server"};
   if (options.features.empty())
-    refuse("--features", "no feature has rows", "one feature at least", "none",
-           "name a recipe, or a file with features");
+    throw kErrors.user("--features", "no feature has rows", "one feature at least", "none",
+                       "name a recipe, or a file with features");
   if (options.shards < 1 || options.shards > kMostShards)
-    refuse("--shards", "there is no such number of servers", from_to(1, kMostShards),
-           std::to_string(options.shards), "set --shards to the number of servers");
+    throw kErrors.user("--shards", "there is no such number of servers", from_to(1, kMostShards),
+                       std::to_string(options.shards), "set --shards to the number of servers");
   if (options.shard < 0 || options.shard >= options.shards)
-    refuse("--shard", "there is no such shard", from_to(0, options.shards - 1),
-           std::to_string(options.shard), "count shards from 0");
+    throw kErrors.user("--shard", "there is no such shard", from_to(0, options.shards - 1),
+                       std::to_string(options.shard), "count shards from 0");
   if (options.ranks < 1 || options.ranks > kMostRanks)
-    refuse("--ranks", "there is no such number of ranks", from_to(1, kMostRanks),
-           std::to_string(options.ranks), "set --ranks to the replicas that train (mesh.dp)");
+    throw kErrors.user("--ranks", "there is no such number of ranks", from_to(1, kMostRanks),
+                       std::to_string(options.ranks),
+                       "set --ranks to the replicas that train (mesh.dp)");
   if (options.folder.empty())
-    refuse("--folder", "rows have no folder", "a folder", "none", "pass --folder FOLDER");
+    throw kErrors.user("--folder", "rows have no folder", "a folder", "none",
+                       "pass --folder FOLDER");
   if (options.kept_snapshots < 2)
-    refuse("--keep", "the snapshot of the last checkpoint would go before the next one is written",
-           "2 kept snapshots or more", std::to_string(options.kept_snapshots), "pass --keep 2");
+    throw kErrors.user(
+        "--keep", "the snapshot of the last checkpoint would go before the next one is written",
+        "2 kept snapshots or more", std::to_string(options.kept_snapshots), "pass --keep 2");
   if (options.memory_bytes < 0)
-    refuse("--memory", "rows have no such memory", "0 or more bytes",
-           std::to_string(options.memory_bytes), "pass --memory 2GiB, or leave it out: no limit");
+    throw kErrors.user("--memory", "rows have no such memory", "0 or more bytes",
+                       std::to_string(options.memory_bytes),
+                       "pass --memory 2GiB, or leave it out: no limit");
   if (options.log_limit < 0)
-    refuse("--log-limit", "the log has no such limit", "0 or more bytes",
-           std::to_string(options.log_limit), "pass --log-limit 4GiB, or 0: no limit");
+    throw kErrors.user("--log-limit", "the log has no such limit", "0 or more bytes",
+                       std::to_string(options.log_limit), "pass --log-limit 4GiB, or 0: no limit");
   if (!options.follow.empty() && !options.from.empty())
-    refuse("--from", "a replica has its rows from the server that it follows", "no other folders",
-           options.from.front(), "leave --from out");
+    throw kErrors.user("--from", "a replica has its rows from the server that it follows",
+                       "no other folders", options.from.front(), "leave --from out");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "rows.grpc.pb.h"
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
 #include "strata/rowserver/wire/grpc_proof.h"
@@ -18,15 +19,7 @@ namespace proto = embed::v1;
 constexpr std::chrono::milliseconds kPause{20};  // before a peer is asked once more
 constexpr std::chrono::seconds kStrangerPatience{5};
 
-[[noreturn]] void refuse_tls(const Peer& peer, const std::string& what, const std::string& expected,
-                             const std::string& got, const std::string& fix) {
-  throw UserError({.operation = "embed.tls",
-                   .where = peer.name,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kPeerErrors{"embed.tls"};
 
 // In gRPC's words there is no more than a text to tell a refused certificate by. Others tell of handshakes that a
 // slow server or none has left unanswered.
@@ -35,18 +28,19 @@ void refuse_certificates(const Peer& peer, const std::string& text) {
                          text.find("CERTIFICATE") != std::string::npos ||
                          text.find("Peer name") != std::string::npos;
   if (handshake && text.find("wrong version number") != std::string::npos)
-    refuse_tls(peer, "the server has no TLS, and certificates were given", "a server with TLS",
-               text, "start the server with certificate, key and authority");
+    throw kPeerErrors.user(peer.name, "the server has no TLS, and certificates were given",
+                           "a server with TLS", text,
+                           "start the server with certificate, key and authority");
   const TlsObjection objection =
       handshake ? TlsObjection::kNothing : find_tls_objection(peer.address, peer.tls);
   if (objection == TlsObjection::kServerHasTls)
-    refuse_tls(peer, "the server has TLS, and no certificate was given",
-               "certificate, key and authority", "none of them",
-               "name the three files in STRATA_TLS_CERTIFICATE, STRATA_TLS_KEY and "
-               "STRATA_TLS_AUTHORITY");
+    throw kPeerErrors.user(peer.name, "the server has TLS, and no certificate was given",
+                           "certificate, key and authority", "none of them",
+                           "name the three files in STRATA_TLS_CERTIFICATE, STRATA_TLS_KEY and "
+                           "STRATA_TLS_AUTHORITY");
   if (!handshake && objection == TlsObjection::kNothing) return;
-  refuse_tls(
-      peer, "server and trainer don't accept each other's certificates",
+  throw kPeerErrors.user(
+      peer.name, "server and trainer don't accept each other's certificates",
       "certificates of the authority that the other side was given",
       handshake ? text
                 : "the server closed the connection at the sight of " + quote(peer.tls.certificate),

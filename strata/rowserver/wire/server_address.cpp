@@ -3,6 +3,7 @@
 #include <charconv>
 #include <chrono>
 
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
 #include "strata/transport/host_address.h"
@@ -13,27 +14,20 @@ namespace {
 constexpr int kLargestPort = 65535;
 constexpr std::chrono::seconds kResolving{2};
 
-[[noreturn]] void refuse(const std::string& text, const std::string& what,
-                         const std::string& expected, const std::string& fix) {
-  throw UserError({.operation = "embed.address",
-                   .what = what,
-                   .expected = expected,
-                   .got = quote(text),
-                   .fix = fix});
-}
+constexpr ErrorSource kAddressErrors{"embed.address"};
 
 [[noreturn]] void refuse_form(const std::string& text) {
-  refuse(text, "this is no address of a server", "HOST:PORT or unix:PATH",
-         "write the port, too: 127.0.0.1:7001");
+  throw kAddressErrors.user("", "this is no address of a server", "HOST:PORT or unix:PATH",
+                            quote(text), "write the port, too: 127.0.0.1:7001");
 }
 
 ServerAddress socket_address(const std::string& text) {
   const std::string path = text.substr(text.starts_with("unix://") ? 7 : 5);
   if (path.empty()) refuse_form(text);
   if (path.size() > kLongestSocketPath)
-    refuse(text, "the path of the unix socket is too long",
-           "at most " + std::to_string(kLongestSocketPath) + " bytes",
-           "put the socket into a folder with a shorter path");
+    throw kAddressErrors.user("", "the path of the unix socket is too long",
+                              "at most " + std::to_string(kLongestSocketPath) + " bytes",
+                              quote(text), "put the socket into a folder with a shorter path");
   return {.host = "", .path = path, .local = true};
 }
 
@@ -44,9 +38,10 @@ int port_in(const std::string& text, const std::string& digits, FreePort free_po
   std::from_chars(digits.data(), digits.data() + digits.size(), port);
   const int least = free_port == FreePort::kYes ? 0 : 1;
   if (port < least || port > kLargestPort)
-    refuse(text, "there is no such port",
-           "a port from " + std::to_string(least) + " to " + std::to_string(kLargestPort),
-           "choose a port in that range: 127.0.0.1:7001");
+    throw kAddressErrors.user(
+        "", "there is no such port",
+        "a port from " + std::to_string(least) + " to " + std::to_string(kLargestPort), quote(text),
+        "choose a port in that range: 127.0.0.1:7001");
   return port;
 }
 
@@ -60,8 +55,8 @@ std::string host_in(const std::string& text, std::string host) {
     return host;
   }
   if (host.find(':') != std::string::npos)
-    refuse(text, "the host has a colon", "HOST:PORT or unix:PATH",
-           "write a number of IPv6 in brackets: [::1]:7001");
+    throw kAddressErrors.user("", "the host has a colon", "HOST:PORT or unix:PATH", quote(text),
+                              "write a number of IPv6 in brackets: [::1]:7001");
   for (const char c : host)
     if (c != '.' && c != '-' && c != '_' && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') &&
         !(c >= 'A' && c <= 'Z'))

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/rowserver/feature_changes.h"
 
@@ -19,11 +20,7 @@ SystemError another_run() {
       {.operation = "embed.run", .what = "another run has begun since", .fix = "end this one"});
 }
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected,
-                         const std::string& got, const std::string& fix) {
-  throw UserError(
-      {.operation = "embed.hello", .what = what, .expected = expected, .got = got, .fix = fix});
-}
+constexpr ErrorSource kHelloErrors{"embed.hello"};
 
 }  // namespace
 
@@ -104,9 +101,9 @@ void ShardSessions::check(const Hello& hello) const {
   const PersistentShardOptions& options = shard_.options();
   const std::string same = "start servers and trainers with the same program and recipe";
   if (hello.wire_version != kWireVersion)
-    refuse("the trainer is of another version of the program",
-           "messages of version " + std::to_string(kWireVersion),
-           "version " + std::to_string(hello.wire_version), same);
+    throw kHelloErrors.user("", "the trainer is of another version of the program",
+                            "messages of version " + std::to_string(kWireVersion),
+                            "version " + std::to_string(hello.wire_version), same);
   if (hello.fingerprint != shard_.fingerprint()) {
     FeatureChanges changes{"fingerprint " + std::to_string(shard_.fingerprint()),
                            "fingerprint " + std::to_string(hello.fingerprint)};
@@ -115,19 +112,22 @@ void ShardSessions::check(const Hello& hello) const {
       if (fingerprint_of(theirs.features, theirs.seed) == hello.fingerprint)
         changes = feature_changes({options.features, options.seed}, theirs);
     }
-    refuse("the trainer has another recipe: its tables or its seed differ", changes.here,
-           changes.there, same);
+    throw kHelloErrors.user("", "the trainer has another recipe: its tables or its seed differ",
+                            changes.here, changes.there, same);
   }
   if (hello.shard != options.shard || hello.shards != options.shards)
-    refuse("the addresses of the servers are not in their order, or not all of them",
-           "shard " + std::to_string(options.shard) + " of " + std::to_string(options.shards),
-           "shard " + std::to_string(hello.shard) + " of " + std::to_string(hello.shards),
-           "list the servers by the number of their shard");
+    throw kHelloErrors.user(
+        "", "the addresses of the servers are not in their order, or not all of them",
+        "shard " + std::to_string(options.shard) + " of " + std::to_string(options.shards),
+        "shard " + std::to_string(hello.shard) + " of " + std::to_string(hello.shards),
+        "list the servers by the number of their shard");
   if (hello.ranks != options.ranks || hello.rank < 0 || hello.rank >= hello.ranks)
-    refuse("the server waits for another number of ranks", std::to_string(options.ranks),
-           "rank " + std::to_string(hello.rank) + " of " + std::to_string(hello.ranks),
-           "start the server with the number of ranks that train");
-  if (hello.run == 0) refuse("a run has no name", "a number above 0", "0", same);
+    throw kHelloErrors.user(
+        "", "the server waits for another number of ranks", std::to_string(options.ranks),
+        "rank " + std::to_string(hello.rank) + " of " + std::to_string(hello.ranks),
+        "start the server with the number of ranks that train");
+  if (hello.run == 0)
+    throw kHelloErrors.user("", "a run has no name", "a number above 0", "0", same);
 }
 
 void ShardSessions::serve(FrameStream& stream) {
@@ -144,9 +144,9 @@ void ShardSessions::serve(FrameStream& stream) {
   try {
     const WireMessage first(*frame);
     if (first.kind() != MessageKind::kHello)
-      refuse("a stream begins with another message", "a hello",
-             "kind " + std::to_string(static_cast<int>(first.kind())),
-             "start servers and trainers with the same program");
+      throw kHelloErrors.user("", "a stream begins with another message", "a hello",
+                              "kind " + std::to_string(static_cast<int>(first.kind())),
+                              "start servers and trainers with the same program");
     const Hello hello = first.hello();
     check(hello);
     const Welcome welcome = join(hello, outbox, stream);
@@ -250,8 +250,9 @@ void ShardSessions::register_rank(const Hello& hello, const std::shared_ptr<Outb
 // Against the rows that there are. One who is refused changes nothing.
 void ShardSessions::require_fitting(const Hello& hello, bool begins) const {
   if (!begins && hello.begin != begin_)
-    refuse("ranks of a run begin at different versions", std::to_string(begin_),
-           std::to_string(hello.begin), "resume all ranks at the same checkpoint");
+    throw kHelloErrors.user("", "ranks of a run begin at different versions",
+                            std::to_string(begin_), std::to_string(hello.begin),
+                            "resume all ranks at the same checkpoint");
   const std::int64_t head = begins ? hello.begin : shard_.log().head();
   if (hello.durable > head)
     throw SystemError({.operation = "embed.log",
@@ -366,9 +367,9 @@ bool ShardSessions::handle(const WireMessage& message,
       live->server->leave(rank);
       return false;
     default:
-      refuse("a rank sends what only servers send", "a request",
-             "kind " + std::to_string(static_cast<int>(message.kind())),
-             "start servers and trainers with the same program");
+      throw kHelloErrors.user("", "a rank sends what only servers send", "a request",
+                              "kind " + std::to_string(static_cast<int>(message.kind())),
+                              "start servers and trainers with the same program");
   }
 }
 

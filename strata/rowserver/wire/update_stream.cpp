@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "strata/base/checksum.h"
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
 #include "strata/rowserver/codec/byte_codec.h"
@@ -21,28 +22,26 @@ namespace {
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 constexpr std::chrono::milliseconds kStatusEvery{500};
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected,
-                         const std::string& got, const std::string& fix) {
-  throw UserError(
-      {.operation = "embed.follow", .what = what, .expected = expected, .got = got, .fix = fix});
-}
+constexpr ErrorSource kFollowErrors{"embed.follow"};
 
 void check(const PersistentShard& shard, const FollowRequest& request) {
   const PersistentShardOptions& options = shard.options();
   const std::string same = "start replica and primary with the same program and recipe";
   if (request.wire_version != kWireVersion)
-    refuse("the replica is of another version of the program",
-           "messages of version " + std::to_string(kWireVersion),
-           "version " + std::to_string(request.wire_version), same);
+    throw kFollowErrors.user("", "the replica is of another version of the program",
+                             "messages of version " + std::to_string(kWireVersion),
+                             "version " + std::to_string(request.wire_version), same);
   if (request.fingerprint != shard.fingerprint())
-    refuse("the replica has another recipe: features, their optimizers or the seed differ",
-           "fingerprint " + std::to_string(shard.fingerprint()),
-           "fingerprint " + std::to_string(request.fingerprint), same);
+    throw kFollowErrors.user(
+        "", "the replica has another recipe: features, their optimizers or the seed differ",
+        "fingerprint " + std::to_string(shard.fingerprint()),
+        "fingerprint " + std::to_string(request.fingerprint), same);
   if (request.shard != options.shard || request.shards != options.shards)
-    refuse("the replica is one of another shard",
-           "shard " + std::to_string(options.shard) + " of " + std::to_string(options.shards),
-           "shard " + std::to_string(request.shard) + " of " + std::to_string(request.shards),
-           "follow the server of this shard");
+    throw kFollowErrors.user(
+        "", "the replica is one of another shard",
+        "shard " + std::to_string(options.shard) + " of " + std::to_string(options.shards),
+        "shard " + std::to_string(request.shard) + " of " + std::to_string(request.shards),
+        "follow the server of this shard");
 }
 
 MessageBytes whole(std::vector<std::byte> bytes) {
@@ -120,8 +119,9 @@ class Sender {
   }
 
   [[noreturn]] void refuse_damaged() const {
-    refuse("the log of the primary is damaged", "update " + std::to_string(version_ + 1),
-           "another record", "restore its folder from a copy");
+    throw kFollowErrors.user("", "the log of the primary is damaged",
+                             "update " + std::to_string(version_ + 1), "another record",
+                             "restore its folder from a copy");
   }
 
   // `changes`: of the log, before the base was looked for.

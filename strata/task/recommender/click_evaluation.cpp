@@ -11,6 +11,7 @@
 #include "strata/base/sampler.h"
 #include "strata/device/device.h"
 #include "strata/tabular/click_metrics.h"
+#include "strata/train/step_sums.h"
 
 namespace strata {
 namespace {
@@ -38,7 +39,7 @@ Evaluation evaluation_of(const ClickQuality& quality) {
 // The quality over the samples of all ranks, on every rank. Collective.
 ClickQuality quality_of_all(Group& group, const ClickMetrics& mine) {
   const MessageTag tag = group.next_collective();
-  ClickQuality all;
+  ClickQuality found, all;
   if (group.rank() > 0) {
     const std::vector<std::byte> bytes = mine.encode();
     const at::Tensor message =
@@ -52,23 +53,16 @@ ClickQuality quality_of_all(Group& group, const ClickMetrics& mine) {
       merged.merge(ClickMetrics::decode({static_cast<const std::byte*>(message.const_data_ptr()),
                                          static_cast<std::size_t>(message.numel())}));
     }
-    all = merged.quality();
+    found = merged.quality();
   }
-  std::vector<double> numbers = {static_cast<double>(all.samples),
-                                 all.auc,
-                                 all.auc_error,
-                                 all.grouped_auc,
-                                 all.log_loss,
-                                 all.normalized_entropy,
-                                 all.calibration};
-  group.all_reduce(numbers);
-  return {.samples = static_cast<std::int64_t>(numbers[0]),
-          .auc = numbers[1],
-          .auc_error = numbers[2],
-          .grouped_auc = numbers[3],
-          .log_loss = numbers[4],
-          .normalized_entropy = numbers[5],
-          .calibration = numbers[6]};
+  StepSums sums(group);
+  sums.sum(found.samples, &all.samples);
+  for (const auto metric :
+       {&ClickQuality::auc, &ClickQuality::auc_error, &ClickQuality::grouped_auc,
+        &ClickQuality::log_loss, &ClickQuality::normalized_entropy, &ClickQuality::calibration})
+    sums.sum(found.*metric, &(all.*metric));
+  sums.share();
+  return all;
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/base/units.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/task/countable_sizes.h"
@@ -11,16 +11,7 @@
 namespace strata {
 namespace {
 
-[[noreturn]] void refuse(const std::string& where, const std::string& field,
-                         const std::string& what, const std::string& expected,
-                         const std::string& got, const std::string& fix) {
-  throw UserError({.operation = "task.recommender",
-                   .where = where,
-                   .what = field + ": " + what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kRecommenderLimits{"task.recommender"};
 
 void check_disk(const MemoryOptions& memory, const FieldPlace& where) {
   const std::string what =
@@ -28,20 +19,23 @@ void check_disk(const MemoryOptions& memory, const FieldPlace& where) {
   for (const auto& [field, choice] :
        {std::pair("memory.weights", memory.weights), std::pair("memory.states", memory.states)})
     if (choice == TierChoice::kDisk)
-      refuse(where(field), field, what, "device or host", "disk",
-             "set " + std::string(field) + "=host; embedding.cold is the disk of rows");
+      throw kRecommenderLimits.user(
+          where(field), field + (": " + what), "device or host", "disk",
+          "set " + std::string(field) + "=host; embedding.cold is the disk of rows");
   if (!memory.disk.path.empty())
-    refuse(where("memory.disk.path"), "memory.disk.path", what, "device or host memory",
-           memory.disk.path, "remove memory.disk; embedding.cold is the disk of rows");
+    throw kRecommenderLimits.user(where("memory.disk.path"), "memory.disk.path: " + what,
+                                  "device or host memory", memory.disk.path,
+                                  "remove memory.disk; embedding.cold is the disk of rows");
 }
 
 // FTRL divides by its learning rate.
 void check_optimizers(const RecommenderFields& fields, const FieldPlace& where) {
   for (const FeatureSpec& table : worker_options(fields).tables)
     if (table.optimizer.kind == RowOptimizerKind::kFtrl && table.optimizer.learning_rate == 0)
-      refuse(where("embedding.optimizer.learning_rate"), "embedding.optimizer.learning_rate",
-             "ftrl divides by its learning rate", "more than 0", "0, for '" + table.name + "'",
-             "set embedding.optimizer.learning_rate=0.05");
+      throw kRecommenderLimits.user(
+          where("embedding.optimizer.learning_rate"),
+          "embedding.optimizer.learning_rate: ftrl divides by its learning rate", "more than 0",
+          "0, for '" + table.name + "'", "set embedding.optimizer.learning_rate=0.05");
 }
 
 void check_batch(const RecommenderFields& fields, const TrainOptions& train,
@@ -71,27 +65,31 @@ void check_planned_recommender(const RecommenderFields& fields, const StepDecisi
                                int processes) {
   const EmbeddingOptions& embedding = fields.embedding;
   if (!decisions.tiers.layers.empty() && embedding.mode == EmbeddingMode::kAsynchronous)
-    refuse("embedding.mode", "embedding.mode",
-           "gradients of an asynchronous net stay on the device",
-           "a net that fits in memory.device", "one of which something lives on the host",
-           "set memory.device to more, or embedding.mode=hybrid");
+    throw kRecommenderLimits.user(
+        "embedding.mode", "embedding.mode: gradients of an asynchronous net stay on the device",
+        "a net that fits in memory.device", "one of which something lives on the host",
+        "set memory.device to more, or embedding.mode=hybrid");
   if (embedding.is_local() && processes > 1)
-    refuse("embedding.servers", "embedding.servers",
-           "local rows live in one process, and the run has several", "addresses of servers",
-           "local", "start servers and name them, or run all ranks in one process");
+    throw kRecommenderLimits.user(
+        "embedding.servers",
+        "embedding.servers: local rows live in one process, and the run has several",
+        "addresses of servers", "local",
+        "start servers and name them, or run all ranks in one process");
 }
 
 void require_steps(const RecommenderFields& fields, const TrainOptions& train, std::int64_t samples,
                    const FieldPlace& where) {
   const std::int64_t mini_batch = train.mini_batch, epochs = fields.epochs;
   if (fields.data.last_batch == EpochEnd::kDrop && mini_batch > samples)
-    refuse(where("data.last_batch"), "data.last_batch", "every mini-batch would be dropped",
-           "a mini-batch of at most " + std::to_string(samples) + ", the samples of an epoch",
-           std::to_string(mini_batch), "set data.last_batch=short");
+    throw kRecommenderLimits.user(
+        where("data.last_batch"), "data.last_batch: every mini-batch would be dropped",
+        "a mini-batch of at most " + std::to_string(samples) + ", the samples of an epoch",
+        std::to_string(mini_batch), "set data.last_batch=short");
   if (epochs > 0 && fields.data.last_batch == EpochEnd::kContinue && epochs * samples < mini_batch)
-    refuse(where("train.epochs"), "train.epochs", "its samples are fewer than one mini-batch",
-           "a mini-batch of at most " + std::to_string(epochs * samples),
-           std::to_string(mini_batch), "set train.mini_batch=" + std::to_string(epochs * samples));
+    throw kRecommenderLimits.user(
+        where("train.epochs"), "train.epochs: its samples are fewer than one mini-batch",
+        "a mini-batch of at most " + std::to_string(epochs * samples), std::to_string(mini_batch),
+        "set train.mini_batch=" + std::to_string(epochs * samples));
 }
 
 }  // namespace strata

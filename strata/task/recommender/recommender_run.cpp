@@ -1,6 +1,7 @@
 #include "strata/task/recommender/recommender_run.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -10,6 +11,7 @@
 #include "strata/rowserver/wire/remote_servers.h"
 #include "strata/tabular/id_texts.h"
 #include "strata/task/recommender/abandoned_runs.h"
+#include "strata/task/recommender/delayed_gradients.h"
 #include "strata/task/recommender/recommender_limits.h"
 
 namespace strata {
@@ -20,9 +22,12 @@ constexpr double kAnswerSeconds = 60;
 class RecommenderRank final : public TaskRank {
  public:
   RecommenderRank(RecommenderRun& run, int rank)
-      : run_(run), rank_(rank), rows_(run.rows_of(rank)) {}
+      : run_(run), rank_(rank), rows_(run.rows_of(rank)) {
+    if (run.gradient_delay() > 0) delayed_.emplace(run.gradient_delay());
+  }
 
   BatchRows* rows() override { return rows_.get(); }
+  GradientFilter* gradient_filter() override { return delayed_ ? &*delayed_ : nullptr; }
 
   void begin(const TrainingPosition& position) override {
     if (rows_) rows_->begin(position.steps_done, position.samples_seen);
@@ -86,6 +91,7 @@ class RecommenderRank final : public TaskRank {
   RecommenderRun& run_;
   int rank_;
   std::unique_ptr<EmbeddedRows> rows_;  // null: this rank reads none
+  std::optional<DelayedGradients> delayed_;
 };
 
 }  // namespace
@@ -103,6 +109,11 @@ RecommenderRun::RecommenderRun(const RecommenderFields& fields, const Recipe& re
       evaluation_(data, steps, recipe.train) {
   check_planned_recommender(fields, steps.decisions(), start_.processes);
   if (has_local_rows()) make_local_rows(start_);
+}
+
+int RecommenderRun::gradient_delay() const {
+  if (fields_.embedding.mode != EmbeddingMode::kAsynchronous) return 0;
+  return static_cast<int>(fields_.embedding.rows.staleness) - 1;
 }
 
 std::unique_ptr<TaskRank> RecommenderRun::rank(Group& group) {

@@ -39,6 +39,8 @@ class RecommenderRun final : public TaskRun {
   /// ranks' await().
   std::vector<HotTable> hot_ids(int count) const;
 
+  /// Updates that the net's gradients wait for: as many as rows may lack; 0: they do not wait.
+  int gradient_delay() const;
   bool has_local_rows() const { return fields_.embedding.is_local(); }
   const WorkerOptions& worker() const { return worker_; }
   const ClickEvaluation& evaluation() const { return evaluation_; }

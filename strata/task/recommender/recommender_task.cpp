@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/measure/probe_cache.h"
@@ -26,8 +27,7 @@ TaskKind recommender_task_kind() {
           .title =
               "Fields of task recommender (model.kind dlrm, dcn, deep_wide), beside the shared "
               "ones:",
-          .model_kinds = {name_of(RecommenderKind::kDlrm), name_of(RecommenderKind::kDcn),
-                          name_of(RecommenderKind::kDeepWide)},
+          .model_kinds = all_names<RecommenderKind>(),
           .make = make_recommender_task};
 }
 
@@ -168,12 +168,6 @@ std::shared_ptr<const Task> RecommenderTask::replayed(const std::string& resume)
   fields.embedding.cold.clear();
   fields.embedding.memory = {};
   return std::make_shared<RecommenderTask>(std::move(fields));
-}
-
-// As many updates as rows may be stale by.
-int RecommenderTask::gradient_delay() const {
-  if (fields_.embedding.mode != EmbeddingMode::kAsynchronous) return 0;
-  return static_cast<int>(fields_.embedding.rows.staleness) - 1;
 }
 
 std::string RecommenderTask::data_source() const {

@@ -43,7 +43,6 @@ class RecommenderTask final : public Task {
   void check_inspection(const InspectionRequest& request, const TaskData& data) const override;
   void check_evaluation(const std::string& path) const override;
   std::shared_ptr<const Task> replayed(const std::string& resume) const override;
-  int gradient_delay() const override;
 
   std::string data_source() const override;
   void add_to_report(ReportInput& input) const override;

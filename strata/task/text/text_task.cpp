@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "strata/base/errors.h"
+#include "strata/base/enum_names.h"
+#include "strata/base/error_source.h"
 #include "strata/base/option_changes.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/models/model.h"
@@ -15,16 +16,7 @@ namespace {
 
 std::unique_ptr<Task> make_text_task() { return std::make_unique<TextTask>(); }
 
-[[noreturn]] void refuse(const FieldPlace& place, const std::string& field, const std::string& what,
-                         const std::string& expected, const std::string& got,
-                         const std::string& fix) {
-  throw UserError({.operation = "task.text",
-                   .where = place(field),
-                   .what = field + ": " + what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
+constexpr ErrorSource kTextErrors{"task.text"};
 
 // Inside layers, tensors are wider than the model: four times its width, heads, logits.
 void check_sizes(const DecoderOptions& model, std::int64_t micro_batch) {
@@ -46,7 +38,7 @@ void check_sizes(const DecoderOptions& model, std::int64_t micro_batch) {
 TaskKind text_task_kind() {
   return {.name = "text",
           .title = "Fields of task text (model.kind gpt, llama), and of all tasks:",
-          .model_kinds = {name_of(DecoderKind::kGpt), name_of(DecoderKind::kLlama)},
+          .model_kinds = all_names<DecoderKind>(),
           .make = make_text_task};
 }
 
@@ -62,11 +54,11 @@ void TextTask::describe(OptionSet& set) {
 void TextTask::check(const Recipe&, const FieldPlace& place) const {
   completed(model_, place);
   if (tokenizer_kind(data_.tokenizer) == TokenizerKind::kBytes && model_.vocab < 256)
-    refuse(place, "model.vocab", "bytes have 256 values", "at least 256",
-           std::to_string(model_.vocab), "set model.vocab=256");
+    throw kTextErrors.user(place("model.vocab"), "model.vocab: bytes have 256 values",
+                           "at least 256", std::to_string(model_.vocab), "set model.vocab=256");
   if (data_.train.empty())
-    refuse(place, "data.train", "no text to train on", "the path of a file", "nothing",
-           "set data.train to a text file");
+    throw kTextErrors.user(place("data.train"), "data.train: no text to train on",
+                           "the path of a file", "nothing", "set data.train to a text file");
 }
 
 void TextTask::take_model(const CheckpointReader& checkpoint) {
