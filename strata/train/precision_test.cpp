@@ -11,6 +11,7 @@
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
+#include "strata/disk/disk_forms_test.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/trainer.h"
 
@@ -154,7 +155,7 @@ Course run_steps(const MeshCase& c, const std::function<void(Trainer&)>& prepare
     }
     if (finish) finish(trainer);
     const std::lock_guard lock(mutex);
-    assemble(trainer.owned_weights(), run.weights);
+    for (const int layer : trainer.layers()) assemble(trainer.owned_weights(layer), run.weights);
   });
   return run;
 }
@@ -233,9 +234,13 @@ TEST(LossScaling, SkipsUpdatesOnHost) {
   const Course in_memory = run_steps(c, start_too_high);
   EXPECT_TRUE(in_memory.steps.front().skipped);
   EXPECT_FALSE(in_memory.steps.back().skipped);
-  for (const Tier weights : {Tier::kDevice, Tier::kHost}) {
+  const DiskScratch folder;
+  for (const LayerTiers tiers : {LayerTiers{Tier::kDevice, Tier::kHost, Tier::kHost},
+                                 LayerTiers{Tier::kHost, Tier::kHost, Tier::kHost},
+                                 LayerTiers{Tier::kDisk, Tier::kDisk, Tier::kDisk}}) {
     MeshCase offloaded = c;
-    offloaded.tiers = {weights, Tier::kHost, Tier::kHost};
+    offloaded.tiers = tiers;
+    offloaded.disk = folder.path("run");
     const Course course = run_steps(offloaded, start_too_high);
     for (std::size_t i = 0; i < in_memory.steps.size(); ++i) {
       EXPECT_EQ(course.steps[i].skipped, in_memory.steps[i].skipped) << i;
