@@ -51,6 +51,8 @@ class EmbedServer {
   std::string recovery() const;
 
   RowInspection& inspection();
+  /// Whether it answers reads: false for a replica that has no rows yet.
+  bool serving() const;
 
   /// Returns at shut_down(), or throws what ended the server.
   void wait();
