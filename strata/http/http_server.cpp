@@ -1,5 +1,5 @@
-// One coroutine accepts, and each connection is a coroutine that reads a request, waits for its handler, and writes
-// the answer. All of them run on one thread, so they share state without locks.
+// One coroutine accepts, and each connection is a coroutine that reads a request, waits for its
+// handler, and writes the answer. All of them run on one thread, so they share state without locks.
 #include "strata/http/http_server.h"
 
 #include <atomic>
@@ -141,7 +141,8 @@ struct HttpServer::Parts {
   const HttpRoutes routes;
   std::atomic<bool> stopped = false;
   std::atomic<int> open = 0;
-  // After the coroutines, which hold work of it: the context, whose destructor ends them, is destroyed first.
+  // After the coroutines, which hold work of it: the context, whose destructor ends them, is
+  // destroyed first.
   asio::thread_pool handlers;
   asio::io_context context{1};
   tcp::acceptor acceptor;
@@ -175,7 +176,8 @@ asio::awaitable<void> HttpServer::Parts::converse(beast::tcp_stream stream) {
   beast::flat_buffer buffer(listen.limits.header_bytes + kReadBytes);
   while (co_await exchange(stream, buffer)) {
   }
-  // A socket that closes with unread bytes resets the connection, and the client may lose the last answer.
+  // A socket that closes with unread bytes resets the connection, and the client may lose the last
+  // answer.
   boost::system::error_code error;
   stream.socket().shutdown(tcp::socket::shutdown_send, error);
   stream.expires_after(kLinger);
@@ -199,7 +201,6 @@ asio::awaitable<bool> HttpServer::Parts::exchange(beast::tcp_stream& stream,
     if (answer) co_await write(stream, response_of(std::move(*answer), false, false));
     co_return false;
   }
-  stream.expires_never();
   const bool keep_alive = parser.get().keep_alive();
   const HttpRequest request = request_of(parser);
   HttpAnswer answer =

@@ -1,9 +1,10 @@
 /// Serves HTTP/1.1 from a table of routes, without TLS and without authentication.
 ///
-/// Every connection has limits of bytes and time, so a client that sends or reads slowly, floods headers or
-/// vanishes costs the server a bounded number of bytes for a bounded time. A request beyond a limit gets status
-/// 431 (header), 413 (body) or 400 (malformed), and its connection closes. A connection without a whole request in
-/// time, or whose client does not read the answer in time, closes without an answer.
+/// Every connection has limits of bytes and time, so a client that sends or reads slowly, floods
+/// headers or vanishes costs the server a bounded number of bytes for a bounded time. A request
+/// beyond a limit gets status 431 (header), 413 (body) or 400 (malformed), and its connection
+/// closes. A connection without a whole request in time, or whose client does not read the answer
+/// in time, closes without an answer.
 ///
 /// Threads  one thread for all connections; handlers run on `handler_threads` others.
 /// Errors   UserError: an address that has no name, or where the server cannot listen.
@@ -23,7 +24,8 @@ struct HttpLimits {
   int connections = 64;  ///< at once; more wait in the kernel's queue until one closes
   std::size_t header_bytes = std::size_t{8} << 10;
   std::size_t body_bytes = std::size_t{64} << 10;
-  /// From the answer before (at first: from the connection's start) to the last byte of the request.
+  /// From the answer before (at first: from the connection's start) to the last byte of the
+  /// request.
   std::chrono::milliseconds request{10'000};
   std::chrono::milliseconds answer{10'000};  ///< for the client to read the whole answer
   int handler_threads = 2;

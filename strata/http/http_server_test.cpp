@@ -182,6 +182,12 @@ TEST(HttpServer, RefusesHeaderBeyondLimitWith431) {
     EXPECT_TRUE(status == 431 || status == 400) << status << " for " << flood.substr(0, 30);
   }
   EXPECT_EQ(status_of(ask(server, many)), 431);
+  const auto with_field = [](std::size_t bytes) {
+    return "GET /health HTTP/1.1\r\nConnection: close\r\nX: " + std::string(bytes, 'y') +
+           "\r\n\r\n";
+  };
+  EXPECT_EQ(status_of(ask(server, with_field(900))), 200);
+  EXPECT_EQ(status_of(ask(server, with_field(1100))), 431);  // less than the buffer holds
   EXPECT_EQ(status_of(ask(server, get("/health"))), 200);
 }
 
@@ -284,6 +290,19 @@ TEST(HttpServer, AnswersHalfClosedConnectionThenClosesIt) {
   cut.end_sending();
   EXPECT_EQ(cut.receive_all(), "");
   wait_for_connections(server, 0);
+}
+
+// A reset after the refusal could cost the client the refusal.
+TEST(HttpServer, ReadsForAWhileAfterARefusal) {
+  const HttpServer server({}, routes());
+  Client client(server);
+  client.send("GET / HTTP/1.1\r\nX: " + std::string(1 << 20, 'x'));
+  ASSERT_TRUE(client.receive_through("the header is too long\n"));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(client.send("more"));
+    std::this_thread::sleep_for(10ms);
+  }
+  wait_for_connections(server, 0);  // however long the client stays
 }
 
 TEST(HttpServer, LetsConnectionsBeyondLimitWait) {

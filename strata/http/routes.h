@@ -33,9 +33,9 @@ struct HttpRoute {
 
 using HttpRoutes = std::vector<HttpRoute>;
 
-/// The answer of the route with the request's method and path: 404 if no route has the path, 405 if none of its
-/// routes has the method. A UserError of the handler is status 400, another exception status 500; the body is its
-/// message.
+/// The answer of the route with the request's method and path: 404 if no route has the path, 405 if
+/// none of its routes has the method. A UserError of the handler is status 400, another exception
+/// status 500; the body is its message.
 HttpAnswer dispatch(const HttpRoutes& routes, const HttpRequest& request);
 
 }  // namespace strata
