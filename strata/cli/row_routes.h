@@ -8,8 +8,8 @@
 
 namespace strata {
 
-/// GET /metrics: counts, in the text format of Prometheus. GET /health: status 200 "SERVING", or 503 "NOT_SERVING"
-/// for a replica that has no rows yet. `server` outlives the handlers.
+/// GET /metrics: counts, in the text format of Prometheus. GET /health: status 200 "SERVING", or
+/// 503 "NOT_SERVING" for a replica that has no rows yet. `server` outlives the handlers.
 HttpRoutes row_routes(EmbedServer& server);
 
 }  // namespace strata
