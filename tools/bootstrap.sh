@@ -37,6 +37,7 @@ packages=(
   "libgrpc++-dev:trainers and servers of embedding rows talk by gRPC"
   "libprotobuf-dev:the messages of that service, which libgrpc++-dev does not bring"
   "protobuf-compiler-grpc:makes the sources of that service"
+  "libboost1.81-dev:HTTP of metrics and health (Beast, headers only)"
   "python3-venv:the virtual environment that holds PyTorch"
   "git:version in the binary, file lists of the checkers"
 )

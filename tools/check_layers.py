@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LEVELS = [
     ["base"],
     ["layout", "disk", "transport", "tokenizer", "tabular", "jinja", "device"],
-    ["schedule", "comm", "data", "rowserver"],
+    ["schedule", "comm", "data", "rowserver", "http"],
     ["plan", "report", "nn", "embed"],
     ["optim", "models"],
     ["tier"],
@@ -36,11 +36,13 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
      lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "tokenizer",
-                                        "report", "plan", "tabular", "jinja", "rowserver", "embed")),
+                                        "report", "plan", "tabular", "jinja", "rowserver", "http", "embed")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"rocksdb/"), "RocksDB",
      lambda folder, file: (folder, file) == ("rowserver", "rows/cold_rows.cpp")),
+    (re.compile(r"boost/"), "Boost",
+     lambda folder, file: (folder, file) == ("http", "http_server.cpp")),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"
                 r"|ATen/cuda/|c10/cuda/|torch/csrc/cuda/"), "CUDA",
      lambda folder, file: folder == "device" or IS_CUDA.search(f"{folder}/{file}")),

@@ -29,7 +29,7 @@ packages=(
   libbz2-1.0 libbz2-dev zlib1g zlib1g-dev libgflags2.2 libgflags-dev
   libgrpc++-dev libgrpc++1.51 libgrpc-dev libgrpc29 libabsl-dev libabsl20220623 libc-ares2 libc-ares-dev
   libre2-9 libre2-dev libprotobuf-dev libprotobuf32 libprotobuf-lite32 libprotoc32 protobuf-compiler
-  protobuf-compiler-grpc ninja-build libtcmalloc-minimal4
+  protobuf-compiler-grpc libboost1.81-dev ninja-build libtcmalloc-minimal4
 )
 
 began=$SECONDS

@@ -11,6 +11,7 @@
 #include <future>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -19,12 +20,15 @@
 #include "strata/base/user_text.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/row_answers.h"
+#include "strata/cli/row_routes.h"
 #include "strata/cli/verbs.h"
+#include "strata/http/http_server.h"
 #include "strata/rowserver/feature_file.h"
 #include "strata/rowserver/row_servers.h"
 #include "strata/rowserver/wire/embed_server.h"
 #include "strata/rowserver/wire/grpc_client.h"
 #include "strata/rowserver/wire/grpc_inspection.h"
+#include "strata/rowserver/wire/server_address.h"
 #include "strata/run/recipe_file.h"
 #include "strata/task/recommender/recommender_task.h"
 
@@ -33,7 +37,7 @@ namespace {
 
 struct EmbedServerArguments {
   ServerOptions options;
-  std::string recipe, features, memory, log_limit, ask;
+  std::string recipe, features, memory, log_limit, ask, metrics_listen;
   std::vector<std::string> overrides;
 };
 
@@ -115,6 +119,18 @@ void print_answer(const EmbedServerArguments& arguments) {
   if (lag) std::cout << json_of(*lag) << '\n';
 }
 
+ServerAddress metrics_address_of(const std::string& text) {
+  if (text.empty()) return {};
+  const ServerAddress address = parse_server_address(text, FreePort::kYes);
+  if (!address.is_socket()) return address;
+  throw UserError({.operation = "cli.embed_server",
+                   .where = "--metrics-listen",
+                   .what = "metrics are served over TCP only",
+                   .expected = "HOST:PORT",
+                   .got = text,
+                   .fix = "pass --metrics-listen 127.0.0.1:9101"});
+}
+
 sigset_t signals_waited_for() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -176,9 +192,15 @@ void run_embed_server(EmbedServerArguments arguments) {
   if (!arguments.memory.empty()) options.memory_bytes = parse_bytes(arguments.memory).count;
   const sigset_t signals = signals_waited_for();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const ServerAddress metrics_address = metrics_address_of(arguments.metrics_listen);
   EmbedServer server(options);
+  std::optional<HttpServer> http;
+  if (!arguments.metrics_listen.empty())
+    http.emplace(HttpListen{.host = metrics_address.host, .port = metrics_address.port},
+                 row_routes(server));
   std::cout << "embed-server shard " << options.shard << " of " << options.shards << " at "
             << server.address() << ": " << server.recovery() << std::endl;
+  if (http) std::cout << "metrics      http://" << http->address() << "/metrics" << std::endl;
   const SignalWait waiting(server);
   server.wait();
 }
@@ -217,6 +239,8 @@ void add_embed_server_verb(CLI::App& app) {
   add("--listen", "ADDRESS", options.listen,
       std::string("HOST:PORT or unix:PATH; with --ask: whom; else the recipe's, or ") +
           kDefaultAddress);
+  add("--metrics-listen", "HOST:PORT", arguments->metrics_listen,
+      "also answer HTTP there, without TLS or secret: GET /metrics (Prometheus), GET /health");
   path("--folder", "FOLDER", options.folder, "for snapshots and the log of updates");
   path("--from", "FOLDER", options.from,
        "those of another number of servers: an empty --folder starts with their rows");

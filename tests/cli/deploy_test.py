@@ -40,7 +40,8 @@ POD = {
     "volumes": [{"name!": str, "configMap": {"name!": str}, "secret": {"secretName!": str, "defaultMode": int},
                  "persistentVolumeClaim": {"claimName!": str}}],
 }
-TEMPLATE = {"metadata": {"labels": {"app": str}}, "spec!": POD}
+TEMPLATE = {"metadata": {"labels": {"app": str},
+                         "annotations": {"prometheus.io/scrape": str, "prometheus.io/port": str}}, "spec!": POD}
 KINDS = {
     ("v1", "Service"): {"spec!": {"clusterIP": {"None"}, "publishNotReadyAddresses": bool,
                                   "selector!": {"job-name": str, "app": str},
@@ -168,7 +169,7 @@ class Commands(ProgramTest):
         servers = []
         for shard, port in enumerate(ports):
             command = (serve.replace("/recipe/", "").replace("/rows/", f"rows-{shard}/")
-                       .replace("0.0.0.0:7001", f"0.0.0.0:{port}"))
+                       .replace("0.0.0.0:7001", f"0.0.0.0:{port}").replace("0.0.0.0:9101", "127.0.0.1:0"))
             server = subprocess.Popen(["sh", "-c", command], cwd=self.folder, text=True,
                                       env=dict(self.environment, HOSTNAME=f"strata-rows-{shard}"),
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -178,6 +179,7 @@ class Commands(ProgramTest):
             line = server.stdout.readline()
             self.assertIn(f"embed-server shard {shard} of 2", line, "" if line else server.stderr.read())
         command = (copy.replace("/recipe/", "").replace("/rows/", "").replace("0.0.0.0:7001", f"0.0.0.0:{copied}")
+                   .replace("0.0.0.0:9101", "127.0.0.1:0")
                    .replace('strata-rows-${HOSTNAME##*-}.strata-rows:7001', f"localhost:{ports[1]}"))
         replica = subprocess.Popen(["sh", "-c", command], cwd=self.folder, text=True,
                                    env=dict(self.environment, HOSTNAME="strata-copies-1"),
@@ -185,6 +187,8 @@ class Commands(ProgramTest):
         self.addCleanup(replica.communicate)
         self.addCleanup(replica.kill)
         self.assertIn("embed-server shard 1 of 2", replica.stdout.readline())
+        for process in (*servers, replica):
+            self.assertIn("/metrics", process.stdout.readline())
 
         def is_healthy(port):
             return subprocess.run(["sh", "-c", health.replace("localhost:7001", f"localhost:{port}")], cwd=self.folder,

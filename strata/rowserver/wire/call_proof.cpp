@@ -1,5 +1,6 @@
-// The nonce of a challenge is itself a keyed hash of its number, its time and the caller's connection: so the server
-// knows its own challenges again, and a stranger who asks for many takes no memory.
+// The nonce of a challenge is a keyed hash of its number, its time and the caller's connection. The
+// server therefore recognises its own challenges without storing them, and a stranger who requests
+// many costs no memory.
 #include "strata/rowserver/wire/call_proof.h"
 
 #include <algorithm>

@@ -1,15 +1,18 @@
-/// Proves with every call to a server of rows that caller and server know the same secret, without sending it.
+/// Proves with every call to a server of rows that caller and server know the same secret, without
+/// sending it.
 ///
-/// 1. The caller asks for a challenge, with a nonce.
-/// 2. The server answers with a challenge, its addresses, and a keyed hash of all that. It keeps nothing.
-/// 3. The caller, if it has reached one of these addresses, sends another keyed hash with its call.
-/// A challenge is good once, for half a minute, on the connection that it was given to; a program that listens at
-/// another address cannot pass it on.
+/// 1. The caller requests a challenge, with a nonce.
+/// 2. The server answers with a challenge, its addresses, and a keyed hash of both. It stores
+///    nothing.
+/// 3. The caller checks that it reached one of these addresses and sends another keyed hash with
+///    its call.
+/// A challenge is valid once, for half a minute, on the connection that requested it. A program
+/// that listens at another address cannot forward it.
 ///
 /// Source   as the connections of ranks: transport/secret.h
 /// Threads  any.
-/// Errors   UserError: another secret, or none; no message says anything of the server. SystemError: a challenge
-///          that is no longer good: the next call gets another.
+/// Errors   UserError: another secret, or none; the message says nothing about the server.
+///          SystemError: a challenge that has expired; the next call requests another one.
 #pragma once
 
 #include <chrono>
@@ -46,7 +49,7 @@ class CallGate {
   explicit CallGate(std::string secret,
                     std::chrono::milliseconds good_for = std::chrono::seconds(30));
 
-  /// Where callers reach this server, and what they call it; before this is said, none is let in.
+  /// Sets the addresses at which callers reach this server; until then no call is let in.
   void listen_at(const std::vector<std::string>& addresses);
   /// `connection`: the caller's.
   std::string challenge(const std::string& question, const std::string& connection);

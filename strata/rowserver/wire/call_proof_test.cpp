@@ -24,14 +24,14 @@ class CallGateTest : public testing::Test {
   const CallProof caller{"the server", kSecret};
 };
 
-TEST_F(CallGateTest, LetsInWhoKnowsTheSecretOnceForEachChallenge) {
+TEST_F(CallGateTest, LetsInOneCallPerChallengeWithTheSecret) {
   const std::string proof = caller.answer_to(challenge_for(caller), kAddress);
   EXPECT_NO_THROW(gate.let_in(proof, "connection 1"));
   EXPECT_THROW(gate.let_in(proof, "connection 1"), SystemError) << "a replay";
   EXPECT_NO_THROW(gate.let_in(caller.answer_to(challenge_for(caller), kAddress), "connection 1"));
 }
 
-TEST_F(CallGateTest, RefusesAnotherSecretOnEitherSideAndShowsNone) {
+TEST_F(CallGateTest, RefusesAnotherSecretOnEitherSideWithoutShowingIt) {
   const CallProof stranger("the server", "a secret of another user");
   try {
     stranger.answer_to(challenge_for(stranger), kAddress);
@@ -64,7 +64,7 @@ TEST_F(CallGateTest, RefusesAnotherSecretOnEitherSideAndShowsNone) {
   EXPECT_THROW(gate.challenge("no nonce", "connection 1"), UserError);
 }
 
-TEST_F(CallGateTest, AChallengeIsGoodOnItsConnectionAndForAWhileAlone) {
+TEST_F(CallGateTest, RefusesChallengeOnAnotherConnectionOrAfterItExpires) {
   const std::string proof = caller.answer_to(challenge_for(caller), kAddress);
   EXPECT_THROW(gate.let_in(proof, "connection 2"), SystemError);
   EXPECT_NO_THROW(gate.let_in(proof, "connection 1"));
@@ -81,7 +81,7 @@ TEST_F(CallGateTest, AChallengeIsGoodOnItsConnectionAndForAWhileAlone) {
   EXPECT_THROW(hasty.let_in(late, "connection 1"), SystemError);
 }
 
-TEST_F(CallGateTest, AProgramThatPassesCallsOnGetsNoProof) {
+TEST_F(CallGateTest, GivesNoProofToForwardingProgram) {
   try {
     caller.answer_to(challenge_for(caller), "ipv4:127.0.0.1:7666");
     ADD_FAILURE() << "the proof went to another program";

@@ -39,7 +39,7 @@ RemoteServersOptions remote_with(const std::string& address, const ServerAccess&
   return remote;
 }
 
-TEST(EmbedAccess, AStrangerChangesNothingAndReadsNothing) {
+TEST(EmbedAccess, RefusesCallsWithoutTheSecret) {
   const ScratchFolder scratch;
   ServerOptions options = options_with(scratch.path(), kOurs);
   for (const std::string& listen : {options.listen, std::string("127.0.0.1:0")}) {
@@ -67,7 +67,7 @@ TEST(EmbedAccess, AStrangerChangesNothingAndReadsNothing) {
   }
 }
 
-TEST(EmbedAccess, AReplicaProvesTheSecretToo) {
+TEST(EmbedAccess, RequiresTheSecretFromReplicas) {
   const ScratchFolder scratch;
   EmbedServer primary(options_with(scratch.path(), kOurs));
   ServerOptions options = replica_for_test(scratch.path(), 0, 1, 1);
@@ -82,7 +82,7 @@ TEST(EmbedAccess, AReplicaProvesTheSecretToo) {
   while (!asked->lag().value().following) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-TEST(EmbedAccess, ASocketIsItsUsersAlone) {
+TEST(EmbedAccess, CreatesSocketWithMode600) {
   const ScratchFolder scratch;
   const mode_t before = ::umask(0);
   const EmbedServer server(options_with(scratch.path(), kOurs));
@@ -159,7 +159,7 @@ class Relay {
   std::thread thread_;
 };
 
-TEST(EmbedAccess, AProgramThatPassesCallsOnIsFoundOut) {
+TEST(EmbedAccess, DetectsForwardingProgram) {
   const ScratchFolder scratch;
   ServerOptions options = options_with(scratch.path(), kOurs);
   options.listen = "127.0.0.1:0";

@@ -28,7 +28,7 @@
 namespace strata {
 namespace {
 
-TEST(EmbedServer, AddressesThatCannotBe) {
+TEST(EmbedServer, RefusesImpossibleAddresses) {
   const ScratchFolder scratch;
   ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
   options.listen = "0.0.0.0:0";  // beyond the machine, without TLS
@@ -53,7 +53,7 @@ struct AddressCase {
   const char* target;
 };
 
-TEST(ServerAddress, OnlyANumberOfLoopbackAndLocalhostAreThisMachine) {
+TEST(ServerAddress, CountsOnlyLoopbackNumbersAndLocalhostAsLocal) {
   for (const AddressCase& address : {AddressCase{"127.0.0.1:7001", true, "127.0.0.1:7001"},
                                      AddressCase{"127.8.9.1:1", true, "127.8.9.1:1"},
                                      AddressCase{"127.1:65535", true, "127.0.0.1:65535"},
@@ -73,7 +73,7 @@ TEST(ServerAddress, OnlyANumberOfLoopbackAndLocalhostAreThisMachine) {
   }
 }
 
-TEST(ServerAddress, WhatIsNoneIsRefusedWithWhatHelps) {
+TEST(ServerAddress, RefusesMalformedTextWithAFix) {
   const std::string long_path = "unix:/" + std::string(120, 'x');
   for (const char* none :
        {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:4294974297", "127.0.0.1:0", "127.0.0.1:-1",
@@ -90,7 +90,7 @@ TEST(ServerAddress, WhatIsNoneIsRefusedWithWhatHelps) {
 }
 
 // Whatever the name resolves to.
-TEST(EmbedServer, AHostNameThatBeginsLikeLoopbackIsServedWithTlsAlone) {
+TEST(EmbedServer, RequiresTlsForHostNamesThatBeginLikeLoopback) {
   const ScratchFolder scratch;
   ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
   options.listen = "127.localhost:0";
@@ -123,7 +123,7 @@ class SilentListener {
   Socket listening_;
 };
 
-TEST(EmbedServer, NoProxyHearsWhatIsAskedOfIt) {
+TEST(EmbedServer, IgnoresProxiesOfTheEnvironment) {
   const ScratchFolder scratch;
   ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
   options.listen = "127.0.0.1:0";
@@ -138,7 +138,7 @@ TEST(EmbedServer, NoProxyHearsWhatIsAskedOfIt) {
 }
 
 // A server that is away, and one that accepts and says nothing.
-TEST(EmbedServer, ARunThatIsStoppedWaitsForNoServer) {
+TEST(EmbedServer, EndsTheWaitOfAStoppedRun) {
   const SilentListener silent;
   const std::string nobody = "127.0.0.1:" + std::to_string(free_loopback_port());
   for (const std::string& address : {nobody, silent.address()}) {
@@ -182,7 +182,7 @@ std::vector<std::string> errors_of_a_taken_address(const std::vector<std::string
   return errors;
 }
 
-TEST(EmbedServer, ATakenSocketIsRefusedAsATakenPortIs) {
+TEST(EmbedServer, RefusesSocketInUseLikePortInUse) {
   const ScratchFolder scratch;
   ServerOptions tcp = options_for_test(scratch.path(), 1, 2, 1);
   tcp.listen = "127.0.0.1:0";
@@ -193,7 +193,7 @@ TEST(EmbedServer, ATakenSocketIsRefusedAsATakenPortIs) {
   EXPECT_EQ(grpc_health(one.address(), {}), "SERVING");
 }
 
-TEST(EmbedServer, ASocketWithoutAServerIsTakenOver) {
+TEST(EmbedServer, ReplacesSocketOfEndedServer) {
   const ScratchFolder scratch;
   ServerProcesses servers(scratch.path(), 1, 1);
   const std::string path = servers.address(0).substr(5);
@@ -207,7 +207,7 @@ TEST(EmbedServer, ASocketWithoutAServerIsTakenOver) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(EmbedServer, RemovesItsOwnSocketAlone) {
+TEST(EmbedServer, RemovesOnlyItsOwnSocket) {
   const ScratchFolder scratch;
   auto first = std::make_unique<EmbedServer>(options_for_test(scratch.path(), 0, 1, 1));
   const std::string address = first->address();
@@ -217,7 +217,7 @@ TEST(EmbedServer, RemovesItsOwnSocketAlone) {
   EXPECT_EQ(grpc_health(address, {}), "SERVING");
 }
 
-TEST(EmbedServer, AFileAtTheAddressStays) {
+TEST(EmbedServer, KeepsAFileAtItsAddress) {
   const ScratchFolder scratch;
   const std::string path = scratch.path() + "/text";
   std::ofstream(path) << "mine";
@@ -240,7 +240,7 @@ void make_certificates(const std::string& folder) {
   ASSERT_EQ(std::system(script.c_str()), 0);
 }
 
-TEST(EmbedServer, FilesOfTlsThatDoNotFitAreNamed) {
+TEST(EmbedServer, NamesTlsFilesThatDoNotFit) {
   if (std::system("openssl version >/dev/null 2>&1") != 0)
     GTEST_SKIP() << "there is no openssl here";
   const ScratchFolder scratch;
@@ -274,7 +274,7 @@ TEST(EmbedServer, FilesOfTlsThatDoNotFitAreNamed) {
   EXPECT_EQ(named(tls), tls.key);
 }
 
-TEST(EmbedServer, BothSidesShowCertificates) {
+TEST(EmbedServer, RequiresCertificatesOfBothSides) {
   if (std::system("openssl version >/dev/null 2>&1") != 0)
     GTEST_SKIP() << "there is no openssl here";
   const ScratchFolder scratch;
@@ -327,7 +327,7 @@ TEST(EmbedServer, BothSidesShowCertificates) {
 }
 
 // What is no answer about certificates must not be taken for one, which ends training.
-TEST(EmbedServer, AServerThatIsSlowToShakeHandsIsAwayAndNotRefused) {
+TEST(EmbedServer, WaitsForServerWithSlowHandshake) {
   if (std::system("openssl version >/dev/null 2>&1") != 0)
     GTEST_SKIP() << "there is no openssl here";
   const ScratchFolder scratch;

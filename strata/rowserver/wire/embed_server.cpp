@@ -1,5 +1,6 @@
 #include "strata/rowserver/wire/embed_server.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -100,7 +101,7 @@ struct EmbedServer::Parts {
                           [this] { return ended(); });
                     }}) {
     // A replica serves the rows that it has even while its primary is away.
-    server.set_serving(sessions != nullptr || rows.log().head() > 0);
+    set_serving(sessions != nullptr || rows.log().head() > 0);
     if (replica) replica->start();
   }
 
@@ -110,7 +111,12 @@ struct EmbedServer::Parts {
         [this](const FollowRequest& request) {
           return grpc_follow(options.follow, options.access, request);
         },
-        [this] { server.set_serving(true); });
+        [this] { set_serving(true); });
+  }
+
+  void set_serving(bool yes) {
+    serving = yes;
+    server.set_serving(yes);
   }
 
   void serve(FrameStream& stream) {
@@ -129,6 +135,7 @@ struct EmbedServer::Parts {
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;
+  std::atomic<bool> serving = false;
   PersistentShard rows;
   std::unique_ptr<ShardSessions> sessions;  // or
   std::unique_ptr<Replica> replica;
@@ -155,6 +162,8 @@ std::string EmbedServer::recovery() const {
 }
 
 RowInspection& EmbedServer::inspection() { return parts_->inspection; }
+
+bool EmbedServer::serving() const { return parts_->serving; }
 
 void EmbedServer::wait() {
   std::unique_lock lock(parts_->mutex);

@@ -1,10 +1,10 @@
-/// Serves the rows of one shard to the ranks of a run, over gRPC, and keeps them in a folder; or follows
-/// such a server as a replica, which answers reads (inspection.h) and takes no updates.
+/// Serves the rows of one shard to the ranks of a run, over gRPC, and keeps them in a folder; or
+/// follows such a server as a replica, which answers reads (inspection.h) and takes no updates.
 ///
 /// Source   Lian et al., "Persia" (arXiv 2111.05897): embedding parameter servers
 /// Threads  any.
 /// Errors   as PersistentShard and GrpcServer; wait() throws what ended the server.
-/// Example  EmbedServer server({.features = features, .folder = "rows", .listen = "127.0.0.1:7001"});
+/// Example  EmbedServer server({.features = features, .folder = "rows"});
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,8 @@ class EmbedServer {
   std::string recovery() const;
 
   RowInspection& inspection();
+  /// Whether it answers reads: false for a replica that has no rows yet.
+  bool serving() const;
 
   /// Returns at shut_down(), or throws what ended the server.
   void wait();

@@ -68,7 +68,7 @@ int kills_wanted() {
   return kills ? std::atoi(kills) : 6;
 }
 
-TEST(EmbedServer, KilledAtRandomMomentsLosesAndDoublesNothing) {
+TEST(EmbedServer, AppliesEveryUpdateOnceAfterRandomKills) {
   constexpr int kShards = 2, kRanks = 2;
   const int kills = kills_wanted();
   const std::int64_t versions = 60 + 12 * kills;
@@ -138,7 +138,7 @@ double await_answer(const std::string& address) {
   return seconds();
 }
 
-TEST(EmbedServer, ReplicasFollowWhoeverIsKilled) {
+TEST(EmbedServer, ReplicasCatchUpAfterKills) {
   constexpr int kShards = 2;
   const int kills = std::max(kills_wanted(), 6);
   const std::int64_t versions = 60 + 12 * kills;
@@ -193,7 +193,7 @@ TEST(EmbedServer, ReplicasFollowWhoeverIsKilled) {
   std::cout << killed << " kills of servers and replicas, longest recovery " << longest << " s\n";
 }
 
-TEST(EmbedServer, AReplicaTakesNoUpdatesAndFollowsOnlyItsOwnKind) {
+TEST(EmbedServer, ReplicaRefusesUpdatesAndForeignPrimaries) {
   const ScratchFolder scratch;
   EmbedServer primary(options_for_test(scratch.path(), 0, 1, 1));
   EmbedServer replica(replica_for_test(scratch.path(), 0, 1, 1));
@@ -214,7 +214,7 @@ TEST(EmbedServer, AReplicaTakesNoUpdatesAndFollowsOnlyItsOwnKind) {
   EXPECT_THROW(EmbedServer{other}, UserError);
 }
 
-TEST(EmbedServer, ATrainerThatIsGoneIsFollowedByOneThatResumes) {
+TEST(EmbedServer, ResumingTrainerReplacesEndedTrainer) {
   const ScratchFolder scratch;
   ServerProcesses servers(scratch.path(), 2, 1);
   {

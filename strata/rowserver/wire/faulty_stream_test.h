@@ -1,4 +1,4 @@
-// Streams that are queues of this process, and lose messages as they are told.
+// Streams that are queues in this process and lose messages as configured.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace strata {
 
-// A queue of frames that breaks, loses, repeats and delays as it is told.
+// A queue of frames that breaks, loses, repeats and delays as configured.
 class FaultyPipe {
  public:
   explicit FaultyPipe(std::uint64_t seed, int faults_per_1000)
@@ -85,7 +85,7 @@ class PipeStream : public FrameStream {
   bool send(const WireFrame& frame) override { return out_->send(frame); }
   bool receive(WireFrame& frame) override { return in_->receive(frame); }
   void cancel() override { out_->cancel(), in_->cancel(); }
-  void close() { out_->cancel(); }  // what was sent is heard
+  void close() { out_->cancel(); }  // frames that were sent still arrive
   bool alive() override { return out_->alive() && in_->alive(); }
 
  private:

@@ -1,5 +1,5 @@
-// A stream has no deadline, since it lasts as long as a run; keepalive pings find a peer that is gone, and the
-// sessions above send statuses that show one that hangs.
+// A stream has no deadline, because it lasts as long as a run. Keepalive pings detect a peer that
+// has gone, and the statuses of sessions show one that hangs.
 #include "strata/rowserver/wire/grpc_client.h"
 
 #include <grpcpp/generic/generic_stub.h>
@@ -21,7 +21,7 @@ using namespace rows_over_grpc;
 using ClientSession = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 using ClientFollow = grpc::ClientReader<grpc::ByteBuffer>;
 
-// A client's stream and all that it needs.
+// A client's stream with its channel and context.
 template <typename Stream>
 class ClientStream : public FrameStream {
  public:
@@ -61,7 +61,7 @@ class ClientStream : public FrameStream {
   bool ended_ = false;
 };
 
-// The call begins with the first frame, which travels in its metadata.
+// Starts the call when the first frame is sent, which travels in its metadata.
 class SessionStream : public FrameStream {
  public:
   explicit SessionStream(std::shared_ptr<const Peer> peer) : peer_(std::move(peer)) {}

@@ -1,8 +1,9 @@
-/// Opens streams to servers of rows by gRPC (grpc_server.h): sessions of ranks, updates for replicas; asks for health.
+/// Opens streams to servers of rows by gRPC (grpc_server.h): sessions of ranks, updates for
+/// replicas; asks for health.
 ///
 /// Threads  a connection: one sends, one receives; the rest: any.
-/// Errors   UserError: an address beyond the machine without TLS, certificates that cannot be read or are not
-///          accepted. SystemError: nobody answers.
+/// Errors   UserError: an address beyond the machine without TLS, certificates that cannot be read
+///          or are not accepted. SystemError: no server answers.
 #pragma once
 
 #include <memory>
@@ -14,13 +15,13 @@
 
 namespace strata {
 
-/// Ways to a server: each call opens a session.
+/// Returns a function that opens a session with each call.
 ConnectStream grpc_sessions(const std::string& address, const ServerAccess& access);
 
 std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const ServerAccess& access,
                                          const FollowRequest& request);
 
-/// What the server's health service says of it: "SERVING", "NOT_SERVING".
+/// The answer of the server's health service: "SERVING", "NOT_SERVING".
 std::string grpc_health(const std::string& address, const ServerAccess& access);
 
 }  // namespace strata

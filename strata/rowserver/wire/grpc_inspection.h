@@ -1,8 +1,8 @@
 /// Asks a server of rows by gRPC about its rows.
 ///
-/// Errors   as inspection.h; UserError: an address beyond the machine without TLS, certificates or a secret that are
-///          not accepted, a feature's name that is not UTF-8. SystemError: the server does not answer within
-///          `seconds`, or `stop` became true.
+/// Errors   as inspection.h; UserError: an address beyond the machine without TLS, certificates or
+///          a secret that are not accepted, a feature's name that is not UTF-8. SystemError: the
+///          server does not answer within `seconds`, or `stop` became true.
 /// Example  const std::int64_t version = remote_inspection("localhost:7001", {})->digest().version;
 #pragma once
 

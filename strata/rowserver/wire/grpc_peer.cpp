@@ -21,8 +21,8 @@ constexpr std::chrono::seconds kStrangerPatience{5};
 
 constexpr ErrorSource kPeerErrors{"embed.tls"};
 
-// In gRPC's words there is no more than a text to tell a refused certificate by. Others tell of handshakes that a
-// slow server or none has left unanswered.
+// In gRPC's words there is no more than a text to tell a refused certificate by. Others tell of
+// handshakes that a slow server or none has left unanswered.
 void refuse_certificates(const Peer& peer, const std::string& text) {
   const bool handshake = text.find("Ssl handshake failed") != std::string::npos ||
                          text.find("CERTIFICATE") != std::string::npos ||

@@ -1,8 +1,8 @@
-// The client's side of a connection to a server of rows: opens it, proves the secret, and tells a server of rows from
-// another service.
+// The client's side of a connection to a server of rows: opens it, proves the secret, and
+// distinguishes a server of rows from another service.
 //
-// Errors   UserError: another service or version, certificates that are not accepted, another secret. SystemError:
-//          the server is away.
+// Errors   UserError: another service or version, certificates that are not accepted, another
+//          secret. SystemError: the server is away.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -25,17 +25,17 @@ struct Peer {
 
 Peer reach(const std::string& name, const ServerAccess& access);
 
-/// Asks for a challenge and puts the proof into `call`, which begins afterwards.
+/// Requests a challenge and adds the proof to `call`, which has not started yet.
 void prove_call(const Peer& peer, grpc::ClientContext& call);
 
-/// Whether a server of rows has sent the metadata of its answer; throws for one of another version.
+/// Whether the answer has the metadata of a server of rows; throws for a server of another version.
 bool has_greeted(const Peer& peer, const grpc::ClientContext& answered);
 
-/// Throws unless a server of rows has answered the call, and what it refuses.
+/// Throws unless a server of rows answered the call, or the error with which it refused the call.
 void require_answer(const Peer& peer, const grpc::Status& status,
                     const grpc::ClientContext& answered);
 
-/// Throws for a peer that has not greeted: another service, or none that can be reached.
+/// Throws for a peer without greeting: another service, or an unreachable one.
 [[noreturn]] void refuse_stranger(const Peer& peer, const grpc::Status& status);
 
 }  // namespace strata::rows_over_grpc

@@ -13,20 +13,21 @@ namespace strata::rows_over_grpc {
 
 inline constexpr const char* kChallenge = "/strata.embed.v1.Rows/Challenge";
 
-/// The call for a challenge, which is `asking`.
+/// Requests a challenge in the call `asking`.
 grpc::Status ask_challenge(const std::shared_ptr<grpc::Channel>& channel, const CallProof& proof,
                            grpc::ClientContext& asking, std::string& challenge);
-/// Puts the proof into a call that is about to begin, after `asking` has been answered.
+/// Adds the proof to a call that has not started, after `asking` has been answered.
 void add_proof(grpc::ClientContext& call, const CallProof& proof, const std::string& challenge,
                const grpc::ClientContext& asking);
 
 /// The server's answer to the call for a challenge.
 std::string challenge(CallGate& gate, const std::string& question,
                       const grpc::ServerContext& context);
-/// Throws where the call has not proven anything. `gate`: null with TLS.
+/// Throws if the call has no valid proof. `gate`: null with TLS.
 void let_in(CallGate* gate, const grpc::ServerContext& context);
 
-/// How gRPC names where a server that listens at `host`, a name or number, and `port` is reached; "": a unix socket.
+/// The names that gRPC gives to the addresses of a server that listens at `host`, a name or a
+/// number, and `port`. Empty host: a unix socket.
 std::vector<std::string> names_of_address(const std::string& host, int port);
 
 }  // namespace strata::rows_over_grpc

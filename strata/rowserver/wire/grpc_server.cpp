@@ -1,9 +1,9 @@
-// The synchronous interface: a stream has a thread of the server while it lasts. A session begins with its first
-// frame, so that silent ones have none; of the others there are as many as ranks. Questions and replicas have
-// their limits.
+// The synchronous interface of gRPC: each stream occupies a thread of the server while it lasts. A
+// session begins with its first frame, so a silent client occupies none; there are at most as many
+// sessions as ranks. Questions and replicas have limits of their own.
 //
-// A server greets with initial metadata, so that connecting either finds it there or says why not: a
-// certificate that is not accepted must not look like a server that is away.
+// A server greets with initial metadata, so that a client can tell a refused certificate from a
+// server that is away.
 #include "strata/rowserver/wire/grpc_server.h"
 
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
@@ -35,7 +35,7 @@ constexpr int kMostQuestions = 64, kMostFollowers = 64;  // at once
 constexpr int kHandshakeMilliseconds = 10'000;
 constexpr int kIdleMilliseconds = 60'000;  // of a connection without a call
 
-// Some of a number of places, as long as it lives.
+// Holds one of a limited number of places for its lifetime.
 class Place {
  public:
   Place(std::counting_semaphore<>& places, const std::string& what, int most) : places_(places) {
@@ -54,7 +54,7 @@ class Place {
   std::counting_semaphore<>& places_;
 };
 
-// A session's stream, whose first frame has come with the call.
+// A session's stream. Its first frame arrived in the call's metadata.
 class SessionFrames : public GrpcStream<ServerSession, grpc::ServerContext> {
  public:
   SessionFrames(ServerSession& stream, grpc::ServerContext& context, grpc::string_ref first)
@@ -77,7 +77,7 @@ void greet(grpc::ServerContext& context) {
   context.AddInitialMetadata(kGreeting, kGreetingVersion);
 }
 
-// What a handler throws, as the status of its call.
+// Runs a handler and converts an exception to the status of its call.
 template <typename Call>
 grpc::Status status_of(const Call& call) {
   try {
@@ -91,7 +91,7 @@ grpc::Status status_of(const Call& call) {
   }
 }
 
-// As the generated service, whose frames would be messages of protobuf: these are bytes as they come.
+// Replaces the generated service, which would parse frames as protobuf; here frames stay bytes.
 class RowsService : public grpc::Service {
  public:
   RowsService(RowInspection& inspection, GrpcHandlers handlers, std::unique_ptr<CallGate> gate)
@@ -155,7 +155,8 @@ class RowsService : public grpc::Service {
             this)));
   }
 
-  // False: a stranger, who hears that much and nothing else. One whose challenge was used up comes again.
+  // Returns false for a caller without a valid proof, after sending the refusal. A caller whose
+  // challenge has expired gets no refusal and retries.
   bool lets_in(const grpc::ServerContext& context, FrameStream& stream,
                const std::function<FramePieces(const Error&)>& refusal) const {
     try {
@@ -181,7 +182,7 @@ class RowsService : public grpc::Service {
     SessionFrames frames(stream, context, first->second);
     return status_of([&] { handlers_.session(frames); });
   }
-  // A trainer of an earlier version reads this as a frame.
+  // Sends a frame, because a trainer of an earlier version expects one.
   grpc::Status refuse_silence(grpc::ServerContext& context, ServerSession& stream) {
     GrpcStream<ServerSession, grpc::ServerContext> frames(stream, context);
     frames.send(
@@ -235,7 +236,7 @@ std::unique_ptr<SocketName> reserve_socket(const std::string& listen,
   return name;
 }
 
-// A stranger who sends little must not make the server keep much, nor forever.
+// Bounds the memory and the time that a client without proof can occupy.
 void set_bounds(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kLargestMessage);
   builder.SetMaxSendMessageSize(kLargestMessage);

@@ -1,11 +1,12 @@
-/// Serves rows by gRPC: over TCP with mutual TLS, or on one machine over loopback and unix sockets, where every
-/// call proves that it knows the secret (call_proof.h). The health service alone answers all.
+/// Serves rows by gRPC: over TCP with mutual TLS, or on one machine over loopback and unix sockets.
 ///
-/// Beyond the machine TLS is required on both sides: each shows a certificate that the authority has
-/// signed. The server also answers gRPC's health service.
+/// Without TLS every call proves that it knows the secret (call_proof.h). Between machines TLS is
+/// required, and both sides present a certificate that the authority has signed. gRPC's health
+/// service answers without proof.
 ///
 /// Threads  any; each stream has a thread of the server while it lasts.
-/// Errors   UserError: an address that cannot be listened to or has no TLS, certificates that cannot be read.
+/// Errors   UserError: an address that cannot be listened to or has no TLS, certificates that
+///          cannot be read.
 #pragma once
 
 #include <functional>
@@ -36,8 +37,8 @@ class GrpcServer {
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
-  std::string address() const;     ///< with the port that it has
-  void set_serving(bool serving);  ///< what the health service says
+  std::string address() const;     ///< with the actual port
+  void set_serving(bool serving);  ///< the answer of the health service
   void shut_down();
 
  private:

@@ -1,5 +1,5 @@
-// Servers of rows among strangers: clients that send too much or nothing, and other services at their address.
-// This source and those of the program that are named grpc_* see headers of gRPC.
+// Servers of rows among strangers: clients that send too much or nothing, and other services at
+// their address. This source and those of the program that are named grpc_* see headers of gRPC.
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -108,7 +108,7 @@ void expect_another_service_at(const std::string& address, const std::string& na
   expect_another_service(name + ", train", [&] { make_remote_servers(remote)->await(0); });
 }
 
-TEST(GrpcStrangers, AnotherServiceAtTheAddressIsSaidToBeOne) {
+TEST(GrpcStrangers, ClientNamesAnotherServiceAtTheAddress) {
   const std::string rubbish("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff what?", 17);
   const struct {
     const char* name;
@@ -128,7 +128,7 @@ TEST(GrpcStrangers, AnotherServiceAtTheAddressIsSaidToBeOne) {
   }
 }
 
-TEST(GrpcStrangers, AServerOfWebPagesAtTheAddressIsSaidToBeOne) {
+TEST(GrpcStrangers, ClientNamesWebServerAtTheAddress) {
   HostAddress any = resolve("127.0.0.1", 0, std::chrono::steady_clock::now()).front();
   const Socket listening = listen_at(any);
   std::jthread pages([&](const std::stop_token& ended) {
@@ -199,7 +199,7 @@ ServerOptions tcp_for_test(const std::string& folder) {
   return options;
 }
 
-TEST(GrpcStrangers, SilentSessionsAreEndedAndKeepNoThreads) {
+TEST(GrpcStrangers, ServerEndsSilentSessionsWithoutThreads) {
   const ScratchFolder scratch;
   const EmbedServer server(tcp_for_test(scratch.path()));
   const std::ptrdiff_t before = threads_here();
@@ -215,7 +215,7 @@ TEST(GrpcStrangers, SilentSessionsAreEndedAndKeepNoThreads) {
   EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
 }
 
-TEST(GrpcStrangers, AFirstFrameIsShort) {
+TEST(GrpcStrangers, ServerRefusesLongFirstFrame) {
   const ScratchFolder scratch;
   EmbedServer server(tcp_for_test(scratch.path()));
   const Stranger stranger(server.address());
@@ -233,7 +233,7 @@ TEST(GrpcStrangers, AFirstFrameIsShort) {
   EXPECT_FALSE(server.inspection().lag());
 }
 
-TEST(GrpcStrangers, AMessageBeyondTheLimitIsRefusedUnread) {
+TEST(GrpcStrangers, ServerRefusesMessageBeyondLimit) {
   const ScratchFolder scratch;
   const EmbedServer server(tcp_for_test(scratch.path()));
   const Stranger stranger(server.address());
@@ -250,7 +250,7 @@ TEST(GrpcStrangers, AMessageBeyondTheLimitIsRefusedUnread) {
   }
 }
 
-TEST(GrpcStrangers, QuestionsThatWaitAreBounded) {
+TEST(GrpcStrangers, ServerBoundsWaitingQuestions) {
   const ScratchFolder scratch;
   ServerOptions options = tcp_for_test(scratch.path());
   EmbedServer server(options);
@@ -281,7 +281,7 @@ TEST(GrpcStrangers, QuestionsThatWaitAreBounded) {
 
 // ---- Frames of many messages
 
-TEST(GrpcStrangers, FramesBeyondAMessageArriveWhole) {
+TEST(GrpcStrangers, FramesOfSeveralMessagesArriveWhole) {
   const ScratchFolder scratch;
   ServerOptions options = tcp_for_test(scratch.path());
   options.features.resize(1);

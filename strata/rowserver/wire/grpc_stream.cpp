@@ -1,5 +1,5 @@
-// A Frame of rows.proto without protobuf's copies: the length of a frame that goes on in the next messages, the
-// tag, the length, the bytes.
+// A Frame of rows.proto without protobuf's copies: the length of a frame that goes on in the next
+// messages, the tag, the length, the bytes.
 #include "strata/rowserver/wire/grpc_stream.h"
 
 #include <grpc/support/log.h>

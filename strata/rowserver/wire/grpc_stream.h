@@ -1,8 +1,8 @@
-// What client and server of rows share of gRPC: sizes, names, and streams of frames as bytes.
+// Defines what client and server share: sizes, names, and streams of frames as bytes.
 //
-// A message of gRPC has at most kLargestMessage bytes, so that a stranger makes the server keep no more; a longer
-// frame travels in several. The first frame of a session is short and travels in the metadata of the call:
-// the server reads nothing of a session without one.
+// A message of gRPC has at most kLargestMessage bytes, which bounds the server's memory; a longer
+// frame travels in several messages. The first frame of a session is short and travels in the
+// metadata of the call; the server reads nothing of a session without one.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,15 +21,15 @@ inline constexpr std::size_t kLargestFrame = std::size_t{1} << 30;
 inline constexpr int kLargestMetadata = 64 << 10;
 inline constexpr std::size_t kLargestFirstFrame = std::size_t{48} << 10;
 
-// Messages are megabytes: frames, windows and reads of gRPC's own sizes take a core's worth of calls. What is
-// under way is bounded by the credits of the sessions above.
+// Messages have megabytes; with gRPC's default sizes of frames, windows and reads the system calls
+// take a whole core. The credits of sessions bound the bytes in flight.
 inline constexpr std::pair<const char*, int> kSizes[] = {
     {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},    {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20},
     {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20}, {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
     {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 4 << 20},
 };
 
-// Metadata of every answer: what tells a server of rows from another service, and its version.
+// Metadata of every answer: identifies a server of rows and its version.
 inline constexpr const char* kGreeting = "strata-rows";
 inline constexpr const char* kGreetingVersion = "3";
 inline constexpr const char* kFirstFrame =
@@ -38,17 +38,17 @@ inline constexpr const char* kFirstFrame =
 inline constexpr const char* kSession = "/strata.embed.v1.Rows/Session";
 inline constexpr const char* kFollow = "/strata.embed.v1.Rows/Follow";
 
-/// What goes wrong is in our errors; gRPC's own log would repeat it at every try.
+/// Silences gRPC's log, which would repeat at every attempt what our errors report.
 void quieten();
 
 std::vector<grpc::ByteBuffer> to_messages(const WireFrame& frame);
 std::vector<grpc::ByteBuffer> to_messages(const FramePieces& pieces);
 
-/// Puts a frame together from its messages.
+/// Assembles a frame from its messages.
 class FrameAssembly {
  public:
   explicit FrameAssembly(WireFrame& frame) : frame_(frame) { frame_.clear(); }
-  bool add(const grpc::ByteBuffer& message);  ///< false: it is no part of this frame
+  bool add(const grpc::ByteBuffer& message);  ///< false: the message is not part of this frame
   bool complete() const { return began_ && frame_.size() == total_; }
 
  private:
@@ -57,7 +57,7 @@ class FrameAssembly {
   bool began_ = false;
 };
 
-// Either side of a stream. Context: ClientContext or ServerContext.
+// One side of a stream. Context: ClientContext or ServerContext.
 template <typename Stream, typename Context>
 class GrpcStream : public FrameStream {
  public:

@@ -3,9 +3,9 @@
 /// ShardInspection answers in the server's process; remote_inspection() asks a server by gRPC.
 ///
 /// Threads  any.
-/// Errors   UserError: a feature that the server lacks, an id of another shard, more than kMostInspectedIds ids, a
-///          version that no update will make, run() while a run continues or of a replica.
-///          SystemError: the server is away (remote_inspection() alone).
+/// Errors   UserError: a feature that the server lacks, an id of another shard, more than
+///          kMostInspectedIds ids, a version that no update will make, run() while a run continues
+///          or of a replica. SystemError: the server is away (remote_inspection() alone).
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@
 namespace strata {
 namespace {
 
-TEST(EmbedServer, TellsPeopleAboutItsRows) {
+TEST(EmbedServer, AnswersQuestionsAboutItsRows) {
   const ScratchFolder scratch;
   ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
   options.listen = "127.0.0.1:0";
@@ -46,7 +46,7 @@ TEST(EmbedServer, TellsPeopleAboutItsRows) {
 }
 
 // Each field of each answer, against the rows that the server has in this process.
-TEST(EmbedServer, AnswersByGrpcWhatItsRowsAre) {
+TEST(EmbedServer, AnswersByGrpcAsInProcess) {
   const ScratchFolder scratch;
   ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
   EmbedServer server(options);
@@ -125,7 +125,7 @@ std::string expected_by(EmbedServer& server, std::int64_t version) {
   }
 }
 
-TEST(EmbedServer, NamesTheVersionThatItHasWhereALaterOneIsAskedFor) {
+TEST(EmbedServer, NamesItsVersionIfALaterOneIsRequested) {
   const ScratchFolder scratch;
   ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
   options.ask_seconds = 0.5;
@@ -159,8 +159,9 @@ TEST(EmbedServer, NamesTheVersionThatItHasWhereALaterOneIsAskedFor) {
       << "nobody has come since it started";
 }
 
-// What a replica waits for is made elsewhere: it refuses as soon as the primary would, whoever it follows.
-TEST(EmbedServer, AReplicaKnowsWhetherAnybodyTrainsWithItsPrimary) {
+// A replica waits for versions that ranks of its primary make, so it refuses as soon as the primary
+// would.
+TEST(EmbedServer, ReplicaKnowsWhetherRanksTrainWithPrimary) {
   const ScratchFolder scratch;
   EmbedServer primary(options_for_test(scratch.path(), 0, 1, 1));
   RemoteServersOptions remote;
@@ -189,7 +190,7 @@ TEST(EmbedServer, AReplicaKnowsWhetherAnybodyTrainsWithItsPrimary) {
   EXPECT_EQ(expected_by(third, 9999), "there is no such version, and nobody trains: version 12");
 }
 
-TEST(EmbedServer, AReplicaWaitsForItsPrimaryBeforeItSaysThatNobodyTrains) {
+TEST(EmbedServer, ReplicaAwaitsPrimaryBeforeReportingNoTraining) {
   const ScratchFolder scratch;
   RemoteServersOptions remote;
   remote.features = options_for_test("", 0, 1, 1).features, remote.seed = 3;
@@ -208,7 +209,7 @@ TEST(EmbedServer, AReplicaWaitsForItsPrimaryBeforeItSaysThatNobodyTrains) {
   EXPECT_EQ(asked.get(), "answered: version 12");
 }
 
-// The only rank of a process that dies: its stream ends without a goodbye, and it does not come back.
+// The only rank of a process that dies: its stream ends without a bye, and it does not reconnect.
 class MortalRank {
  public:
   explicit MortalRank(const RemoteServersOptions& remote) {
@@ -243,7 +244,7 @@ class MortalRank {
   std::unique_ptr<RowServers> servers_;
 };
 
-TEST(EmbedServer, WaitsForAVersionThatTheRowsOfTheNextRunReach) {
+TEST(EmbedServer, WaitsForVersionOfTheNextRun) {
   const ScratchFolder scratch;
   EmbedServer server(options_for_test(scratch.path(), 0, 1, 1));
   RemoteServersOptions remote;
@@ -263,7 +264,7 @@ TEST(EmbedServer, WaitsForAVersionThatTheRowsOfTheNextRunReach) {
   EXPECT_EQ(asked.get(), "answered: version 20");
 }
 
-TEST(EmbedServer, AnswersForItsOwnIdsAlone) {
+TEST(EmbedServer, RefusesIdsOfAnotherShard) {
   const ScratchFolder scratch;
   EmbedServer server(options_for_test(scratch.path(), 0, 2, 1));
   std::uint64_t mine = 0, other = 0;

@@ -39,7 +39,7 @@ void Outbox::close(std::shared_ptr<const MessageBody> last) {
   changed_.notify_all();
 }
 
-// Null: nothing will come any more.
+// Returns null when no message will follow.
 std::shared_ptr<const MessageBody> Outbox::next(std::unique_lock<std::mutex>& lock) {
   changed_.wait_for(lock, kHeartbeat, [&] { return closed_ || status_due_ || !waiting_.empty(); });
   if (waiting_.empty()) {
@@ -63,7 +63,7 @@ void Outbox::send_all(FrameStream& stream) {
     sent_(frame.size());
     lock.lock();
   }
-  // Who is told why closes the stream; a cancelled one might lose the words.
+  // The peer closes the stream when it has read the reason; cancelling here could lose it.
   const bool told = last_word_;
   lock.unlock();
   if (!told) stream.cancel();

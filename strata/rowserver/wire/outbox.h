@@ -1,4 +1,5 @@
-/// Sends what a server has to say on one stream: answers in their order, and statuses when nothing else is said.
+/// Sends a server's messages on one stream: answers in their order, and statuses when it has no
+/// answers to send.
 ///
 /// Threads  send_all(): one, until the stream or the outbox ends; the rest: any.
 #pragma once
@@ -18,16 +19,16 @@ namespace strata {
 
 class Outbox {
  public:
-  /// `sent`: told of each message, with its bytes.
+  /// `sent`: called after each message with its number of bytes.
   explicit Outbox(std::function<void(std::size_t)> sent) : sent_(std::move(sent)) {}
 
   void push(std::shared_ptr<const MessageBody> body);
   void set_durable(std::int64_t durable);  ///< is said at once
   void note_received();                    ///< one more message: is said in the next status
-  /// Nothing is sent any more, but for what is given.
+  /// Sends `last`, if there is one, and nothing else.
   void close(std::shared_ptr<const MessageBody> last = nullptr);
 
-  /// Returns when nothing more can be sent.
+  /// Returns when no more can be sent.
   void send_all(FrameStream& stream);
 
  private:

@@ -44,7 +44,7 @@ struct Sent : testing::Test {
   NotedStream stream;
 };
 
-TEST_F(Sent, SaysWhatIsDurableBehindItsAnswers) {
+TEST_F(Sent, SendsStatusAfterAnswers) {
   outbox.push(done(1));
   outbox.note_received();
   outbox.note_received();
@@ -59,7 +59,7 @@ TEST_F(Sent, SaysWhatIsDurableBehindItsAnswers) {
 }
 
 // Who reads it closes the stream: of a cancelled one it might be lost.
-TEST_F(Sent, LeavesTheStreamToWhoIsToldWhyItEnds) {
+TEST_F(Sent, LeavesClosingToThePeerAfterARefusal) {
   outbox.push(done(1));  // nobody is there to hear it
   outbox.close(std::make_shared<MessageBody>(MessageBody::bye()));
   outbox.push(done(2));
@@ -68,7 +68,7 @@ TEST_F(Sent, LeavesTheStreamToWhoIsToldWhyItEnds) {
   EXPECT_FALSE(stream.cancelled);
 }
 
-TEST_F(Sent, EndsWithAStreamThatBreaks) {
+TEST_F(Sent, EndsWhenTheStreamBreaks) {
   stream.breaks_at = 1;
   outbox.push(done(1));
   outbox.push(done(2));

@@ -1,4 +1,4 @@
-/// Says what a user error of a call says, for tests.
+/// Returns the text of a call's UserError, for tests.
 #pragma once
 
 #include <functional>

@@ -31,7 +31,7 @@ void expect_helpful(const std::string& name, const std::function<void()>& refuse
   }
 }
 
-TEST(Refusals, OfServerOptionsHelp) {
+TEST(Refusals, OfServerOptionsNameAFix) {
   const ScratchFolder scratch;
   const std::pair<const char*, std::function<void(ServerOptions&)>> kChanges[] = {
       {"no features", [](auto& o) { o.features.clear(); }},
@@ -70,7 +70,7 @@ TEST(Refusals, OfServerOptionsHelp) {
   }
 }
 
-TEST(Refusals, OfQuestionsHelp) {
+TEST(Refusals, OfQuestionsNameAFix) {
   const ScratchFolder scratch;
   EmbedServer server(options_for_test(scratch.path(), 0, 2, 1));
   std::uint64_t other = 0;
@@ -85,7 +85,7 @@ TEST(Refusals, OfQuestionsHelp) {
   EXPECT_EQ(rows.hot("user", -1).ids().size(), 0u);
 }
 
-TEST(Refusals, OfTablesHelp) {
+TEST(Refusals, OfTablesNameAFix) {
   const std::vector<FeatureSpec> features = features_for_test();
   expect_helpful("two of one name", [&] { RowTable({features[0], features[0]}, {}); });
   expect_helpful("little memory", [&] { RowTable({features[0]}, {.memory_bytes = 10}); });

@@ -84,9 +84,9 @@ class RankStream {
   std::thread serving_;
 };
 
-// Rows go on when all is there again that a rank said it would send. What its last stream brought, and is done only
-// now, is not part of that.
-TEST(Rejoining, ARequestOfAStreamThatIsGoneIsNeitherCountedNorAnsweredOnTheNext) {
+// Rows go on when all is there again that a rank said it would send. What its last stream brought,
+// and is done only now, is not part of that.
+TEST(Rejoining, IgnoresRequestsOfTheLostStream) {
   const ScratchFolder scratch;
   PersistentShardOptions options = options_for_test(scratch.path("rows"));
   {

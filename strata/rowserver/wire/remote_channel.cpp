@@ -1,6 +1,6 @@
-// One thread connects and sends, another one receives while there is a connection. A message that a
-// stream loses shows in the number of the next one; the last one before a pause in the server's count
-// of what it received, which comes with every status, twice a second.
+// One thread connects and sends, another thread receives while a connection exists. The number of
+// the next message shows that a stream has lost one. If the last message before a pause is lost,
+// the server's count of received messages shows it, which comes with every status, twice a second.
 #include "strata/rowserver/wire/remote_channel.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void RemoteChannel::ask(MessageKind kind, Request request, std::int64_t oldest, 
     request.id = next_id_++;
     request.answered_below = order_of_.empty() ? request.id : order_of_.begin()->first;
   }
-  // Megabytes of ids, while answers come.
+  // Encodes megabytes of ids before taking the mutex, so that answers are not delayed.
   MessageBody body = MessageBody::of(kind, request);
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
@@ -128,7 +128,7 @@ void RemoteChannel::fail(const std::exception_ptr& error) {
     if (entry.answer) entry.answer({}, error);
 }
 
-// The stream, as long as it is one that may be cancelled.
+// Publishes the stream while other threads may cancel it.
 class RemoteChannel::Current {
  public:
   Current(RemoteChannel& channel, FrameStream* stream) : channel_(channel) { set(stream); }
@@ -187,12 +187,13 @@ WireFrame RemoteChannel::hello_frame() const {
   return MessageBody::of(hello).frame(0);
 }
 
-// Until the stream breaks; whether it was good for anything.
+// Sends and receives until the stream breaks; returns whether the server welcomed this rank.
 bool RemoteChannel::converse(FrameStream& stream) {
   Lock lock(mutex_);
   const WireFrame hello = hello_frame();
   welcomed_ = broken_ = false;
-  // What comes while the hello is on its way stands behind it: the server counts what it was told of.
+  // Entries added while the hello is being sent follow it: the hello states the number of earlier
+  // requests.
   next_send_ = entries_.empty() ? next_order_ : entries_.begin()->first;
   sent_ = 1;
   sent_at_mark_ = 0;
@@ -255,7 +256,8 @@ void RemoteChannel::send_all(FrameStream& stream, Lock& lock) {
   lock.unlock();
   stream.send(bye);
   lock.lock();
-  // The server ends the stream when it has read that far; before that, an end of ours would take the bye away.
+  // The server ends the stream after it has read the bye; if this side ended it first, the bye
+  // could be lost.
   changed_.wait_for(lock, std::chrono::seconds(10), [&] { return broken_; });
 }
 
@@ -275,7 +277,7 @@ void RemoteChannel::receive_all(FrameStream& stream) {
       take(message);
     }
   } catch (const std::exception& error) {
-    // Damaged on its way: the next connection brings it again.
+    // Damaged in transit: the next connection carries it again.
     if (to_error(error).text().operation != "embed.decode") fail(std::current_exception());
   }
   {
@@ -311,7 +313,7 @@ void RemoteChannel::take(const WireMessage& message) {
   }
 }
 
-// An answer that cannot be read leaves its request, which is sent again.
+// An answer that cannot be read leaves its request in place, and the request is sent again.
 void RemoteChannel::settle(const WireMessage& message) {
   std::shared_ptr<std::vector<FeatureRead>> asked;
   {
@@ -345,7 +347,7 @@ void RemoteChannel::take_status(const Status& status) {
     if (settled) part_bytes_ -= static_cast<std::int64_t>(it->second.body.bytes());
     it = settled ? entries_.erase(it) : std::next(it);
   }
-  // What was sent so long ago should have been received before this status was written.
+  // The server should have received messages sent that long ago before it wrote this status.
   if (Clock::now() - marked_ > options_.silence) {
     if (status.received < sent_at_mark_) broken_ = true;
     sent_at_mark_ = sent_;

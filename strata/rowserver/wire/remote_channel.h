@@ -1,8 +1,8 @@
-/// Keeps one rank's way to one server open: what the server has not answered, or not made durable, is
-/// sent again after every loss, in its order.
+/// Keeps one rank connected to one server: after every loss it sends again, in order, requests
+/// without an answer and updates that are not durable.
 ///
 /// Threads  one rank's calls; answers come from a thread of the channel.
-/// Errors   whatever the server refuses; SystemError: nobody answered for longer than the deadline.
+/// Errors   whatever the server refuses; SystemError: no answer until the deadline.
 #pragma once
 
 #include <atomic>
@@ -27,11 +27,11 @@ namespace strata {
 struct RemoteChannelOptions {
   ServerWaitOptions wait;  ///< for the server, without a connection
   std::vector<FeatureSpec> features;
-  Hello hello;                               ///< who we are; the channel fills in what is under way
+  Hello hello;                               ///< of this rank; the channel adds its requests
   std::chrono::milliseconds silence{5'000};  ///< of a connection, before it counts as lost
-  /// After such a time without anything to send the server hears that the rank is there (run_lease.h).
+  /// A rank that sends nothing else for so long sends a heartbeat (run_lease.h).
   std::chrono::milliseconds alive_every{1'000};
-  /// Of updates that are not durable yet; the next one waits. One is always under way.
+  /// Limit of updates that are not durable yet; the next one waits, unless it is the only one.
   std::int64_t credit_bytes = std::int64_t{64} << 20;
 };
 
@@ -52,7 +52,7 @@ class RemoteChannel : public ShardChannel {
   void save(std::int64_t version, Done done) override;
   ChannelCounts counts() const;
 
-  /// The run is to stop: ends the channel with an error, unless it is connected.
+  /// Ends the channel with an error unless it is connected, because the run is to stop.
   void stop_waiting();
 
  private:

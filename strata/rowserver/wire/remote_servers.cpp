@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{50};  // between two looks at the request to stop
 
-// Watches for the request to stop: a signal's handler can wake no thread.
+// Polls for the request to stop, because a signal handler cannot wake a thread.
 class StoppableServers : public RowServers {
  public:
   StoppableServers(std::unique_ptr<RowServers> servers, std::vector<RemoteChannel*> channels,

@@ -1,7 +1,7 @@
-/// Makes the servers of a run that are other processes, on this machine or others.
+/// Connects a run to servers that are other processes, on this machine or others.
 ///
 /// Example  auto servers = make_remote_servers({.addresses = {"host1:7001", "host2:7001"},
-///                                              .features = features, .rank = 0, .ranks = 2, .run = name});
+///                                              .features = features, .run = name});
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ struct RemoteServersOptions {
   int rank = 0, ranks = 1;
   RunName run =
       1;  ///< the same for all ranks of a run (draw_run_name()); each server numbers it for itself
-  /// By server, the run before it there: runs_to_follow(). Empty: no server has had one.
+  /// The previous run of each server: runs_to_follow(). Empty: no server has had a run.
   std::vector<std::uint64_t> follows = {};
   ProcessIdentity holder = this_process();    ///< process 0 of the run
   std::int64_t version = 0;                   ///< at which the run begins: servers go back to it
@@ -37,15 +37,17 @@ struct RemoteServersOptions {
   std::chrono::milliseconds deadline{60'000};  ///< that a server may be away
   std::int64_t credit_bytes = std::int64_t{64} << 20;
   std::function<void(const std::string&)> notice = {};  ///< whom a rank waits for; from any thread
-  /// Becomes true: a server that is away is waited for no longer; null: never.
+  /// Once true, the wait for a server that is away ends; null: never.
   const std::atomic<bool>* stop = nullptr;
 };
 
-/// By server, the number of the run that its rows are of, once that run is over. Waits for servers that are away, as
-/// ranks do. A UserError names the process whose run goes on. Asked once for all ranks, before the run's first one.
+/// Returns for each server the number of its last run, once that run has ended. Waits for servers
+/// that are away, as ranks do. A UserError names the process of a run that continues. Called once
+/// for all ranks, before the first one connects.
 std::vector<std::uint64_t> runs_to_follow(const RemoteServersOptions& options);
 
-/// One rank's. Its end tells the servers that this rank sends no more.
+/// The servers as one rank sees them. The destructor reports to the servers that this rank sends no
+/// more.
 std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& options);
 
 }  // namespace strata

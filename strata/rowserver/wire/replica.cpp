@@ -1,5 +1,6 @@
-// The rows of a replica are a shard like any other: its updates come from the primary's log into its own,
-// and are applied from there as after a restart. So it recovers, limits its log and answers as a server.
+// The rows of a replica are a shard like any other: its updates come from the primary's log into
+// its own, and are applied from there as after a restart. So it recovers, limits its log and
+// answers as a server.
 #include "strata/rowserver/wire/replica.h"
 
 #include <algorithm>
@@ -25,7 +26,7 @@ SystemError out_of_order(const std::string& expected, const std::string& got) {
 
 }  // namespace
 
-// A snapshot on its way; it takes the place of what is there when it is whole.
+// A snapshot that is being received. It replaces the replica's rows when it is complete.
 struct Replica::Download {
   Download(std::string to, const StreamFrame& head)
       : path(std::move(to)), version(head.version), run(head.run), file(path) {}
@@ -94,7 +95,7 @@ void Replica::follow_until_stopped() {
       follow_once();
     } catch (const SystemError& error) {
       const std::string& operation = error.text().operation;
-      // A primary that is away comes back, and sends again what was damaged on its way.
+      // The primary reconnects and sends damaged frames again.
       if (operation != "embed.connect" && operation != "embed.decode") throw;
     }
     wait = counts().connections > before ? kFirstPause : std::min(2 * wait, kLongestPause);
@@ -124,7 +125,7 @@ void Replica::follow_once() {
     std::int64_t number = 0;
     auto bytes = std::make_shared<WireFrame>();
     for (;; ++number) {
-      // An update that is not applied yet keeps its message.
+      // An update keeps its message until it is applied.
       if (bytes.use_count() > 1) bytes = std::make_shared<WireFrame>();
       if (!stream->receive(*bytes)) break;
       const StreamFrame frame = decode(bytes, number);
@@ -152,7 +153,7 @@ StreamFrame Replica::decode(std::shared_ptr<const WireFrame> bytes, std::int64_t
       throw out_of_order("frame " + std::to_string(expected), std::to_string(frame.number));
     return frame;
   } catch (const SystemError&) {
-    // Once may be damage on the way.
+    // One mismatch may be damage in transit.
     if (expected > 0 || ++unreadable_ < 3) throw;
     throw UserError({.operation = "embed.follow",
                      .what = "the primary is of another version of the program",
@@ -168,7 +169,7 @@ void Replica::take_update(const MessageBytes& bytes) {
     record = parse_log_record(bytes.bytes);
     damaged_ = 0;
   } catch (const SystemError&) {
-    // Once may be damage on the way.
+    // One mismatch may be damage in transit.
     if (++damaged_ < 3) throw;
     throw UserError({.operation = "embed.follow",
                      .what = "the primary sends a damaged update",
@@ -245,7 +246,7 @@ void Replica::note_primary(std::int64_t version, bool trains) {
   look_whether_caught_up();
 }
 
-// How far the primary is, only its statuses tell.
+// Only statuses state the version of the primary.
 void Replica::look_whether_caught_up() {
   {
     const std::lock_guard lock(mutex_);

@@ -1,13 +1,15 @@
-/// Follows a server of rows: has every version that it has, a little later, and proves it by digest.
+/// Follows a server of rows, its primary: applies every update of the primary a little later, and
+/// compares digests.
 ///
-/// A replica goes on from its own folder; where that is of another run, or the server's log no longer
-/// reaches back to it, it goes back or takes a new snapshot. Of each version that the server has made a
-/// snapshot of, it compares digests; one that differs is counted, and a new snapshot taken.
+/// A replica resumes from its own folder. If the folder is of another run, or the primary's log
+/// does not reach back to it, the replica reverts updates or loads a new snapshot. For each version
+/// of which the primary has made a snapshot it compares digests; it counts a mismatch and loads a
+/// new snapshot.
 ///
 /// Source   log shipping: Gray and Reuter, "Transaction Processing", chapter 12
 /// Threads  start(), stop(): one; the rest: any.
 /// Errors   failure(): UserError: what the primary refuses, certificates; SystemError: disk full.
-///          A primary that is away is waited for.
+///          The replica waits for a primary that is away.
 #pragma once
 
 #include <condition_variable>
@@ -41,7 +43,7 @@ class Replica {
  public:
   using Follow = std::function<std::unique_ptr<FrameStream>(const FollowRequest& request)>;
 
-  /// `caught_up`: called once, when rows are first as new as the primary's.
+  /// `caught_up`: called once, when the replica first has the primary's version.
   Replica(PersistentShard& shard, Follow follow, std::function<void()> caught_up = {});
   ~Replica();
   Replica(const Replica&) = delete;

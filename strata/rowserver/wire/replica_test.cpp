@@ -145,7 +145,7 @@ class ReplicaTest : public testing::Test {
   std::unique_ptr<Replica> replica;
 };
 
-TEST_F(ReplicaTest, HasEveryVersionAndProvesItByDigest) {
+TEST_F(ReplicaTest, ReachesEveryVersionWithEqualDigests) {
   start_primary();
   start_replica();
   for (int i = 0; i < 2000 && !replica->counts().following; ++i)
@@ -170,7 +170,7 @@ TEST_F(ReplicaTest, HasEveryVersionAndProvesItByDigest) {
   EXPECT_EQ(counts.primary_version, 40);
 }
 
-TEST_F(ReplicaTest, ComesBackAtItsVersion) {
+TEST_F(ReplicaTest, ResumesAtItsVersion) {
   start_primary();
   primary->begin_run(5, 0);
   update(1, 30);
@@ -192,7 +192,7 @@ TEST_F(ReplicaTest, ComesBackAtItsVersion) {
   EXPECT_EQ(replica->counts().snapshots, 0);
 }
 
-TEST_F(ReplicaTest, TakesASnapshotWhereTheLogDoesNotReachBack) {
+TEST_F(ReplicaTest, LoadsSnapshotIfTheLogStartsLater) {
   start_primary(4 << 10);
   primary->begin_run(5, 0);
   update(1, 20);
@@ -213,7 +213,7 @@ TEST_F(ReplicaTest, TakesASnapshotWhereTheLogDoesNotReachBack) {
   EXPECT_EQ(replica->counts().snapshots, 0);
 }
 
-TEST_F(ReplicaTest, GoesBackWithTheTrainer) {
+TEST_F(ReplicaTest, RevertsWithTheTrainer) {
   start_primary();
   primary->begin_run(5, 0);
   update(1, 10);
@@ -230,7 +230,8 @@ TEST_F(ReplicaTest, GoesBackWithTheTrainer) {
   update(21, 40);
   expect_follows(40);
   EXPECT_EQ(replica->counts().snapshots, snapshots) << "its own log reaches back";
-  // Two runs that it does not see: what it shares with the last one ends where the first of them began.
+  // Two runs that it does not see: what it shares with the last one ends where the first of them
+  // began.
   end_replica();
   primary->begin_run(8, 15);
   variant = 1;
@@ -252,7 +253,7 @@ TEST_F(ReplicaTest, GoesBackWithTheTrainer) {
   EXPECT_EQ(replica->counts().snapshots, 2);
 }
 
-TEST_F(ReplicaTest, RowsThatDifferAreSeenAndReplaced) {
+TEST_F(ReplicaTest, DetectsAndReplacesDifferentRows) {
   start_primary();
   start_replica();
   primary->begin_run(5, 0);
@@ -271,7 +272,7 @@ TEST_F(ReplicaTest, RowsThatDifferAreSeenAndReplaced) {
 }
 
 // Whoever asks meanwhile does what waits for the rows, snapshots of a log that is too long, too.
-TEST_F(ReplicaTest, AnswersWhileUpdatesComeAndItsLogIsCut) {
+TEST_F(ReplicaTest, AnswersDuringUpdatesAndLogCuts) {
   start_primary();
   start_replica(2 << 10);
   primary->begin_run(5, 0);
@@ -309,7 +310,7 @@ TEST_F(ReplicaTest, AnswersWhileUpdatesComeAndItsLogIsCut) {
 }
 
 // Versions of two runs are other rows, and so are their digests.
-TEST_F(ReplicaTest, DigestsOfARunThatIsOverAreNotCompared) {
+TEST_F(ReplicaTest, IgnoresDigestsOfEndedRun) {
   const auto compared = [&](std::int64_t digests) {
     for (int i = 0; i < 1000 && replica->counts().equal_digests < digests; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -351,7 +352,7 @@ class PlayedFrames : public FrameStream {
   std::size_t next_ = 0;
 };
 
-TEST_F(ReplicaTest, AFrameThatIsMissingEndsTheStream) {
+TEST_F(ReplicaTest, EndsStreamAfterMissingFrame) {
   start_primary();
   primary->begin_run(5, 0);
   update(1, 3);
@@ -374,7 +375,7 @@ TEST_F(ReplicaTest, AFrameThatIsMissingEndsTheStream) {
   end_replica();
 }
 
-TEST_F(ReplicaTest, HasCaughtUpWithTheUpdateThatItLacked) {
+TEST_F(ReplicaTest, ReportsCatchingUpWithItsLastUpdate) {
   start_primary();
   primary->begin_run(5, 0);
   update(1, 3);
@@ -402,7 +403,7 @@ TEST_F(ReplicaTest, HasCaughtUpWithTheUpdateThatItLacked) {
 }
 
 // An update's record has a checksum of its own.
-TEST_F(ReplicaTest, AFlippedBitAnywhereInAFrameIsSeen) {
+TEST_F(ReplicaTest, DetectsEveryFlippedBitOfAFrame) {
   start_primary();
   primary->begin_run(5, 0);
   update(1, 1);
@@ -430,7 +431,7 @@ TEST_F(ReplicaTest, AFlippedBitAnywhereInAFrameIsSeen) {
 }
 
 // Once is damage on the way, again and again is what the primary has.
-TEST_F(ReplicaTest, ADamagedLogOfThePrimaryIsRefused) {
+TEST_F(ReplicaTest, RefusesDamagedLogOfThePrimary) {
   start_primary();
   primary->begin_run(5, 0);
   update(1, 3);
@@ -458,7 +459,7 @@ TEST_F(ReplicaTest, ADamagedLogOfThePrimaryIsRefused) {
   EXPECT_NE(refusal().find("updates-"), std::string::npos) << refusal();
 }
 
-TEST_F(ReplicaTest, APrimaryThatDoesNotFitIsRefusedOnce) {
+TEST_F(ReplicaTest, RefusesUnfitPrimaryOnce) {
   start_primary();
   start_replica(0, [](PersistentShardOptions& options) { options.seed = 2; });
   EXPECT_NE(refusal().find("another recipe"), std::string::npos) << refusal();
@@ -485,7 +486,7 @@ TEST_F(ReplicaTest, APrimaryThatDoesNotFitIsRefusedOnce) {
   EXPECT_EQ(decode_stream_frame(frame).kind, StreamKind::kRefused);
 }
 
-TEST_F(ReplicaTest, IsToldWhetherSomebodyTrainsWithThePrimary) {
+TEST_F(ReplicaTest, LearnsWhetherRanksTrainWithThePrimary) {
   const auto expect = [&](bool told) {
     for (int i = 0; i < 1000 && replica->counts().primary_trains != told; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -500,7 +501,7 @@ TEST_F(ReplicaTest, IsToldWhetherSomebodyTrainsWithThePrimary) {
   for (const bool told : {false, true}) trains = told, expect(told);
 }
 
-TEST_F(ReplicaTest, LosesNothingWhoeverEndsAndWhateverGetsLost) {
+TEST_F(ReplicaTest, LosesNoUpdateAfterRestartsAndLostFrames) {
   faults = 20;
   std::mt19937_64 random(4);
   start_primary(6 << 10);

@@ -1,8 +1,9 @@
-/// Says whether a server's rows belong to a run that goes on, and whose run that is.
+/// Decides whether a server's rows belong to a run that continues, and to which process.
 ///
-/// A run has the rows while one of its ranks has a stream on which the server has heard something lately, and a
-/// little longer: a rank whose stream breaks comes back, and so do all after a restart of the server. Ranks that
-/// have said goodbye do not come back, nor do those of a process that has ended on this machine.
+/// A run owns the rows while a stream of one of its ranks has delivered a message recently, and a
+/// little longer: a rank reconnects after its stream breaks, and all ranks reconnect after a
+/// restart of the server. Ranks that have sent a bye do not reconnect, nor do ranks of a process
+/// that has ended on this machine.
 ///
 /// Threads  one at a time.
 #pragma once
@@ -23,10 +24,10 @@ struct LeaseTimes {
 
 class RunLease {
  public:
-  /// `returns`: the server was started again in the folder of a run, whose ranks may come back.
+  /// `returns`: the server was restarted in the folder of a run, whose ranks may reconnect.
   RunLease(int ranks, LeaseTimes times, bool returns);
 
-  /// A run begins; the one before has nothing any more.
+  /// A run begins; the previous run no longer owns the rows.
   void begin(const ProcessIdentity& holder);
 
   void join(int rank, const ProcessIdentity& holder);  ///< a rank has a stream
@@ -37,7 +38,7 @@ class RunLease {
 
   bool is_held() const;
   std::int64_t contacts() const { return contacts_; }  ///< how often a rank was heard
-  /// Throws a UserError that says who has the rows.
+  /// Throws a UserError that names the process that owns the rows.
   [[noreturn]] void refuse() const;
 
  private:

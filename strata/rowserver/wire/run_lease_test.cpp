@@ -26,7 +26,7 @@ ProcessIdentity ended_process() {
   return identity;
 }
 
-TEST(RunLease, IsHeldByRanksThatAreHereOrMayComeBack) {
+TEST(RunLease, LastsWhileRanksAreConnectedOrMayReconnect) {
   RunLease fresh(2, kNever, false);
   EXPECT_FALSE(fresh.is_held());
   RunLease lease(2, kNever, true);
@@ -44,7 +44,7 @@ TEST(RunLease, IsHeldByRanksThatAreHereOrMayComeBack) {
   EXPECT_FALSE(lease.is_held()) << "all have said goodbye";
 }
 
-TEST(RunLease, EndsWithTheProcessWithTheTimeAndWithSilence) {
+TEST(RunLease, EndsAfterProcessEndTimeoutOrSilence) {
   RunLease dead(1, kNever, false);
   dead.join(0, ended_process());
   EXPECT_TRUE(dead.is_held()) << "a stream counts more than what is known of its process";
@@ -65,8 +65,9 @@ TEST(RunLease, EndsWithTheProcessWithTheTimeAndWithSilence) {
   EXPECT_FALSE(away.is_held());
 }
 
-// The number of a run was once its trainer's clock. One whose clock was ahead left a number that no other reached.
-TEST(RunOrder, IsTheServersWhateverClocksHaveLeft) {
+// The number of a run was once its trainer's clock. One whose clock was ahead left a number that no
+// other reached.
+TEST(RunOrder, DoesNotDependOnClocks) {
   ReferenceRows reference(1, 40);
   const ScratchFolder scratch;
   constexpr std::uint64_t kFarAhead = 1'900'000'000'000'000'000;  // nanoseconds: in the year 2030
@@ -90,7 +91,7 @@ TEST(RunOrder, IsTheServersWhateverClocksHaveLeft) {
   }
 }
 
-TEST(RunOrder, ARankThatComesLateTakesTheRowsFromNoLaterRun) {
+TEST(RunOrder, RefusesLateRankOfAnEarlierRun) {
   ReferenceRows reference(1, 40);
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 1, 0);
@@ -107,7 +108,7 @@ TEST(RunOrder, ARankThatComesLateTakesTheRowsFromNoLaterRun) {
   EXPECT_EQ(name_of_run(servers.shard(0).log().run().number), 2u);
 }
 
-TEST(RunLease, ASecondRunIsRefusedByNameAndTheFirstGoesOn) {
+TEST(RunLease, RefusesSecondRunAndNamesTheFirst) {
   ReferenceRows reference(2, 40);
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 2, 2, 0);
@@ -144,7 +145,7 @@ TEST(RunLease, ASecondRunIsRefusedByNameAndTheFirstGoesOn) {
   EXPECT_EQ(digest_of_all(servers, 2, 40), digest_of(reference.at(40).rows()));
 }
 
-TEST(RunLease, ARunWhoseProcessHasEndedIsFollowedAtOnce) {
+TEST(RunLease, EndsAtOnceWithItsProcess) {
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 1, 0, kNever);
   Hello hello;
@@ -156,7 +157,7 @@ TEST(RunLease, ARunWhoseProcessHasEndedIsFollowedAtOnce) {
   servers.join(0, 2, 0)->await(0);
 }
 
-TEST(RunLease, AfterARestartRanksComeBackToTheirRows) {
+TEST(RunLease, ContinuesAfterServerRestart) {
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 1, 0, kNever);
   const auto first = servers.join(0, 1, 0);
@@ -167,9 +168,9 @@ TEST(RunLease, AfterARestartRanksComeBackToTheirRows) {
   first->await(0);
 }
 
-// A greeting whose checksum fits may say anything. What is refused leaves nothing, and what is accepted keeps no
-// other run from the rows.
-TEST(RunOrder, MutatedGreetingsLeaveNothingThatKeepsOthersAway) {
+// A greeting whose checksum fits may say anything. What is refused leaves nothing, and what is
+// accepted keeps no other run from the rows.
+TEST(RunOrder, SurvivesMutatedHellos) {
   ReferenceRows reference(1, 40);
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 1, 0, {.returning = milliseconds(0)});
@@ -203,8 +204,9 @@ TEST(RunOrder, MutatedGreetingsLeaveNothingThatKeepsOthersAway) {
   EXPECT_EQ(digest_of_all(servers, 1, 40), digest_of(reference.at(40).rows()));
 }
 
-// After a restart a rank says which version it still reads. One that is gone must not take the rows with it.
-TEST(RunOrder, AReadOfAVersionThatIsGoneLeavesTheRowsAsTheyAre) {
+// After a restart a rank says which version it still reads. One that is gone must not take the rows
+// with it.
+TEST(RunOrder, KeepsRowsIfARemovedVersionIsRead) {
   ReferenceRows reference(1, 40);
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 1, 0, {.returning = milliseconds(0)});

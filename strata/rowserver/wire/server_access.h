@@ -1,5 +1,4 @@
-/// Says what a server of rows and those who call it know each other by: certificates, or a secret of the machine's
-/// user.
+/// Holds what authenticates a server of rows and its callers: certificates, or a secret.
 ///
 /// Errors  UserError: as tls_files.h and transport/secret.h.
 #pragma once
@@ -16,16 +15,17 @@ struct ServerAccess {
       : tls(std::move(files)), secret(std::move(key)) {}
 
   TlsFiles tls;
-  std::string secret;  ///< where there is no TLS; empty: that of this user (own_secret())
+  std::string secret;  ///< without TLS; empty: the user's own (own_secret())
 
-  /// That calls prove to know; empty with TLS, whose certificates do it.
+  /// The secret that calls prove to know; empty with TLS, where certificates authenticate.
   std::string call_secret() const;
 };
 
-/// Set where STRATA_SECRET is one that `strata launch` has made for the processes of its run alone.
+/// Set if `strata launch` has made STRATA_SECRET for the processes of its run only.
 inline constexpr const char* kLaunchSecretVariable = "STRATA_LAUNCH_SECRET";
 
-/// The TLS files and the secret that the environment names; not a secret of `strata launch`, which no server knows.
+/// The TLS files and the secret that the environment names. Ignores a secret of `strata launch`,
+/// which no server knows.
 ServerAccess access_from_environment();
 
 }  // namespace strata

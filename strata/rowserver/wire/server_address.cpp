@@ -45,7 +45,7 @@ int port_in(const std::string& text, const std::string& digits, FreePort free_po
   return port;
 }
 
-// Without brackets. gRPC would take some other characters for another kind of address.
+// Removes brackets. Refuses characters that gRPC would read as another kind of address.
 std::string host_in(const std::string& text, std::string host) {
   if (host.empty()) refuse_form(text);
   if (host.front() == '[' && host.back() == ']') {
@@ -64,8 +64,8 @@ std::string host_in(const std::string& text, std::string host) {
   return host;
 }
 
-// A name other than localhost is none of this machine, whatever it resolves to: it may resolve to a network
-// where gRPC asks. The file of hosts may send even localhost there.
+// Only localhost and loopback numbers count as this machine: another name may resolve to a network
+// address when gRPC resolves it. /etc/hosts may map even localhost to a network address.
 bool stays_here(const std::string& host, int port) {
   if (!names_loopback(host)) return false;
   try {

@@ -1,8 +1,8 @@
-/// Reads the address of a server of rows, HOST:PORT or unix:PATH, and decides whether rows that go there
-/// stay on this machine.
+/// Reads the address of a server of rows, HOST:PORT or unix:PATH, and decides whether rows that go
+/// there stay on this machine.
 ///
 /// Threads  any.
-/// Errors   UserError: no address, a port or path that cannot be.
+/// Errors   UserError: text that is no address, an impossible port or path.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ struct ServerAddress {
   bool local = false;     ///< no other machine can be reached there, nor reach it
 
   bool is_socket() const { return !path.empty(); }
-  /// As gRPC takes it. A loopback number is in its plain form, so that no resolver is asked for it.
+  /// In gRPC's syntax. A loopback number has its canonical form, so that gRPC needs no resolver.
   std::string target() const;
 };
 
-/// Whether port 0, any that is free, is one.
+/// Whether port 0, which means any free port, is allowed.
 enum class FreePort : bool { kNo, kYes };
 
 ServerAddress parse_server_address(const std::string& text, FreePort free_port = FreePort::kNo);

@@ -1,6 +1,6 @@
-// Servers as processes of their own, which are killed, and ranks that train with them. The test program is
-// the server, too: it is started again with STRATA_TEST_SERVER in its environment, since a fork after gRPC has
-// begun would not do.
+// Servers as processes of their own, which are killed, and ranks that train with them. The test
+// program is the server, too: it is started again with STRATA_TEST_SERVER in its environment,
+// because gRPC does not support fork() after its start.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ inline ServerOptions options_for_test(const std::string& folder, int shard, int 
   return options;
 }
 
-// Of that shard's server.
+// The address of that shard's server.
 inline ServerOptions replica_for_test(const std::string& folder, int shard, int shards, int ranks) {
   ServerOptions options = options_for_test(folder, shard, shards, ranks);
   options.follow = options.listen;
@@ -43,12 +43,12 @@ inline ServerOptions replica_for_test(const std::string& folder, int shard, int 
   return options;
 }
 
-// Before main(): what was asked for by environment is all that this process does.
+// Before main(): a process with this variable is a server and runs no test.
 inline const bool kIsServer = [] {
   const char* asked = std::getenv("STRATA_TEST_SERVER");
   if (!asked) return false;
   const auto json = nlohmann::json::parse(asked);
-  // Not by PR_SET_PDEATHSIG: that comes when the thread ends that started us.
+  // Not by PR_SET_PDEATHSIG, which fires when the thread that started this process ends.
   std::thread([parent = json["parent"].get<int>()] {
     while (::getppid() == parent) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     ::_exit(3);
@@ -104,7 +104,7 @@ class ServerProcesses {
     const pid_t pid = ::vfork();
     if (pid == 0) {
       const char* const argv[] = {"embed_test", nullptr};
-      // Of the same user: his secret lies in a folder that these name.
+      // The same user: these variables name the folder of the user's secret.
       const char* const env[] = {asked.c_str(), home.c_str(), config.c_str(), nullptr};
       ::execve("/proc/self/exe", const_cast<char**>(argv), const_cast<char**>(env));
       ::_exit(127);
@@ -127,8 +127,8 @@ class ServerProcesses {
   std::vector<pid_t> pids_;
 };
 
-// Trains from version `from` to `to`; gradients are the rows that were read, so that a wrong row changes
-// all later ones.
+// Trains from version `from` to `to`; gradients are the rows that were read, so that a wrong row
+// changes all later ones.
 inline void train_or_throw(RowServers& servers, int rank, std::int64_t from, std::int64_t to,
                            std::int64_t ahead, const std::function<void(std::int64_t)>& at_step) {
   const auto reads_of = [&](std::int64_t step, std::int64_t version) {

@@ -1,4 +1,5 @@
-/// Counts for how long a server of rows is away: says once which one is waited for, and when the wait is over.
+/// Measures how long a server of rows is away, reports once which server the caller waits for, and
+/// ends the wait.
 ///
 /// Threads  one.
 #pragma once

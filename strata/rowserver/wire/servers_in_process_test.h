@@ -1,4 +1,5 @@
-// Servers of rows in the test's own process, over streams that are queues, and ranks that train with them.
+// Servers of rows in the test's own process, over streams that are queues, and ranks that train
+// with them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,7 +61,7 @@ class Servers {
     const std::lock_guard lock(mutex_);
     running_[static_cast<std::size_t>(shard)] = std::move(fresh);
   }
-  // What lies on the disk stays as it is; nobody is told.
+  // Ends the server without notice; its files stay.
   void end(int shard) {
     std::shared_ptr<Running> old;
     {
@@ -70,7 +71,7 @@ class Servers {
     if (!old) return;
     old->sessions.stop();
     old->close();
-    // Who connects at this moment holds it, too, and with it the folder, which the next is to open.
+    // A connecting rank shares the server, and with it the folder that the next server opens.
     while (old.use_count() > 1) std::this_thread::yield();
   }
   PersistentShard& shard(int shard) { return running_[static_cast<std::size_t>(shard)]->rows; }
@@ -99,7 +100,7 @@ class Servers {
     return follows_;
   }
 
-  // What a server says to this greeting: "welcome", or its error; "": nothing. The stream then breaks.
+  // A server's answer to this hello: "welcome", its error, or "" for none. The stream then breaks.
   std::string answer_to(int shard, const WireFrame& hello) {
     const std::int64_t before = sessions(shard).counts().connected_ranks;
     const std::unique_ptr<FrameStream> stream = connect(shard);
@@ -183,8 +184,8 @@ class Servers {
   std::vector<std::shared_ptr<Running>> running_;
 };
 
-// A rank that trains from version `from`, and reads `ahead`. Returns the first version whose rows were
-// wrong, or -1.
+// A rank that trains from version `from`, and reads `ahead`. Returns the first version whose rows
+// were wrong, or -1.
 inline std::int64_t train(RowServers& servers, int rank, std::int64_t from, std::int64_t to,
                           std::int64_t ahead, ReferenceRows& reference, std::int64_t save_every,
                           const std::function<void(std::int64_t)>& at_step = {}) {

@@ -1,5 +1,5 @@
-// Ids are ascending, and so is what goes to each shard; the answers are merged by asking again, id by
-// id, whose it is: cheaper than to remember it.
+// Ids ascend, and so do the ids of each shard. Merging the answers computes the shard of each id
+// again, which is cheaper than storing it.
 #include "strata/rowserver/wire/shard_channel.h"
 
 #include <mutex>
@@ -11,7 +11,8 @@
 namespace strata {
 namespace {
 
-// The answers of several shards; the first error ends it: the other shards may never answer.
+// Collects the answers of several shards. The first error ends it, because the other shards may
+// never answer.
 class Gathering {
  public:
   explicit Gathering(std::size_t shards) : answers_(shards), left_(shards) {
@@ -102,7 +103,7 @@ class ShardedServers : public RowServers {
   std::unique_ptr<PendingRows> read(std::vector<FeatureRead> reads) override {
     const auto answers = std::make_shared<Gathering>(reads.empty() ? 0 : channels_.size());
     check_read(features_, reads, 0, 1);
-    // One shard's answer is the whole, with its ids.
+    // With one shard, its answer is the result.
     auto rows = std::make_unique<ShardedRows>(
         features_, shards() > 1 ? reads : std::vector<FeatureRead>(), answers, shards(), rounded_);
     if (reads.empty()) return rows;
@@ -149,7 +150,7 @@ class ShardedServers : public RowServers {
     answers->wait();
   }
 
-  // All shards get all features, so that answers have the places of the request.
+  // Every shard gets every feature, so that answers keep the order of the request.
   std::vector<std::vector<FeatureRead>> divide(std::vector<FeatureRead> reads) const {
     if (channels_.size() == 1) return {std::move(reads)};
     std::vector<std::vector<FeatureRead>> parts(channels_.size());

@@ -1,5 +1,5 @@
-/// Makes RowServers of one channel to each shard: divides what a rank asks and sends by shard, and puts
-/// the answers together.
+/// Combines one channel to each shard into RowServers: divides a rank's requests and updates by
+/// shard, and merges the answers.
 ///
 /// Threads  one rank's; answers come from any.
 #pragma once
@@ -17,7 +17,8 @@
 
 namespace strata {
 
-/// One rank's way to one shard. Calls return at once, or when there is room for what they send.
+/// A channel from one rank to one shard. Calls return at once, or when there is room for their
+/// message.
 class ShardChannel {
  public:
   using Answer = std::function<void(std::vector<FeatureRows>, std::exception_ptr)>;
@@ -30,7 +31,8 @@ class ShardChannel {
   virtual void save(std::int64_t version, Done done) = 0;
 };
 
-/// `rounded`: how rows are rounded when they arrive; none: channels have rounded them by sending them.
+/// `rounded`: the precision to which arriving rows are rounded; none: the channels' encoding has
+/// rounded them.
 std::unique_ptr<RowServers> make_sharded_servers(
     std::vector<FeatureSpec> features, std::vector<std::unique_ptr<ShardChannel>> channels,
     std::optional<WirePrecision> rounded = std::nullopt);

@@ -40,7 +40,8 @@ void fulfil(std::promise<Result>& promise, const std::exception_ptr& error, cons
 
 }  // namespace
 
-// A run that begins may replace the rows while a question waits; the question then goes to the new rows.
+// A run that begins may replace the rows while a question waits; the question then goes to the new
+// rows.
 template <typename Question>
 auto ShardInspection::ask_live_shard(const Question& question) {
   if (sessions_) sessions_->catch_up();

@@ -45,7 +45,7 @@ ShardSessions::~ShardSessions() {
   shard_.keep_versions({});
 }
 
-// After a crash every version is asked for again whose answer a rank may lack.
+// After a crash, ranks request again every version whose answer they may lack.
 std::int64_t ShardSessions::oldest_request() const {
   const std::lock_guard lock(mutex_);
   std::int64_t oldest = INT64_MAX;
@@ -247,7 +247,7 @@ void ShardSessions::register_rank(const Hello& hello, const std::shared_ptr<Outb
   rank.oldest = hello.oldest;
 }
 
-// Against the rows that there are. One who is refused changes nothing.
+// Compares the Hello with this shard. A refused rank changes nothing.
 void ShardSessions::require_fitting(const Hello& hello, bool begins) const {
   if (!begins && hello.begin != begin_)
     throw kHelloErrors.user("", "ranks of a run begin at different versions",
@@ -265,7 +265,8 @@ void ShardSessions::require_fitting(const Hello& hello, bool begins) const {
   if (hello.oldest >= 0) shard_.require_reachable(std::min(hello.oldest, head));
 }
 
-// Without the mutex while the rows are replaced: what waited for the old ones is answered meanwhile.
+// Releases the mutex while rows are replaced, because requests that waited for the old rows are
+// answered then.
 void ShardSessions::begin_run(const Hello& hello) {
   const std::uint64_t before = run_;
   const std::uint64_t number =
@@ -306,7 +307,8 @@ std::int64_t ShardSessions::oldest_read() const {
   return oldest;
 }
 
-// After a restart: until all ranks are there and the version is known from which the log is replayed.
+// After a restart: waits until all ranks have reconnected and the version is known at which the
+// replay starts.
 void ShardSessions::wait_for_others(const Hello& hello, const std::shared_ptr<Outbox>& outbox,
                                     FrameStream& stream) {
   Lock lock(mutex_);
@@ -340,7 +342,7 @@ void ShardSessions::release_if_all_came(Lock& lock) {
   lock.lock();
 }
 
-// False after the last one.
+// Returns false after the last message.
 bool ShardSessions::handle(const WireMessage& message,
                            const std::shared_ptr<const WireFrame>& frame, int rank,
                            const std::shared_ptr<Outbox>& outbox) {
@@ -457,7 +459,8 @@ void ShardSessions::answer(const std::shared_ptr<Rank>& state, std::uint64_t id,
   const auto found = state->requests.find(id);
   if (found == state->requests.end()) return;
   found->second.answer = kept;
-  // Not to a stream that has not asked: the rank would not ask any more, and it is counted that it does.
+  // Only the stream that requested this answer gets it. After a reconnection the rank sends the
+  // request again, and the server counts that.
   if (state->outbox && found->second.asked_by.lock() == state->outbox)
     state->outbox->push(std::move(kept));
 }

@@ -1,16 +1,18 @@
-/// Serves ranks whose connections break: every request is answered and every part of an update applied
-/// once, however often they come.
+/// Serves ranks whose connections break: answers every request once and applies every part of an
+/// update once, however often they arrive.
 ///
-/// A rank opens a stream with a Hello and sends, in their order, what it has no answer to and what is
-/// not durable yet. Parts are known by (rank, version), requests by (rank, number); answers are kept
-/// until the rank says that it has them. After a restart, streams wait until all ranks are there: the
-/// oldest version that one of them still reads says where replaying the log has to start.
+/// A rank opens a stream with a Hello and then sends, in order, requests without an answer and
+/// updates that are not durable yet. (rank, version) identifies a part, (rank, number) a request;
+/// the server keeps an answer until the rank confirms it. After a restart, streams wait until all
+/// ranks have reconnected: the oldest version that one of them still reads is where the replay of
+/// the log starts.
 ///
-/// A run begins where the run before it is over (run_lease.h), and only upon the one that the server had when it
-/// was started: the Hello names that one's number. So a rank that comes late takes the rows from no later run.
+/// A run begins after the previous run has ended (run_lease.h), and only if the server's last run
+/// is the one whose number the Hello names. A rank that arrives late therefore cannot take the rows
+/// from a newer run.
 ///
 /// Threads  serve(): one for each stream; the rest: any.
-/// Errors   a Hello of another format, recipe, shard, run or number of ranks is answered by one error, and
+/// Errors   one error answers a Hello of another version, recipe, shard, run or number of ranks; it
 ///          changes nothing.
 #pragma once
 
@@ -46,20 +48,20 @@ class ShardSessions {
   /// Returns when the stream has ended.
   void serve(FrameStream& stream);
 
-  /// The number of the run that the rows are of, once that run is over: the next one follows it. Throws a UserError
-  /// that names the run's process when it is heard of before.
+  /// The number of the last run, which the next run follows. Throws a UserError that names the
+  /// process of a run that continues.
   std::uint64_t run_to_follow();
 
-  /// Ends all streams without an answer to what waits: ranks come back to the next server.
+  /// Ends all streams without answering waiting requests: ranks reconnect to the next server.
   void stop();
-  /// Brings rows up to the end of the log, where no rank has come back yet: for who only looks.
+  /// Replays the log to its end if no rank has reconnected yet, for callers that only read.
   void catch_up();
   SessionCounts counts() const;
 
  private:
   struct Rank {
     std::shared_ptr<Outbox> outbox;  // of the stream that it has
-    // Without an answer, or with one that the rank may not have yet.
+    // Requests without an answer, or with an answer that the rank has not confirmed.
     struct Kept {
       std::int64_t version = 0;  // the oldest that it names
       std::shared_ptr<const MessageBody> answer = nullptr;

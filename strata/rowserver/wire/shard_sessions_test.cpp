@@ -1,5 +1,5 @@
-// Ranks and servers over streams that lose messages, and servers that end at any moment. No sockets:
-// streams are queues.
+// Ranks and servers over streams that lose messages, and servers that end at any moment. No
+// sockets: streams are queues.
 #include "strata/rowserver/wire/shard_sessions.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 namespace strata {
 namespace {
 
-TEST(ShardSessions, StreamsThatLoseRepeatDamageAndBreakChangeNothing) {
+TEST(ShardSessions, KeepBitsOverFaultyStreams) {
   constexpr int kShards = 2, kRanks = 3;
   constexpr std::int64_t kVersions = 80;
   ReferenceRows reference(kRanks, kVersions);
@@ -42,7 +42,7 @@ TEST(ShardSessions, StreamsThatLoseRepeatDamageAndBreakChangeNothing) {
   EXPECT_GT(streams, kShards * kRanks);
 }
 
-TEST(ShardSessions, ServersThatEndAtAnyMomentComeBackWithEveryVersion) {
+TEST(ShardSessions, RecoverEveryVersionAfterServerEnds) {
   constexpr int kShards = 2, kRanks = 2;
   constexpr std::int64_t kVersions = 120;
   for (const std::int64_t ahead : {1, 6}) {
@@ -91,7 +91,7 @@ TEST(ShardSessions, ServersThatEndAtAnyMomentComeBackWithEveryVersion) {
   }
 }
 
-TEST(ShardSessions, ATrainerThatResumesGoesBackToItsCheckpoint) {
+TEST(ShardSessions, RevertToTheCheckpointOfAResumingTrainer) {
   ReferenceRows reference(1, 40);
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 2, 1, 0);
@@ -105,7 +105,7 @@ TEST(ShardSessions, ATrainerThatResumesGoesBackToItsCheckpoint) {
   EXPECT_EQ(digest_of_all(servers, 2, 40), digest_of(reference.at(40).rows()));
 }
 
-TEST(ShardSessions, ARunThatIsRefusedLeavesTheRowsToTheRunBeforeIt) {
+TEST(ShardSessions, KeepRowsOfThePreviousRunAfterARefusal) {
   ReferenceRows reference(1, 40);
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 2, 1, 0);
@@ -122,7 +122,7 @@ TEST(ShardSessions, ARunThatIsRefusedLeavesTheRowsToTheRunBeforeIt) {
   EXPECT_EQ(digest_of_all(servers, 2, 40), digest_of(reference.at(40).rows()));
 }
 
-TEST(ShardSessions, RefuseWhoDoesNotFit) {
+TEST(ShardSessions, RefuseHelloThatDoesNotFit) {
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 2, 0);
   const auto refused = [&](const std::function<void(RemoteChannelOptions&)>& change) {
@@ -169,8 +169,9 @@ TEST(ShardSessions, RefuseWhoDoesNotFit) {
   EXPECT_EQ(refused([](auto&) {}), "");
 }
 
-// A trainer that ended before its first checkpoint was complete begins anew: it says that this run is its.
-TEST(ShardSessions, ARunWithoutACheckpointIsBegunAnewByWhoseItWas) {
+// A trainer that ended before its first checkpoint was complete begins anew: it says that this run
+// is its.
+TEST(ShardSessions, LetTheSameTrainerRestartWithoutCheckpoint) {
   ReferenceRows reference(1, 40);
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 2, 1, 0);
@@ -190,7 +191,7 @@ TEST(ShardSessions, ARunWithoutACheckpointIsBegunAnewByWhoseItWas) {
   EXPECT_FALSE(servers.shard(0).saved(20));
 }
 
-TEST(ShardSessions, WhoIsWaitedForIsSaidOnce) {
+TEST(ShardSessions, ReportTheAwaitedServerOnce) {
   std::mutex mutex;
   std::vector<std::string> said;
   RemoteChannelOptions options;
@@ -217,7 +218,7 @@ TEST(ShardSessions, WhoIsWaitedForIsSaidOnce) {
   EXPECT_NE(said[0].find("nobody is there"), std::string::npos) << said[0];
 }
 
-TEST(ShardSessions, AServerThatStaysAwayIsAnErrorAfterTheDeadline) {
+TEST(ShardSessions, FailAfterTheDeadlineWithoutServer) {
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 1, 0);
   servers.deadline = std::chrono::milliseconds(10'000);
@@ -230,7 +231,7 @@ TEST(ShardSessions, AServerThatStaysAwayIsAnErrorAfterTheDeadline) {
 
 // ---- Messages
 
-TEST(WireMessages, LengthsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) {
+TEST(WireMessages, RefuseLengthsBeyondTheirBytes) {
   for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
     ByteWriter liar;
     liar.varint(length);
@@ -248,7 +249,7 @@ std::vector<FeatureRead> reads_of(const std::vector<FeatureRows>& rows) {
   return reads;
 }
 
-TEST(WireMessages, IdsOfAnyDistanceAreRead) {
+TEST(WireMessages, KeepIdsOfAnyDistance) {
   std::mt19937_64 random(3);
   for (int bits = 0; bits <= 64; ++bits)
     for (const std::size_t count : {0u, 1u, 2u, 127u, 128u, 129u, 1000u}) {
@@ -275,7 +276,7 @@ TEST(WireMessages, IdsOfAnyDistanceAreRead) {
     }
 }
 
-TEST(WireMessages, IdsThatDoNotAscendAreRefused) {
+TEST(WireMessages, RefuseIdsThatDoNotAscend) {
   using Ids = std::vector<std::uint64_t>;
   Ids late(200);
   for (std::size_t i = 0; i < late.size(); ++i) late[i] = 7 * i;
@@ -296,7 +297,7 @@ TEST(WireMessages, IdsThatDoNotAscendAreRefused) {
   }
 }
 
-TEST(WireMessages, AnAnswerBelongsToItsRequest) {
+TEST(WireMessages, RefuseAnswerToAnotherRequest) {
   const std::vector<FeatureSpec> features = features_for_test();
   const std::vector<FeatureRows> rows = gradients_for_test(1, 2, 1);
   const WireFrame frame = MessageBody::of_rows(7, rows, features, WirePrecision::kFp32).frame(7);
@@ -324,7 +325,7 @@ TEST(WireMessages, AnAnswerBelongsToItsRequest) {
   refused([](auto& reads) { reads.back().ids.push_back(~std::uint64_t{0}); });
 }
 
-TEST(WireMessages, PiecesAreTheWhole) {
+TEST(WireMessages, JoinPiecesToTheWholeFrame) {
   const std::vector<FeatureSpec> features = features_for_test();
   const MessageBody body =
       MessageBody::of_part(4, part_for_test(0, 4), features, WirePrecision::kFp16);
@@ -339,7 +340,7 @@ TEST(WireMessages, PiecesAreTheWhole) {
   }
 }
 
-TEST(WireMessages, HostileBytesAreRefused) {
+TEST(WireMessages, RefuseHostileBytes) {
   const std::vector<FeatureSpec> features = features_for_test();
   const std::vector<FeatureRead> asked = reads_of(gradients_for_test(1, 2, 1));
   std::vector<WireFrame> frames;

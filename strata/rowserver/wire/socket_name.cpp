@@ -15,7 +15,7 @@
 
 namespace strata {
 
-// The folder itself is locked: a file for that would stay behind.
+// Locks the folder itself, because a lock file would remain after the server.
 class FolderTurn {
  public:
   explicit FolderTurn(const std::string& path) {
@@ -48,7 +48,7 @@ bool answers(const std::string& path) {
       ::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   const int error = errno;
   ::close(descriptor);
-  // A server that is too busy to accept gives another error, and is alive.
+  // A live server that is too busy to accept causes another error.
   return connected || error != ECONNREFUSED;
 }
 
@@ -79,7 +79,7 @@ std::string SocketName::listen_path() const { return path_ + "." + std::to_strin
 
 bool SocketName::take() {
   const std::string mine = identity_of(listen_path());
-  // Whatever the umask says: other users have no business there.
+  // Excludes other users, whatever the umask is.
   if (mine.empty() || ::chmod(listen_path().c_str(), S_IRUSR | S_IWUSR) != 0) return false;
   if (std::rename(listen_path().c_str(), path_.c_str()) != 0) return false;
   identity_ = mine;

@@ -1,8 +1,8 @@
-/// Gives the path of a unix socket to one server at a time, as a TCP port goes to one.
+/// Gives the path of a unix socket to one server at a time, as the system does with a TCP port.
 ///
-/// The system frees a port when its server dies; a path stays, and a new socket must take its place only
-/// where nobody answers any more. gRPC removes whatever has the path, when it begins and when it ends:
-/// it gets another path to listen on, and the socket is renamed to the one that was asked for.
+/// The system frees a port when its server dies. A path remains, and a new socket may replace it
+/// only if no server answers there. gRPC removes the file at its path when it starts and when it
+/// ends, so gRPC listens at another path, and the socket is renamed to the requested one.
 ///
 /// Threads  any; servers that begin or end in one folder wait for each other.
 #pragma once
@@ -16,14 +16,14 @@ class FolderTurn;
 
 class SocketName {
  public:
-  /// Null where a server answers, what is there is no socket, or there is no such folder.
+  /// Null if a server answers there, the path is not a socket, or the folder does not exist.
   static std::unique_ptr<SocketName> reserve(const std::string& path);
   ~SocketName();  ///< removes the socket, unless another has its path by now
   SocketName(const SocketName&) = delete;
   SocketName& operator=(const SocketName&) = delete;
 
   std::string listen_path() const;  ///< where to listen before take()
-  /// The socket has its path from now on, and mode 600; false if it cannot.
+  /// Renames the socket to its path and sets mode 600; false if that fails.
   bool take();
 
  private:

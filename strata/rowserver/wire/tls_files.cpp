@@ -55,7 +55,7 @@ Certificate certificate_in(const std::string& path, const std::string& text) {
   return first;
 }
 
-// The program asks for no passphrase: a server starts without people.
+// Returns no passphrase: a server starts unattended.
 int no_passphrase(char*, int, int, void*) { return -1; }
 
 void require_key(const TlsFiles& tls, const TlsTexts& texts, X509* certificate) {

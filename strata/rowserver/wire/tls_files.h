@@ -1,7 +1,7 @@
-/// Reads the files of mutual TLS, which rows need where they leave the machine.
+/// Reads the files of mutual TLS, which encrypts rows between machines.
 ///
-/// Errors  UserError: a file that is missing, cannot be read, is none of PEM or fits none of the others; an
-///         address beyond the machine without TLS.
+/// Errors  UserError: a file that is missing, cannot be read, is not PEM or does not fit the
+///         others; an address beyond the machine without TLS.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct TlsFiles {
   bool on() const { return !certificate.empty() || !key.empty() || !authority.empty(); }
 };
 
-/// What STRATA_TLS_CERTIFICATE, STRATA_TLS_KEY and STRATA_TLS_AUTHORITY name: each process has its own files,
-/// so they are not the recipe's.
+/// The files that STRATA_TLS_CERTIFICATE, STRATA_TLS_KEY and STRATA_TLS_AUTHORITY name. Each
+/// process has its own files, so the recipe does not name them.
 TlsFiles tls_from_environment();
 
 /// Their contents: certificates, and the key of the first.
@@ -27,7 +27,8 @@ struct TlsTexts {
 };
 TlsTexts read_tls(const TlsFiles& tls);
 
-/// The address in `text`. Loopback and unix sockets do without TLS, others are refused without it.
+/// Parses the address in `text`. Refuses one that is neither loopback nor a unix socket if there is
+/// no TLS.
 ServerAddress require_tls_beyond_machine(const std::string& text, const TlsFiles& tls,
                                          FreePort free_port = FreePort::kNo);
 

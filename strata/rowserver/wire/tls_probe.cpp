@@ -42,7 +42,7 @@ Socket connect(const ServerAddress& address, Deadline deadline) {
   }
 }
 
-// Without a check of the server's certificate: gRPC has done that.
+// Does not verify the server's certificate, because gRPC has done so.
 Context context_of(const TlsFiles& tls) {
   Context context(SSL_CTX_new(TLS_client_method()), &SSL_CTX_free);
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
@@ -53,7 +53,8 @@ Context context_of(const TlsFiles& tls) {
   return context;
 }
 
-// One connection, whose bytes pass through memory: OpenSSL's own writes would raise SIGPIPE.
+// One connection whose bytes pass through memory buffers, because OpenSSL's own writes would raise
+// SIGPIPE.
 class Handshake {
  public:
   Handshake(SSL_CTX* context, Socket socket, Deadline deadline)
@@ -82,7 +83,7 @@ class Handshake {
       if (!socket_.send(bytes, static_cast<std::size_t>(count), deadline_)) return false;
     return true;
   }
-  // False at the deadline, too.
+  // Also returns false at the deadline.
   bool receive_some() {
     pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
     if (::poll(&waiting, 1, milliseconds_until(deadline_)) != 1) return false;

@@ -1,12 +1,12 @@
-/// Asks a server that gRPC cannot reach whether it is because of TLS: gRPC calls a certificate that the
-/// server refuses a closed socket, as it calls a server that has died.
+/// Finds out whether TLS is the reason that gRPC cannot reach a server: gRPC reports a refused
+/// certificate and a dead server alike, as a closed socket.
 ///
-/// The program shakes hands once more, with OpenSSL. In TLS 1.3 a client has done its part before the server
-/// has looked at the client's certificate: a server that accepts it answers with a ticket, and one that does
-/// not closes the connection without a byte.
+/// The probe repeats the handshake with OpenSSL. In TLS 1.3 a client completes its part before the
+/// server checks the client's certificate. A server that accepts the certificate answers with a
+/// ticket, and a server that refuses it closes the connection without sending a byte.
 ///
 /// Threads  any.
-/// Cost     two connections, up to some seconds each where nothing answers.
+/// Cost     two connections, up to a few seconds each if no server answers.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@
 
 namespace strata {
 
-/// What keeps the two from each other; kNothing also where no server answers.
+/// The reason that client and server reject each other; kNothing also if no server answers.
 enum class TlsObjection {
   kNothing,
   kServerHasTls,  ///< and `tls` is off
   kServerClosed,  ///< it refuses the certificate
 };
 
-/// The same answer twice: a server may die while it shakes hands.
+/// Requires the same result twice, because a server may die during a handshake.
 TlsObjection find_tls_objection(const ServerAddress& address, const TlsFiles& tls);
 
 }  // namespace strata

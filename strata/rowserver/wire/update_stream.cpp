@@ -1,26 +1,32 @@
-// What a follower has is known by (run, version): runs begin at versions of older ones, so that the same
-// version may be other rows. The log changes while it is sent; so what was read of it counts only if nothing
-// has changed meanwhile, and so does that it could not be read.
+// What a follower has is known by (run, version): runs begin at versions of older ones, so that the
+// same version may be other rows. The log changes while it is sent; so what was read of it counts
+// only if nothing has changed meanwhile, and so does that it could not be read.
 #include "strata/rowserver/wire/update_stream.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
 
+#include "rows.pb.h"
 #include "strata/base/checksum.h"
 #include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
 #include "strata/rowserver/codec/byte_codec.h"
+#include "strata/rowserver/wire/protobuf.h"
 #include "strata/rowserver/wire/wire_messages.h"
 
 namespace strata {
 namespace {
 
+namespace proto = embed::v1;
+
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 constexpr std::chrono::milliseconds kStatusEvery{500};
+constexpr std::array<std::byte, 19> kRefusalZeros{};  // fields of a frame before wire version 7
 
 constexpr ErrorSource kFollowErrors{"embed.follow"};
 
@@ -163,12 +169,18 @@ FramePieces encode_stream_frame(const StreamFrame& frame) {
   static const auto kNone = std::make_shared<const std::vector<std::byte>>();
   ByteWriter to;
   to.varint(static_cast<std::uint64_t>(frame.kind));
-  to.varint(static_cast<std::uint64_t>(frame.number));
-  to.varint(static_cast<std::uint64_t>(frame.version));
-  to.fixed64(frame.run.number);
-  to.varint(static_cast<std::uint64_t>(frame.run.begin));
-  to.fixed64(frame.digest);
-  to.varint(frame.bytes.bytes.size());
+  if (frame.kind == StreamKind::kRefused) {
+    to.bytes(kRefusalZeros);
+    to.varint(frame.bytes.bytes.size());
+  } else {
+    proto::UpdateHead head;
+    head.set_number(frame.number);
+    head.set_version(frame.version);
+    head.set_run(frame.run.number);
+    head.set_run_begin(frame.run.begin);
+    head.set_digest(frame.digest);
+    to.text(head.SerializeAsString());
+  }
   Checksum sum;
   sum.add(to.out());
   if (frame.kind != StreamKind::kUpdate) sum.add(frame.bytes.bytes);
@@ -181,22 +193,29 @@ FramePieces encode_stream_frame(const StreamFrame& frame) {
 }
 
 StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> bytes) {
-  ByteReader from(*bytes, "a frame of a stream of updates");
+  const std::string place = "a frame of a stream of updates";
+  ByteReader from(*bytes, place);
   const std::uint64_t kind = from.varint();
   if (kind < 1 || kind > static_cast<std::uint64_t>(StreamKind::kIdle))
     from.refuse("there is no such frame");
   StreamFrame frame{.kind = static_cast<StreamKind>(kind)};
-  frame.number = from.number();
-  frame.version = from.number();
-  frame.run.number = from.fixed64();
-  frame.run.begin = from.number();
-  frame.digest = from.fixed64();
-  const std::uint64_t size = from.varint();
-  if (from.left() < 8 || size != from.left() - 8) from.refuse("it has another length");
-  const auto head = static_cast<std::size_t>(bytes->size() - from.left());
-  const std::span<const std::byte> blob = from.bytes(static_cast<std::size_t>(size));
+  if (frame.kind == StreamKind::kRefused) {
+    from.bytes(kRefusalZeros.size());
+    if (from.varint() + 8 != from.left()) from.refuse("it has another length");
+  } else {
+    const auto head = parse_message<proto::UpdateHead>(from.blob(), place);
+    if (std::min({head.number(), head.version(), head.run_begin()}) < 0)
+      from.refuse("a number is out of range");
+    frame.number = head.number();
+    frame.version = head.version();
+    frame.run = {.number = head.run(), .begin = head.run_begin()};
+    frame.digest = head.digest();
+  }
+  if (from.left() < 8) from.refuse("it is cut off");
+  const auto head_bytes = static_cast<std::size_t>(bytes->size() - from.left());
+  const std::span<const std::byte> blob = from.bytes(from.left() - 8);
   Checksum sum;
-  sum.add(std::span(*bytes).first(head));
+  sum.add(std::span(*bytes).first(head_bytes));
   if (frame.kind != StreamKind::kUpdate) sum.add(blob);
   if (from.fixed64() != sum.value()) from.refuse("it is damaged: its checksum differs");
   frame.bytes = {.message = std::move(bytes), .bytes = blob};

@@ -1,19 +1,22 @@
-/// Sends a shard's updates to whoever follows it, from the version that he has on, as they become durable;
-/// a snapshot first where the log does not reach back to it.
+/// Sends a shard's updates to a follower, from the follower's version on, as they become durable;
+/// a snapshot first if the log does not reach back to that version.
 ///
-/// Of every frame the same fields, whose kinds leave those at 0 that they have no use for: kind, number in the
-/// stream, version (varints), number of the run (8 bytes), the version it began at (varint), digest (8 bytes),
-/// then bytes with their length, then the checksum of all of it. By kind:
+/// A frame is its kind (a varint), an UpdateHead (rows.proto) with its length, bytes, and the
+/// checksum of all of it. A kind leaves fields at 0 that it does not use:
 ///
 ///     snapshot   version, run: the file follows in chunks
-///     chunk      bytes: of that file
-///     end        of that file
-///     run        run: rows go back to where it began, if they are further on
-///     update     bytes: its record as it lies in the log, which the checksum leaves out: it has its own
+///     chunk      bytes: a piece of that file
+///     end        the file is complete
+///     run        run: rows revert to its begin if they are newer
+///     update     bytes: the record in the log, which has its own checksum and is left out of the
+///                frame's
 ///     digest     version, digest: of the rows of the version that was reached
-///     status     version: that is durable, twice a second, while somebody trains
-///     idle       the same, while nobody does
-///     refused    bytes: why this shard cannot be followed; its number is 0
+///     status     version: the durable one, twice a second, while ranks train
+///     idle       the same, while no rank trains
+///     refused    the reason why this shard cannot be followed
+///
+/// The layout of a refusal never changes, so that replicas of every version can read it: its kind,
+/// 19 zero bytes, encode_error() with its length, the checksum.
 ///
 /// Threads  serve_updates(): one for each stream.
 /// Errors   SystemError: a frame that is damaged.
@@ -31,13 +34,13 @@
 
 namespace strata {
 
-/// Identifies a replica and what it has.
+/// Identifies a replica and its version.
 struct FollowRequest {
   std::uint32_t wire_version = kWireVersion;
   std::uint64_t fingerprint = 0;
   int shard = 0, shards = 1;
   std::uint64_t run = 0;
-  std::int64_t version = 0;  ///< -1: no rows that are of use
+  std::int64_t version = 0;  ///< -1: no usable rows
 };
 
 enum class StreamKind : std::uint8_t {
@@ -58,17 +61,17 @@ struct StreamFrame {
   LogRun run = {};           ///< kSnapshot, kRun
   std::uint64_t digest = 0;  ///< kDigest
   MessageBytes bytes = {};   ///< kChunk, kUpdate; kRefused: encode_error()
-  std::int64_t number = 0;   ///< from 0 on; kRefused: always 0
+  std::int64_t number = 0;   ///< from 0 on; kRefused: 0
 };
 FramePieces encode_stream_frame(const StreamFrame& frame);
-/// Its bytes keep the frame.
+/// The bytes of the result share ownership of the frame.
 StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> frame);
 
-/// Tells a follower why it is refused.
+/// The frame that refuses a follower.
 FramePieces refused_follower(const Error& error);
 
-/// Returns when the stream breaks or `ended` says so, or has told the follower why it ends. `trains`: whether somebody
-/// makes updates.
+/// Returns when the stream breaks, `ended` returns true, or the follower is refused. `trains`:
+/// whether ranks make updates.
 void serve_updates(PersistentShard& shard, const FollowRequest& request, FrameStream& stream,
                    const std::function<bool()>& trains, const std::function<bool()>& ended);
 

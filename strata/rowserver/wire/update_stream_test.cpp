@@ -71,8 +71,9 @@ class Follower {
   std::thread serving_;
 };
 
-// A run that begins where rows are saved before its first update: nothing of the log changes with the digest.
-TEST(UpdateStream, ADigestThatIsMadeMeanwhileComesBeforeTheNextUpdate) {
+// A run that begins where rows are saved before its first update: nothing of the log changes with
+// the digest.
+TEST(UpdateStream, SendsNewDigestBeforeTheNextUpdate) {
   const ScratchFolder scratch;
   PersistentShard shard(options_for_test(scratch.path("rows")), make_map_state());
   shard.begin_run(5, 0);
@@ -94,7 +95,7 @@ TEST(UpdateStream, ADigestThatIsMadeMeanwhileComesBeforeTheNextUpdate) {
   EXPECT_EQ(follower.next({StreamKind::kDigest, StreamKind::kUpdate}).kind, StreamKind::kUpdate);
 }
 
-TEST(UpdateStream, AnUpdateThatIsNotDurableYetCountsAsTraining) {
+TEST(UpdateStream, CountsUpdatesThatAreNotDurableAsTraining) {
   const ScratchFolder scratch;
   PersistentShardOptions options = options_for_test(scratch.path("rows"));
   options.sync = {.updates = 100, .milliseconds = 600'000};
@@ -119,7 +120,7 @@ class FilesWithAHook : public FileSystem {
 };
 
 // Of a replica that others follow.
-TEST(UpdateStream, NoRowsAreSentWhileASnapshotReplacesThem) {
+TEST(UpdateStream, SendsNoRowsWhileASnapshotReplacesThem) {
   const ScratchFolder scratch;
   FilesWithAHook files;
   PersistentShardOptions options = options_for_test(scratch.path("replica"));

@@ -2,72 +2,106 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
+#include <limits>
 #include <string>
 #include <utility>
 
+#include "rows.pb.h"
 #include "strata/base/checksum.h"
 #include "strata/base/errors.h"
 #include "strata/rowserver/codec/byte_codec.h"
 #include "strata/rowserver/codec/rows_codec.h"
+#include "strata/rowserver/wire/protobuf.h"
 
 namespace strata {
 namespace {
 
-std::int32_t read_small(ByteReader& from) {
-  const std::uint64_t value = from.varint();
-  if (value > 1'000'000) from.refuse("a number is too large");
-  return static_cast<std::int32_t>(value);
-}
-
-void write_identity(ByteWriter& to, const ProcessIdentity& identity) {
-  to.text(identity.host);
-  to.varint(static_cast<std::uint64_t>(identity.process));
-  to.varint(static_cast<std::uint64_t>(identity.since));
-  to.text(identity.machine);
-  to.varint(identity.started);
-}
-
-std::string read_name(ByteReader& from) {
-  std::string name = from.text();
-  if (name.size() > 256) from.refuse("a name is too long");
-  // Errors show it.
-  if (std::ranges::any_of(name, [](unsigned char c) { return c < ' ' || c == 0x7f; }))
-    from.refuse("a name has other characters than a name");
-  return name;
-}
-
-ProcessIdentity read_identity(ByteReader& from) {
-  ProcessIdentity identity;
-  identity.host = read_name(from);
-  identity.process = from.number();
-  identity.since = from.number();
-  identity.machine = read_name(from);
-  identity.started = from.varint();
-  return identity;
-}
+namespace proto = embed::v1;
 
 std::string place(MessageKind kind) {
   return "message of kind " + std::to_string(static_cast<int>(kind));
 }
 
+[[noreturn]] void refuse(MessageKind kind, const std::string& what) {
+  ByteReader({}, place(kind)).refuse(what);
+}
+
+void require_name(MessageKind kind, const std::string& name) {
+  if (name.size() > 256) refuse(kind, "a name is too long");
+  // Errors show it.
+  if (std::ranges::any_of(name, [](unsigned char c) { return c < ' ' || c == 0x7f; }))
+    refuse(kind, "a name has other characters than a name");
+}
+
+proto::Process message_of(const ProcessIdentity& identity) {
+  proto::Process message;
+  message.set_host(identity.host);
+  message.set_process(identity.process);
+  message.set_since(identity.since);
+  message.set_machine(identity.machine);
+  message.set_started(identity.started);
+  return message;
+}
+
+ProcessIdentity identity_of(const proto::Process& message) {
+  require_name(MessageKind::kHello, message.host());
+  require_name(MessageKind::kHello, message.machine());
+  return {.host = message.host(),
+          .process = message.process(),
+          .since = message.since(),
+          .machine = message.machine(),
+          .started = message.started()};
+}
+
+WirePrecision precision_of(proto::Precision precision) {
+  if (precision < proto::FP32 || precision > proto::SCALED_INT8)
+    refuse(MessageKind::kHello, "there is no such precision");
+  return static_cast<WirePrecision>(precision);
+}
+
+constexpr std::int64_t kMostSmall = 1'000'000;  // shards, ranks, features
+
+void require_numbers(MessageKind kind, std::initializer_list<std::int64_t> numbers,
+                     std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+  for (const std::int64_t number : numbers)
+    if (number < 0 || number > most) refuse(kind, "a number is out of range");
+}
+
+std::vector<std::byte> bytes_of(const google::protobuf::MessageLite& message) {
+  std::vector<std::byte> bytes(message.ByteSizeLong());
+  message.SerializeToArray(bytes.data(), static_cast<int>(bytes.size()));
+  return bytes;
+}
+
+std::vector<std::byte> outcome_bytes(std::uint64_t id, const std::string& error = {}) {
+  proto::Outcome outcome;
+  outcome.set_id(id);
+  outcome.set_error(error);
+  return bytes_of(outcome);
+}
+
 }  // namespace
 
 MessageBody MessageBody::of(const Hello& hello) {
+  proto::Hello message;
+  message.set_fingerprint(hello.fingerprint);
+  message.set_shard(hello.shard), message.set_shards(hello.shards);
+  message.set_rank(hello.rank), message.set_ranks(hello.ranks);
+  message.set_run(hello.run);
+  message.set_follows(hello.follows);
+  message.set_begin(hello.begin);
+  message.set_durable(hello.durable);
+  message.set_requests(hello.requests);
+  if (hello.oldest >= 0) message.set_oldest(hello.oldest);
+  message.set_rows(static_cast<proto::Precision>(hello.wire.rows));
+  message.set_gradients(static_cast<proto::Precision>(hello.wire.gradients));
+  message.mutable_abandoned()->Add(hello.abandoned.begin(), hello.abandoned.end());
+  *message.mutable_holder() = message_of(hello.holder);
+  message.set_tables(hello.tables.data(), hello.tables.size());
   ByteWriter to;
-  to.fixed32(hello.wire_version);  // first, for all versions to come
-  to.fixed64(hello.fingerprint);
-  for (const std::int32_t number : {hello.shard, hello.shards, hello.rank, hello.ranks})
-    to.varint(static_cast<std::uint64_t>(number));
-  to.fixed32(hello.run);
-  to.fixed64(hello.follows);
-  for (const std::int64_t number : {hello.begin, hello.durable, hello.requests, hello.oldest + 1})
-    to.varint(static_cast<std::uint64_t>(number));
-  write_precision(to, hello.wire.rows);
-  write_precision(to, hello.wire.gradients);
-  to.varint(hello.abandoned.size());
-  for (const std::uint64_t run : hello.abandoned) to.fixed64(run);
-  write_identity(to, hello.holder);
-  to.blob(hello.tables);
+  to.fixed32(hello.wire_version);
+  to.bytes(bytes_of(message));
   return MessageBody(MessageKind::kHello, to.take());
 }
 
@@ -76,71 +110,71 @@ Hello WireMessage::hello() const {
   Hello hello;
   hello.wire_version = from.fixed32();
   if (hello.wire_version != kWireVersion) return hello;
-  hello.fingerprint = from.fixed64();
-  for (std::int32_t* number : {&hello.shard, &hello.shards, &hello.rank, &hello.ranks})
-    *number = read_small(from);
-  hello.run = from.fixed32();
-  hello.follows = from.fixed64();
-  for (std::int64_t* number : {&hello.begin, &hello.durable, &hello.requests, &hello.oldest})
-    *number = from.number();
-  --hello.oldest;
-  hello.wire.rows = read_precision(from);
-  hello.wire.gradients = read_precision(from);
-  const std::uint64_t abandoned = from.varint();
-  if (abandoned > from.left() / 8) from.refuse("it is cut off");
-  for (std::uint64_t i = 0; i < abandoned; ++i) hello.abandoned.push_back(from.fixed64());
-  hello.holder = read_identity(from);
-  const std::span<const std::byte> tables = from.blob();
+  const auto message = parse_message<proto::Hello>(from.bytes(from.left()), place(head_.kind));
+  hello.fingerprint = message.fingerprint();
+  hello.shard = message.shard(), hello.shards = message.shards();
+  hello.rank = message.rank(), hello.ranks = message.ranks();
+  require_numbers(head_.kind, {hello.shard, hello.shards, hello.rank, hello.ranks}, kMostSmall);
+  hello.run = message.run();
+  hello.follows = message.follows();
+  hello.begin = message.begin(), hello.durable = message.durable();
+  hello.requests = message.requests();
+  require_numbers(head_.kind, {hello.begin, hello.durable, hello.requests, message.oldest()});
+  hello.oldest = message.has_oldest() ? message.oldest() : -1;
+  hello.wire = {precision_of(message.rows()), precision_of(message.gradients())};
+  hello.abandoned = {message.abandoned().begin(), message.abandoned().end()};
+  hello.holder = identity_of(message.holder());
+  const std::span<const std::byte> tables = std::as_bytes(std::span(message.tables()));
   hello.tables.assign(tables.begin(), tables.end());
-  from.require_end();
   return hello;
 }
 
 MessageBody MessageBody::of(const Welcome& welcome) {
-  ByteWriter to;
-  for (const std::int64_t number : {welcome.version, welcome.last_part, welcome.durable})
-    to.varint(static_cast<std::uint64_t>(number));
-  return MessageBody(MessageKind::kWelcome, to.take());
+  proto::Welcome message;
+  message.set_version(welcome.version);
+  message.set_last_part(welcome.last_part);
+  message.set_durable(welcome.durable);
+  return MessageBody(MessageKind::kWelcome, bytes_of(message));
 }
 
 Welcome WireMessage::welcome() const {
-  ByteReader from(fields_, place(head_.kind));
-  Welcome welcome;
-  for (std::int64_t* number : {&welcome.version, &welcome.last_part, &welcome.durable})
-    *number = from.number();
-  from.require_end();
-  return welcome;
+  const auto message = parse_message<proto::Welcome>(fields_, place(head_.kind));
+  require_numbers(head_.kind, {message.version(), message.last_part(), message.durable()});
+  return {message.version(), message.last_part(), message.durable()};
 }
 
 MessageBody MessageBody::of(MessageKind kind, const Request& request) {
-  ByteWriter to;
-  to.varint(request.id);
-  to.varint(request.answered_below);
-  to.varint(static_cast<std::uint64_t>(request.version));
-  to.varint(request.reads.size());
+  proto::Request message;
+  message.set_id(request.id);
+  message.set_answered_below(request.answered_below);
+  message.set_version(request.version);
   for (const FeatureRead& read : request.reads) {
-    to.varint(static_cast<std::uint64_t>(read.feature));
-    to.varint(static_cast<std::uint64_t>(read.version));
-    to.ids(read.ids);
+    proto::Request::Read& added = *message.add_reads();
+    added.set_feature(read.feature);
+    added.set_version(read.version);
+    ByteWriter ids;
+    ids.ids(read.ids);
+    added.set_ids(ids.out().data(), ids.out().size());
   }
-  return MessageBody(kind, to.take());
+  return MessageBody(kind, bytes_of(message));
 }
 
 Request WireMessage::request() const {
-  ByteReader from(fields_, place(head_.kind));
-  Request request;
-  request.id = from.varint();
-  request.answered_below = from.varint();
-  request.version = from.number();
-  const std::uint64_t count = from.varint();
-  if (count > from.left()) from.refuse("it is cut off");
-  request.reads.resize(static_cast<std::size_t>(count));
-  for (FeatureRead& read : request.reads) {
-    read.feature = read_small(from);
-    read.version = from.number();
-    read.ids = from.ids();
+  const auto message = parse_message<proto::Request>(fields_, place(head_.kind));
+  Request request{.id = message.id(),
+                  .answered_below = message.answered_below(),
+                  .version = message.version(),
+                  .reads = {}};
+  require_numbers(head_.kind, {request.version});
+  request.reads.reserve(static_cast<std::size_t>(message.reads_size()));
+  for (const proto::Request::Read& read : message.reads()) {
+    require_numbers(head_.kind, {read.feature()}, kMostSmall);
+    require_numbers(head_.kind, {read.version()});
+    ByteReader ids(std::as_bytes(std::span(read.ids())), place(head_.kind));
+    request.reads.push_back(
+        {.feature = read.feature(), .version = read.version(), .ids = ids.ids()});
+    ids.require_end();
   }
-  from.require_end();
   return request;
 }
 
@@ -175,16 +209,11 @@ std::vector<FeatureRows> WireMessage::rows(const std::vector<FeatureSpec>& featu
 }
 
 MessageBody MessageBody::done(std::uint64_t id) {
-  ByteWriter to;
-  to.varint(id);
-  return MessageBody(MessageKind::kDone, to.take());
+  return MessageBody(MessageKind::kDone, outcome_bytes(id));
 }
 
 MessageBody MessageBody::failed(std::uint64_t id, const std::exception& error) {
-  ByteWriter to;
-  to.varint(id);
-  to.text(encode_error(to_error(error)));
-  return MessageBody(MessageKind::kFailed, to.take());
+  return MessageBody(MessageKind::kFailed, outcome_bytes(id, encode_error(to_error(error))));
 }
 
 MessageBody MessageBody::refused(const std::exception& error) {
@@ -198,24 +227,27 @@ MessageBody MessageBody::bye() { return MessageBody(MessageKind::kBye); }
 MessageBody MessageBody::alive() { return MessageBody(MessageKind::kAlive); }
 
 MessageBody MessageBody::of(const Status& status) {
-  ByteWriter to;
-  to.varint(static_cast<std::uint64_t>(status.durable));
-  to.varint(static_cast<std::uint64_t>(status.received));
-  return MessageBody(MessageKind::kStatus, to.take());
+  proto::Status message;
+  message.set_durable(status.durable);
+  message.set_received(status.received);
+  return MessageBody(MessageKind::kStatus, bytes_of(message));
 }
 
 Status WireMessage::status() const {
-  ByteReader from(fields_, place(head_.kind));
-  Status status;
-  status.durable = from.number();
-  status.received = from.number();
-  from.require_end();
-  return status;
+  const auto message = parse_message<proto::Status>(fields_, place(head_.kind));
+  require_numbers(head_.kind, {message.durable(), message.received()});
+  return {message.durable(), message.received()};
 }
 
-std::uint64_t WireMessage::id() const { return ByteReader(fields_, place(head_.kind)).varint(); }
+std::uint64_t WireMessage::id() const {
+  if (head_.kind == MessageKind::kRows) return ByteReader(fields_, place(head_.kind)).varint();
+  return parse_message<proto::Outcome>(fields_, place(head_.kind)).id();
+}
 
 std::exception_ptr WireMessage::error() const {
+  if (head_.kind == MessageKind::kFailed)
+    return to_exception(
+        decode_error(parse_message<proto::Outcome>(fields_, place(head_.kind)).error()));
   ByteReader from(fields_, place(head_.kind));
   from.varint();
   return to_exception(decode_error(from.text()));

@@ -1,8 +1,13 @@
-/// Writes and reads what ranks and servers of rows say to each other.
+/// Writes and reads the messages between ranks and servers of rows.
 ///
-/// A message is its kind, its number in its stream, its fields and the XXH3 of all of them. Ids are
-/// differences (byte_codec.h); rows and gradients travel as rows_codec.h has them. A Hello carries the version
-/// of this format and the fingerprint of the recipe; nothing else is read before it fits.
+/// A message is its kind, its number in its stream, its fields and the XXH3 of all of them. The
+/// fields of control messages are protobuf (rows.proto). Rows and gradients have formats of our own
+/// (rows_codec.h), and so have ids (byte_codec.h).
+///
+/// Three things never change, so that every version of the program can name another one: the frame,
+/// the 4 bytes of the wire version that open a Hello's fields, and a kRefused, whose fields are a
+/// zero byte and encode_error() with its length. Nothing else of a Hello is read before its version
+/// fits.
 ///
 /// Errors  SystemError: a message that is cut off, damaged, or lies about its lengths.
 #pragma once
@@ -25,7 +30,7 @@ namespace strata {
 
 using WireFrame = std::vector<std::byte>;
 
-inline constexpr std::uint32_t kWireVersion = 6;
+inline constexpr std::uint32_t kWireVersion = 7;
 
 enum class MessageKind : std::uint8_t {
   kHello = 1,  ///< rank to server
@@ -51,16 +56,16 @@ struct Hello {
   RunName run = 0;
   /// The number of the run that this server had when this run began, which it follows; 0: none.
   std::uint64_t follows = 0;
-  std::int64_t begin = 0;     ///< the version that the run began at
-  std::int64_t durable = 0;   ///< the last version that the server said was durable
-  std::int64_t requests = 0;  ///< without an answer, which follow again
+  std::int64_t begin = 0;     ///< the version at which the run began
+  std::int64_t durable = 0;   ///< the last version that the server reported as durable
+  std::int64_t requests = 0;  ///< requests without an answer, which are sent again
   std::int64_t oldest = -1;   ///< version that one of them names; -1: none
   WireOptions wire = {};
   /// Earlier runs of this trainer that no checkpoint is left of: what they saved belongs to nobody.
   std::vector<std::uint64_t> abandoned = {};
   ProcessIdentity holder = {};  ///< process 0 of the run
-  /// What `fingerprint` is of, packed (feature_changes.h): a server of other tables names what differs. Empty: too
-  /// long for a first frame.
+  /// What `fingerprint` is of, packed (feature_changes.h): a server of other tables names what
+  /// differs. Empty: too long for a first frame.
   std::vector<std::byte> tables = {};
 };
 
@@ -70,7 +75,7 @@ struct Welcome {
   std::int64_t durable = 0;
 };
 
-/// A read, or a wish to hear that a version is there or saved.
+/// A read, or a wait until a version is reached or saved.
 struct Request {
   std::uint64_t id = 0;              ///< ascending
   std::uint64_t answered_below = 0;  ///< requests with lower ids have their answers
@@ -88,13 +93,13 @@ struct Status {
   std::int64_t received = 0;  ///< messages of the stream
 };
 
-/// What precedes the fields of every message.
+/// Precedes the fields of every message.
 struct MessageHead {
   MessageKind kind;
   std::int64_t number;  ///< from 0 on, of the stream
 };
 
-/// A whole message, in pieces: its fields are those of a body that others still need.
+/// A whole message in pieces; its body shares the fields.
 struct FramePieces {
   std::vector<std::byte> head;
   std::shared_ptr<const std::vector<std::byte>> fields;
@@ -133,7 +138,7 @@ class MessageBody {
   std::shared_ptr<const std::vector<std::byte>> fields_;
 };
 
-/// A message that came. The frame outlives it.
+/// A received message. The frame outlives it.
 class WireMessage {
  public:
   explicit WireMessage(std::span<const std::byte> frame);
@@ -143,12 +148,12 @@ class WireMessage {
   Hello hello() const;
   Welcome welcome() const;
   Request request() const;
-  /// `frame`: that it was made with, for a part that keeps it.
+  /// `frame`: the one that holds this message, if the part is to keep it.
   PartMessage part(const std::vector<FeatureSpec>& features,
                    std::shared_ptr<const WireFrame> frame = nullptr) const;
-  /// Of kRows, kDone, kFailed.
+  /// The request's id in kRows, kDone and kFailed.
   std::uint64_t id() const;
-  /// The answer to `asked`, whose ids go over to it if it fits.
+  /// The answer to `asked`, whose ids move into the result if the answer fits.
   std::vector<FeatureRows> rows(const std::vector<FeatureSpec>& features,
                                 std::span<FeatureRead> asked) const;
   Status status() const;

@@ -1,0 +1,21 @@
+#include "strata/cli/row_routes.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
+
+}  // namespace
+
+HttpRoutes row_routes(EmbedServer& server) {
+  return {{"GET", "/metrics",
+           [&server](const HttpRequest&) {
+             return HttpAnswer{.body = server.inspection().metrics(), .type = kPrometheusText};
+           }},
+          {"GET", "/health", [&server](const HttpRequest&) {
+             return server.serving() ? HttpAnswer{.body = "SERVING\n"}
+                                     : HttpAnswer{.status = 503, .body = "NOT_SERVING\n"};
+           }}};
+}
+
+}  // namespace strata
