@@ -8,7 +8,7 @@
 
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
-#include "strata/report/html.h"
+#include "strata/report/page.h"
 
 namespace strata {
 namespace {
@@ -96,20 +96,21 @@ void add_row(Rows& rows, const ReportTimeline& side, std::size_t rank, const cha
 
 }  // namespace
 
-std::string device_section(const ReportInput& input) {
-  Rows rows;
+std::optional<Card> device_card(const ReportInput& input) {
+  Table table{
+      .columns = {"", "computes", "only communicates", "only copies", "gaps", "longest gap"}};
   for (std::size_t rank = 0;
        rank < std::max(input.predicted.lanes.size(), input.measured.lanes.size()); ++rank) {
-    add_row(rows, input.predicted, rank, "predicted");
-    add_row(rows, input.measured, rank, "measured");
+    add_row(table.rows, input.predicted, rank, "predicted");
+    add_row(table.rows, input.measured, rank, "measured");
   }
-  if (rows.empty()) return "";
-  return "<section class=\"card\" id=\"devices\"><div class=\"head\"><div><h2>Devices</h2>"
-         "<p>What each did with the step of the timeline, by its own clock. In gaps it waited for "
-         "its rank to give it something.</p></div></div>" +
-         table_html({"", "computes", "only communicates", "only copies", "gaps", "longest gap"},
-                    rows) +
-         "</section>\n";
+  if (table.rows.empty()) return {};
+  return Card{.id = "devices",
+              .title = "Devices",
+              .caption =
+                  "What each did with the step of the timeline, by its own clock. In gaps it "
+                  "waited for its rank to give it something.",
+              .table = std::move(table)};
 }
 
 }  // namespace strata

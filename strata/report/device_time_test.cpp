@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/report/chrome_trace.h"
-#include "strata/report/html.h"
+#include "strata/report/example_report_test.h"
 #include "strata/report/idle.h"
 
 namespace strata {
@@ -51,23 +51,23 @@ TEST(DeviceTime, IsZeroWithoutDeviceTracks) {
 TEST(DeviceTime, AppearsInReportAndTrace) {
   ReportInput input{.title = "t"};
   input.measured = {.ranks = {{}}, .lanes = {kLanes}, .begin_seconds = 10, .step_seconds = 10};
-  const std::string section = device_section(input);
-  EXPECT_NE(section.find("before layer 8"), std::string::npos) << section;
-  EXPECT_NE(section.find("rank 0, measured"), std::string::npos) << section;
-  EXPECT_EQ(section.find("rank 0, predicted"), std::string::npos) << section;
+  using Row = std::vector<std::string>;
+  const nlohmann::json rows = card_of(input, "devices")["table"]["rows"];
+  ASSERT_EQ(rows.size(), 1u);
+  const Row measured = rows[0];
+  EXPECT_EQ(measured[0], "rank 0, measured");
+  EXPECT_NE(measured[1].find("55.0 %"), std::string::npos) << measured[1];
+  EXPECT_NE(measured[5].find("before layer 8"), std::string::npos) << measured[5];
   input.predicted = {.ranks = {{}}, .lanes = {{{LaneKind::kCompute, 0, 0, 3}}}, .step_seconds = 4};
-  EXPECT_NE(device_section(input).find(
-                "rank 0, predicted</th><td data-name=\"computes\">3 s, 75.0 %</td>"),
-            std::string::npos)
-      << device_section(input);
+  const Row predicted = card_of(input, "devices")["table"]["rows"][0];
+  EXPECT_EQ(predicted[0], "rank 0, predicted");
+  EXPECT_EQ(predicted[1], "3 s, 75.0 %");
   input.predicted = {};
-  EXPECT_NE(section.find("55.0 %"), std::string::npos) << section;
-  EXPECT_NE(to_html(input).find("id=\"devices\""), std::string::npos);
   // the device may do nothing else
   input.measured.lanes = {{{LaneKind::kCommunicate, 0, 11, 12}}};
-  EXPECT_NE(device_section(input).find("rank 0, measured"), std::string::npos);
+  EXPECT_EQ(card_of(input, "devices")["table"]["rows"][0][0], "rank 0, measured");
   input.measured.lanes = {{{LaneKind::kToDevice, 0, 11, 12}}};
-  EXPECT_EQ(device_section(input), "");
+  EXPECT_TRUE(card_of(input, "devices").is_null());
   const std::string trace =
       to_chrome_trace({{.name = "p", .origin_seconds = 10, .ranks = {{}}, .lanes = {kLanes}}});
   EXPECT_NE(trace.find("rank 0, device"), std::string::npos);

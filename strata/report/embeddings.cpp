@@ -1,10 +1,10 @@
-// Shows what the tables of a recommender hold at the end of a run.
+// Lists what the tables of a recommender hold at the end of a run.
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "strata/base/units.h"
-#include "strata/report/html.h"
+#include "strata/report/page.h"
 
 namespace strata {
 namespace {
@@ -26,8 +26,8 @@ std::vector<std::string> row_of_table(const std::string& name, const EmbeddingSi
 
 }  // namespace
 
-std::string embeddings_section(const ReportInput& input) {
-  if (input.embeddings.empty()) return "";
+std::optional<Card> embeddings_card(const ReportInput& input) {
+  if (input.embeddings.empty()) return {};
   const EmbeddingSize all = sum_of(input.embeddings);
   const std::int64_t all_bytes = all.bytes + all.cold_bytes;
   std::vector<TableSize> tables = input.embeddings;
@@ -37,20 +37,20 @@ std::string embeddings_section(const ReportInput& input) {
   std::ranges::sort(tables, [&](const TableSize& a, const TableSize& b) {
     return bytes_of(a) != bytes_of(b) ? bytes_of(a) > bytes_of(b) : a.table < b.table;
   });
-  std::vector<std::vector<std::string>> rows;
-  if (tables.size() > 1) rows.push_back(row_of_table("all tables", all, all_bytes));
+  Table listed{.columns = {"table", "rows in memory", "bytes in memory", "rows on disk",
+                           "bytes on disk", "parameters", "of all bytes"}};
+  if (tables.size() > 1) listed.rows.push_back(row_of_table("all tables", all, all_bytes));
   for (const TableSize& table : tables)
-    rows.push_back(row_of_table(table.table, table.size, all_bytes));
-  return "<section class=\"card\" id=\"embeddings\"><div class=\"head\"><div><h2>Embeddings</h2><p>"
-         "What the tables held at the end, the largest first. Bytes in memory are those of rows, "
-         "states of their optimizer and index" +
-         std::string(input.rows_are_local ? ", in the process of rank 0"
-                                          : ", on the servers of rows") +
-         "; bytes on disk are those of rows before the database packs them.</p></div></div>" +
-         table_html({"table", "rows in memory", "bytes in memory", "rows on disk", "bytes on disk",
-                     "parameters", "of all bytes"},
-                    rows) +
-         "</section>\n";
+    listed.rows.push_back(row_of_table(table.table, table.size, all_bytes));
+  return Card{.id = "embeddings",
+              .title = "Embeddings",
+              .caption =
+                  "What the tables held at the end, the largest first. Bytes in memory are "
+                  "those of rows, states of their optimizer and index" +
+                  std::string(input.rows_are_local ? ", in the process of rank 0"
+                                                   : ", on the servers of rows") +
+                  "; bytes on disk are those of rows before the database packs them.",
+              .table = std::move(listed)};
 }
 
 }  // namespace strata

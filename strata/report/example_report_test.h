@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <regex>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "strata/report/report.h"
+#include "strata/report/page.h"
 
 namespace strata {
 
@@ -213,11 +213,6 @@ inline std::vector<StepRecord> example_records(int steps) {
   return records;
 }
 
-/// Removes the column names that cells have for narrow screens.
-inline std::string without_names(const std::string& html) {
-  return std::regex_replace(html, std::regex(" data-name=\"[^\"]*\""), "");
-}
-
 inline ReportInput example_report(int ranks = 2, int micro_batches = 8, int steps = 400) {
   ReportInput input{.title = "GPT, 10.7 M weights"};
   input.facts = {{"model", "6 layers, width 384, 6 heads, context 256"},
@@ -258,6 +253,48 @@ inline ReportInput example_report(int ranks = 2, int micro_batches = 8, int step
   input.appendices = {{"Recipe", "model:  {kind: gpt, layers: 6, width: 384}\nmesh:   {pp: 2}"},
                       {"Plan", "rank 0: F0 F1 B0 F2 B1\nrank 1: .  F0 B0 F1 B1"}};
   return input;
+}
+
+/// The card with that id, or that title; null: the page has none.
+inline nlohmann::json card_of(const ReportInput& input, const std::string& name) {
+  for (const Card& card : page_of(input).cards)
+    if (card.id == name || card.title == name) return card;
+  return nullptr;
+}
+
+/// The parts of a card's bars in their order, such as {"rank": "rank 0", "bar": "measured",
+/// "style": "use0", "title": "...", "percent": 12.5}.
+inline std::vector<nlohmann::json> segments_of(const nlohmann::json& card) {
+  std::vector<nlohmann::json> segments;
+  for (const nlohmann::json& row : card["bars"])
+    for (const nlohmann::json& bar : row["bars"])
+      for (nlohmann::json segment : bar["segments"]) {
+        segment["rank"] = row["name"];
+        segment["bar"] = bar["style"];
+        segments.push_back(segment);
+      }
+  return segments;
+}
+
+/// The spans of a timeline's card in their order, with their "rank", "row" and "side".
+inline std::vector<nlohmann::json> spans_of(const nlohmann::json& card) {
+  std::vector<nlohmann::json> spans;
+  for (const nlohmann::json& rank : card["timeline"]["ranks"])
+    for (const nlohmann::json& row : rank["rows"])
+      for (const nlohmann::json& side : row["sides"])
+        for (nlohmann::json span : side["spans"]) {
+          span["rank"] = rank["name"];
+          span["row"] = row["name"];
+          span["side"] = side["name"];
+          spans.push_back(span);
+        }
+  return spans;
+}
+
+/// How many of the objects have that value.
+inline std::int64_t count_with(const std::vector<nlohmann::json>& objects, const char* key,
+                               const std::string& value) {
+  return std::ranges::count_if(objects, [&](const auto& each) { return each[key] == value; });
 }
 
 }  // namespace strata

@@ -1,12 +1,13 @@
-// Draws the time and the memory of each rank as bars, predicted above measured.
+// Gathers the time and the memory of each rank as bars, predicted above measured.
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "strata/base/units.h"
 #include "strata/report/device_time.h"
-#include "strata/report/html.h"
 #include "strata/report/idle.h"
+#include "strata/report/page.h"
 
 namespace strata {
 namespace {
@@ -14,105 +15,92 @@ namespace {
 // Styles are "use0" to "use12", in the order of TimeUse.
 std::string style_of(int use) { return "use" + std::to_string(use); }
 
-class TimeBars {
- public:
-  explicit TimeBars(const ReportInput& input)
-      : predicted_(splits(input.predicted)), measured_(splits(input.measured)) {
-    for (const auto* side : {&predicted_, &measured_})
-      for (const TimeSplit& split : *side) full_ = std::max(full_, total(split));
-  }
-
-  std::size_t ranks() const { return std::max(predicted_.size(), measured_.size()); }
-  bool empty() const { return full_ <= 0; }
-
-  std::string legend() const {
-    std::string keys;
-    for (int use = 0; use < kNumTimeUses; ++use) {
-      const auto spent = [&](const TimeSplit& split) { return split.seconds[use] > 0; };
-      if (std::ranges::none_of(predicted_, spent) && std::ranges::none_of(measured_, spent))
-        continue;
-      keys += "<span class=\"key\"><i class=\"box " + style_of(use) + "\"></i>" +
-              name_of(static_cast<TimeUse>(use)) + "</span>";
-    }
-    return keys;
-  }
-
-  std::string rank(std::size_t number) const {
-    std::string bars, figures;
-    for (const auto& [name, side] :
-         {std::pair{"predicted", &predicted_}, {"measured", &measured_}}) {
-      if (number >= side->size() || total((*side)[number]) <= 0) continue;
-      const TimeSplit& split = (*side)[number];
-      bars += "<div class=\"bar " + std::string(name) + "\">" + segments(split, name) + "</div>";
-      figures += "<span>" + percent(split.idle_seconds() / total(split)) + " <em>idle, " + name +
-                 "</em></span>";
-    }
-    return "<div class=\"rank\">rank " + std::to_string(number) + "</div><div class=\"bars\">" +
-           bars + "</div><div class=\"figures\">" + figures + "</div>";
-  }
-
-  // The same as numbers; columns without values are omitted.
-  std::string table() const {
-    constexpr std::pair<const char*, double TimeSums::*> kColumns[] = {
-        {"work", &TimeSums::work},
-        {"exposed communication", &TimeSums::exposed_communication},
-        {"waits for other ranks", &TimeSums::rank_waits},
-        {"waits for memory", &TimeSums::memory_waits},
-        {"launches", &TimeSums::launch_waits},
-        {"other", &TimeSums::other}};
-    std::vector<std::pair<std::string, TimeSums>> sums;
-    for (std::size_t number = 0; number < ranks(); ++number)
-      for (const auto& [name, side] :
-           {std::pair{"predicted", &predicted_}, {"measured", &measured_}})
-        if (number < side->size() && total((*side)[number]) > 0)
-          sums.emplace_back("rank " + std::to_string(number) + ", " + name,
-                            sums_of((*side)[number]));
-    std::vector<std::string> columns{""};
-    std::vector<std::vector<std::string>> rows;
-    for (const auto& row : sums) rows.push_back({row.first});
-    for (const auto& [column, seconds] : kColumns) {
-      if (std::ranges::none_of(sums, [s = seconds](const auto& any) { return any.second.*s > 0; }))
-        continue;
-      columns.emplace_back(column);
-      for (std::size_t i = 0; i < sums.size(); ++i)
-        rows[i].push_back(format_seconds(sums[i].second.*seconds));
-    }
-    return table_html(columns, rows);
-  }
-
- private:
-  static std::vector<TimeSplit> splits(const ReportTimeline& side) {
-    if (side.step_seconds <= 0) return {};
-    std::vector<TimeSplit> splits = attribute_time(
-        side.ranks, side.begin_seconds, side.begin_seconds + side.step_seconds, side.lanes);
-    for (std::size_t rank = 0; rank < splits.size(); ++rank)
-      if (side.ranks[rank].empty()) splits[rank] = {};  // rank of another process: unknown
-    return splits;
-  }
-
-  static double total(const TimeSplit& split) {
-    double seconds = 0;
-    for (const double use : split.seconds) seconds += use;
-    return seconds;
-  }
-
-  std::string segments(const TimeSplit& split, const std::string& name) const {
-    std::string parts;
-    for (int use = 0; use < kNumTimeUses; ++use) {
-      const double seconds = split.seconds[use];
-      if (seconds <= 0) continue;
-      const std::string title = name + " " + name_of(static_cast<TimeUse>(use)) + ": " +
-                                format_seconds(seconds) + ", " + percent(seconds / total(split));
-      parts += "<div class=\"segment " + style_of(use) +
-               "\" style=\"width:" + format_double(100 * seconds / full_, 3) + "%\" data-tip=\"" +
-               title + "\" title=\"" + title + "\"></div>";
-    }
-    return parts;
-  }
-
-  std::vector<TimeSplit> predicted_, measured_;
-  double full_ = 0;  // the longer step
+struct TimedRank {
+  std::size_t rank;
+  const char* side;
+  TimeSplit split;
+  double seconds;  // sum of all uses
 };
+
+// Ranks in ascending order, predicted before measured. Without the ranks of other processes, of
+// which no event is known.
+std::vector<TimedRank> timed_ranks(const ReportInput& input) {
+  std::vector<TimedRank> timed;
+  for (const auto& [name, side] :
+       {std::pair{"predicted", &input.predicted}, {"measured", &input.measured}}) {
+    if (side->step_seconds <= 0) continue;
+    const std::vector<TimeSplit> splits = attribute_time(
+        side->ranks, side->begin_seconds, side->begin_seconds + side->step_seconds, side->lanes);
+    for (std::size_t rank = 0; rank < splits.size(); ++rank) {
+      double seconds = 0;
+      for (const double use : splits[rank].seconds) seconds += use;
+      if (!side->ranks[rank].empty() && seconds > 0)
+        timed.push_back({rank, name, splits[rank], seconds});
+    }
+  }
+  std::ranges::sort(timed, {}, [](const TimedRank& each) {
+    return std::pair(each.rank, std::string_view(each.side) == "measured");
+  });
+  return timed;
+}
+
+std::string name_of(const TimedRank& timed) { return "rank " + std::to_string(timed.rank); }
+
+Bar time_bar(const TimedRank& timed, double full_seconds) {
+  Bar bar{.style = timed.side};
+  for (int use = 0; use < kNumTimeUses; ++use) {
+    const double seconds = timed.split.seconds[use];
+    if (seconds <= 0) continue;
+    bar.segments.push_back({style_of(use),
+                            timed.side + std::string(" ") + name_of(static_cast<TimeUse>(use)) +
+                                ": " + format_seconds(seconds) + ", " +
+                                percent(seconds / timed.seconds),
+                            rounded(100 * seconds / full_seconds, 3)});
+  }
+  return bar;
+}
+
+std::vector<BarRow> time_bars(const std::vector<TimedRank>& ranks) {
+  const double full_seconds = std::ranges::max(ranks, {}, &TimedRank::seconds).seconds;
+  std::vector<BarRow> rows;
+  for (const TimedRank& timed : ranks) {
+    if (rows.empty() || rows.back().name != name_of(timed))
+      rows.push_back({.name = name_of(timed)});
+    rows.back().bars.push_back(time_bar(timed, full_seconds));
+    rows.back().figures.push_back(
+        {percent(timed.split.idle_seconds() / timed.seconds), std::string("idle, ") + timed.side});
+  }
+  return rows;
+}
+
+std::vector<LegendKey> time_legend(const std::vector<TimedRank>& ranks) {
+  std::vector<LegendKey> keys;
+  for (int use = 0; use < kNumTimeUses; ++use)
+    if (std::ranges::any_of(ranks, [&](const auto& any) { return any.split.seconds[use] > 0; }))
+      keys.push_back({style_of(use), name_of(static_cast<TimeUse>(use))});
+  return keys;
+}
+
+// The bars as numbers; columns without values are omitted.
+Table time_table(const std::vector<TimedRank>& ranks) {
+  constexpr std::pair<const char*, double TimeSums::*> kColumns[] = {
+      {"work", &TimeSums::work},
+      {"exposed communication", &TimeSums::exposed_communication},
+      {"waits for other ranks", &TimeSums::rank_waits},
+      {"waits for memory", &TimeSums::memory_waits},
+      {"launches", &TimeSums::launch_waits},
+      {"other", &TimeSums::other}};
+  Table table{.columns = {""}};
+  for (const TimedRank& timed : ranks) table.rows.push_back({name_of(timed) + ", " + timed.side});
+  for (const auto& [column, seconds] : kColumns) {
+    const auto value = [s = seconds](const TimedRank& timed) { return sums_of(timed.split).*s; };
+    if (std::ranges::none_of(ranks, [&](const auto& any) { return value(any) > 0; })) continue;
+    table.columns.emplace_back(column);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      table.rows[i].push_back(format_seconds(value(ranks[i])));
+  }
+  return table;
+}
 
 // A budget far above the peaks would make every bar tiny, so it is only named.
 constexpr double kLargestBudget = 2.5;
@@ -142,48 +130,63 @@ class MemoryBars {
   bool empty() const { return full_ <= 0; }
   bool draws_budget() const { return draws_budget_; }
 
-  std::string legend() const {
-    std::string keys;
+  std::vector<LegendKey> legend() const {
+    std::vector<LegendKey> keys;
     for (const std::string& kind : kinds_)
-      if (shown_.contains(kind))
-        keys += "<span class=\"key\"><i class=\"box " + style_of(kind) + "\"></i>" +
-                escape_html(kind) + "</span>";
-    return keys + "<span class=\"key\"><i class=\"box measured\"></i>measured peak</span>";
+      if (shown_.contains(kind)) keys.push_back({style_of(kind), kind});
+    keys.push_back({"measured", "measured peak"});
+    return keys;
   }
 
-  // Tables grow with the ids in the log, so their bytes are measured and not predicted.
-  std::string rows_of_embeddings() const {
-    return rows_.measured_peak > 0 ? row_of(rows_, "embeddings, host", false) : "";
-  }
-
-  // The memory of the rank's device and, if any state lives there, of its host, on one scale.
-  std::string rank(std::size_t number) const {
-    const std::string name = "rank " + std::to_string(number);
-    std::string rows = row_of(input_.memory[number], name, draws_budget_);
-    if (number < input_.host_memory.size())
-      rows += row_of(input_.host_memory[number], name + ", host", false);
+  // The memory of each rank's device and, if any state lives there, of its host, on one scale.
+  // Embedding tables grow with the ids in the log, so their bytes are measured and not predicted.
+  std::vector<BarRow> rows() const {
+    std::vector<BarRow> rows;
+    for (std::size_t rank = 0; rank < input_.memory.size(); ++rank) {
+      const std::string name = "rank " + std::to_string(rank);
+      rows.push_back(row_of(input_.memory[rank], name));
+      if (draws_budget_) rows.back().budget_percent = percent_of(input_.budget_bytes);
+      if (rank < input_.host_memory.size())
+        rows.push_back(row_of(input_.host_memory[rank], name + ", host"));
+    }
+    if (rows_.measured_peak > 0) rows.push_back(row_of(rows_, "embeddings, host"));
     return rows;
   }
 
  private:
-  std::string row_of(const ReportMemory& rank, const std::string& name, bool draws_budget) const {
+  BarRow row_of(const ReportMemory& rank, const std::string& name) const {
+    BarRow row{.name = name};
+    const std::string predicted = format_bytes(rank.predicted_peak);
+    if (rank.predicted_peak > 0) {
+      row.bars.push_back({.segments = segments(rank)});
+      row.figures.push_back({predicted, "predicted"});
+    }
+    if (rank.measured_peak <= 0) return row;
     const Compared peaks{static_cast<double>(rank.predicted_peak),
                          static_cast<double>(rank.measured_peak)};
-    std::string row = "<div class=\"rank\">" + name + "</div><div class=\"bars\">";
-    if (rank.predicted_peak > 0) row += "<div class=\"bar\">" + segments(rank) + "</div>";
-    if (rank.measured_peak > 0) row += "<div class=\"bar\">" + measured(rank) + "</div>";
-    if (draws_budget) {
-      row += "<div class=\"budget\" style=\"left:" + width_of(input_.budget_bytes) + "\"></div>";
+    const std::string measured = format_bytes(rank.measured_peak);
+    row.bars.push_back(
+        {.segments = {{"measured", "measured peak: " + measured, percent_of(rank.measured_peak)}}});
+    row.figures.push_back(
+        {measured,
+         "measured" + (rank.predicted_peak > 0 ? ", " + signed_percent(peaks.difference()) : "")});
+    return row;
+  }
+
+  // The bytes of each kind, then those of no kind.
+  std::vector<BarSegment> segments(const ReportMemory& rank) const {
+    const std::string peak = format_bytes(rank.predicted_peak);
+    std::vector<BarSegment> parts;
+    std::int64_t rest = rank.predicted_peak;
+    for (const auto& [name, bytes] : rank.kinds) {
+      if (bytes <= 0) continue;
+      parts.push_back({style_of(name),
+                       name + ": " + format_bytes(bytes) + " of " + peak + " predicted",
+                       percent_of(bytes)});
+      rest -= bytes;
     }
-    row += "</div><div class=\"figures\">";
-    if (rank.predicted_peak > 0)
-      row += "<span>" + format_bytes(rank.predicted_peak) + " <em>predicted</em></span>";
-    if (rank.measured_peak > 0) {
-      row += "<span>" + format_bytes(rank.measured_peak) + " <em>measured" +
-             (rank.predicted_peak > 0 ? ", " + signed_percent(peaks.difference()) : "") +
-             "</em></span>";
-    }
-    return row + "</div>";
+    if (rest > 0) parts.push_back({"rest", "predicted peak: " + peak, percent_of(rest)});
+    return parts;
   }
 
   // By the kind's index among all kinds, so that it is the same in every report.
@@ -192,36 +195,8 @@ class MemoryBars {
            std::to_string((std::ranges::find(kinds_, kind) - kinds_.begin()) % kKindColours);
   }
 
-  std::string width_of(std::int64_t bytes) const {
-    return format_double(100 * static_cast<double>(bytes) / full_, 3) + "%";
-  }
-
-  std::string segments(const ReportMemory& rank) const {
-    std::string parts;
-    std::int64_t known = 0;
-    for (const auto& [name, bytes] : rank.kinds) {
-      if (bytes <= 0) continue;
-      parts += segment(style_of(name), bytes,
-                       name + ": " + format_bytes(bytes) + " of " +
-                           format_bytes(rank.predicted_peak) + " predicted");
-      known += bytes;
-    }
-    if (rank.predicted_peak > known) {
-      parts += segment("rest", rank.predicted_peak - known,
-                       "predicted peak: " + format_bytes(rank.predicted_peak));
-    }
-    return parts;
-  }
-
-  std::string measured(const ReportMemory& rank) const {
-    return segment("measured", rank.measured_peak,
-                   "measured peak: " + format_bytes(rank.measured_peak));
-  }
-
-  std::string segment(const std::string& style, std::int64_t bytes,
-                      const std::string& title) const {
-    return "<div class=\"segment " + style + "\" style=\"width:" + width_of(bytes) +
-           "\" data-tip=\"" + escape_html(title) + "\" title=\"" + escape_html(title) + "\"></div>";
+  double percent_of(std::int64_t bytes) const {
+    return rounded(100 * static_cast<double>(bytes) / full_, 3);
   }
 
   static ReportMemory memory_of_rows(const ReportInput& input) {
@@ -242,31 +217,32 @@ class MemoryBars {
 
 }  // namespace
 
-std::string idle_section(const ReportInput& input) {
-  const TimeBars bars(input);
-  if (bars.empty()) return "";
-  std::string rows;
-  for (std::size_t rank = 0; rank < bars.ranks(); ++rank) rows += bars.rank(rank);
+std::optional<Card> idle_card(const ReportInput& input) {
+  const std::vector<TimedRank> ranks = timed_ranks(input);
+  if (ranks.empty()) return {};
+  Card card{.id = "idle",
+            .title = "Where the time goes",
+            .caption =
+                "The step of the timeline, every instant counted once; the upper bar of a "
+                "rank was predicted. Fill and drain belong to any pipeline: more "
+                "micro-batches make them small. Imbalance is a wait for a slower stage, "
+                "transfer for a message under way, link for what lives on the host.",
+            .legend = time_legend(ranks),
+            .bars = time_bars(ranks)};
   // The rank's own spans are then launches, from which the device would appear idle.
   const bool devices = std::ranges::any_of(input.measured.lanes, [](const auto& lanes) {
     return std::ranges::any_of(lanes, is_device_work, &LaneEvent::lane);
   });
-  return "<section class=\"card\" id=\"idle\"><div class=\"head\"><div><h2>Where the time goes</h2>"
-         "<p>The step of the timeline, every instant counted once; the upper bar of a rank was "
-         "predicted. Fill and drain belong to any pipeline: more micro-batches make them small. "
-         "Imbalance is a wait for a slower stage, transfer for a message under way, link for what "
-         "lives "
-         "on the host.</p></div></div>"
-         "<div class=\"legend\">" +
-         bars.legend() + "</div><div class=\"memory\">" + rows + "</div>" +
-         (devices ? "<p>Measured ranks gave their work to devices: what those did stands below.</p>"
-                  : bars.table()) +
-         "</section>\n";
+  if (devices)
+    card.note = "Measured ranks gave their work to devices: what those did stands below.";
+  else
+    card.table = time_table(ranks);
+  return card;
 }
 
-std::string memory_section(const ReportInput& input) {
+std::optional<Card> memory_card(const ReportInput& input) {
   const MemoryBars bars(input);
-  if (bars.empty()) return "";
+  if (bars.empty()) return {};
   std::string caption =
       "What lies in the memory of every rank at its predicted peak, and the peak "
       "that was measured.";
@@ -274,12 +250,11 @@ std::string memory_section(const ReportInput& input) {
     caption += " Budget of a rank: " + format_bytes(input.budget_bytes) +
                (bars.draws_budget() ? ", the dashed line." : ".");
   }
-  std::string rows;
-  for (std::size_t rank = 0; rank < input.memory.size(); ++rank) rows += bars.rank(rank);
-  rows += bars.rows_of_embeddings();
-  return "<section class=\"card\" id=\"memory\"><div class=\"head\"><div><h2>Memory</h2><p>" +
-         caption + "</p></div></div><div class=\"legend\">" + bars.legend() +
-         "</div><div class=\"memory\">" + rows + "</div></section>\n";
+  return Card{.id = "memory",
+              .title = "Memory",
+              .caption = caption,
+              .legend = bars.legend(),
+              .bars = bars.rows()};
 }
 
 }  // namespace strata

@@ -3,8 +3,8 @@
 /// It shows the run's facts and results, the timeline predicted and measured on one axis with the
 /// tracks of every rank, the time and memory of every rank, the curves of loss and AUC, a sample of
 /// the model's text, and for a recommender the size of its tables and the staleness of its
-/// embeddings. The page reads without scripts; with them it zooms and has tooltips. Sections
-/// without data are omitted.
+/// embeddings. The file holds the run as JSON (page.h) and the script that draws it (assets/), and
+/// opens without a server. Sections without data are omitted.
 ///
 /// Errors  those of DurableFile (base/durable_file.h).
 #pragma once

@@ -1,4 +1,4 @@
-// Shows the staleness of a recommender's embeddings, and how long steps waited for them.
+// Gathers the staleness of a recommender's embeddings, and how long steps waited for them.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "strata/base/units.h"
-#include "strata/report/html.h"
+#include "strata/report/page.h"
 
 namespace strata {
 namespace {
@@ -91,44 +91,41 @@ std::vector<std::int64_t> by_class(const TableReads& table) {
   return counts;
 }
 
-std::string bar_of(const TableReads& table) {
+BarRow bar_of(const TableReads& table) {
   const std::vector<std::int64_t> counts = by_class(table);
   const auto reads = static_cast<double>(std::max<std::int64_t>(1, table.reads()));
-  std::string segments;
+  Bar bar;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] == 0) continue;
     const double share = static_cast<double>(counts[i]) / reads;
-    const std::string title = "lacked " + class_name(i) + ": " +
-                              format_count(static_cast<double>(counts[i])) + " rows, " +
-                              percent(share);
-    segments += "<div class=\"segment kind" + std::to_string(i) +
-                "\" style=\"width:" + format_double(100 * share, 3) + "%\" data-tip=\"" + title +
-                "\" title=\"" + title + "\"></div>";
+    bar.segments.push_back({"kind" + std::to_string(i),
+                            "lacked " + class_name(i) + ": " +
+                                format_count(static_cast<double>(counts[i])) + " rows, " +
+                                percent(share),
+                            rounded(100 * share, 3)});
   }
-  return "<div class=\"rank\">" + escape_html(table.table) +
-         "</div><div class=\"bars\"><div class=\"bar\">" + segments +
-         "</div></div><div class=\"figures\"><span>" + format_double(table.mean(), 2) +
-         " <em>lacked on average</em></span></div>";
+  return {.name = table.table,
+          .bars = {std::move(bar)},
+          .figures = {{format_double(table.mean(), 2), "lacked on average"}}};
 }
 
 // The numbers of the bars; empty classes are omitted.
-std::string numbers(const std::vector<TableReads>& tables) {
+Table numbers(const std::vector<TableReads>& tables) {
   std::vector<std::vector<std::int64_t>> counts;
   std::vector<bool> shown(kClasses, false);
   for (const TableReads& table : tables) {
     counts.push_back(by_class(table));
     for (std::size_t i = 0; i < kClasses; ++i) shown[i] = shown[i] || counts.back()[i] > 0;
   }
-  std::vector<std::string> columns = {"rows read", "in all"};
+  Table listed{.columns = {"rows read", "in all"}};
   for (std::size_t i = 0; i < kClasses; ++i)
-    if (shown[i]) columns.push_back("lacked " + class_name(i));
-  std::vector<std::vector<std::string>> rows;
+    if (shown[i]) listed.columns.push_back("lacked " + class_name(i));
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    rows.push_back({tables[t].table, std::to_string(tables[t].reads())});
+    listed.rows.push_back({tables[t].table, std::to_string(tables[t].reads())});
     for (std::size_t i = 0; i < kClasses; ++i)
-      if (shown[i]) rows.back().push_back(std::to_string(counts[t][i]));
+      if (shown[i]) listed.rows.back().push_back(std::to_string(counts[t][i]));
   }
-  return table_html(columns, rows);
+  return listed;
 }
 
 std::string waits_text(const Waits& waits) {
@@ -141,22 +138,22 @@ std::string waits_text(const Waits& waits) {
 
 }  // namespace
 
-std::string staleness_section(const ReportInput& input) {
+std::optional<Card> staleness_card(const ReportInput& input) {
   const StaleReads all = gather(input.records);
-  if (all.tables.empty()) return "";
-  std::string legend, bars;
+  if (all.tables.empty()) return {};
+  Card card{.id = "staleness",
+            .title = "Staleness",
+            .caption =
+                "How many updates the rows lacked that the steps have read; a table with "
+                "staleness n may lack n - 1. " +
+                waits_text(all.waits),
+            .table = numbers(all.tables)};
   const std::vector<std::int64_t> sums = by_class(all.tables.front());
   for (std::size_t i = 0; i < kClasses; ++i)
-    if (sums[i] > 0)
-      legend += "<span class=\"key\"><i class=\"box kind" + std::to_string(i) + "\"></i>lacked " +
-                class_name(i) + "</span>";
+    if (sums[i] > 0) card.legend.push_back({"kind" + std::to_string(i), "lacked " + class_name(i)});
   for (std::size_t t = 0; t < std::min(all.tables.size(), kMostBars); ++t)
-    bars += bar_of(all.tables[t]);
-  return "<section class=\"card\" id=\"staleness\"><div class=\"head\"><div><h2>Staleness</h2><p>"
-         "How many updates the rows lacked that the steps have read; a table with staleness n may "
-         "lack n - 1. " +
-         waits_text(all.waits) + "</p></div></div><div class=\"legend\">" + legend +
-         "</div><div class=\"memory\">" + bars + "</div>" + numbers(all.tables) + "</section>\n";
+    card.bars.push_back(bar_of(all.tables[t]));
+  return card;
 }
 
 }  // namespace strata

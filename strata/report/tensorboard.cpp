@@ -1,4 +1,5 @@
-// The events are encoded by hand: five kinds of fields do not pay for protobuf as a dependency.
+// The events are encoded here in 30 lines. protobuf is a dependency of strata/rowserver/wire only;
+// the report, which every program contains, builds without it.
 // Files are never rewritten: a session-log event tells the reader from which step on another run's
 // points are void.
 #include "strata/report/tensorboard.h"

@@ -39,40 +39,39 @@ class RecommenderReport(ProgramTest):
     def train(self, *arguments):
         return self.succeed("train", "recipe.yaml", *arguments)
 
-    def section(self, html, name):
-        return html.split(f'id="{name}"')[1].split("</section>")[0]
+    def rows(self, page, name):
+        """The rows of a section's table by their names."""
+        return {row[0]: row[1:] for row in self.card(page, name)["table"]["rows"]}
 
     def test_the_report_has_embeddings_auc_staleness_and_names(self):
         out = self.train("--report", "report.html", "--metrics", "metrics", "--set", "train.tensorboard=board",
                          "--set", "train.checkpoint_folder=saved")
-        html = (self.folder / "report.html").read_text()
+        page = self.page("report.html")
         last = self.metrics("metrics")[-1]
         size = last["embedding"]
         self.assertEqual((size["rows"], size["parameters"], size["cold_rows"]), (100, 800, 0))
         self.assertGreater(size["bytes"], 100 * (8 + 8) * 4)
-        self.assertEqual(html.split("<h1>")[1].split("</h1>")[0], "DLRM, 377 weights, 100 embeddings")
+        self.assertEqual(page["title"], "DLRM, 377 weights, 100 embeddings")
         rows = next(line for line in out.splitlines() if line.startswith("rows"))
         self.assertRegex(rows, r"100 rows, 800 parameters; [\d.]+ .iB in memory, 0 B on disk, peak [\d.]+ .iB")
-        tables = self.section(html, "embeddings")
-        for words in ("user id", "größe &lt;b&gt;", "all tables"):
-            self.assertIn(f'<th scope="row">{words}</th>', tables)
-        self.assertIn("embeddings, host", self.section(html, "memory"))
-        # A dot for each validation: after steps 10 and 20, and at the end.
-        for curve in ("loss", "auc"):
-            self.assertEqual(self.section(html, curve).count("<circle"), 3, curve)
-        self.assertRegex(html, r'<div class="name">AUC</div><div class="value">0\.\d{4}<')
-        staleness = self.section(html, "staleness")
-        reads = [sum(sum(counts) for counts in line["embedding"]["staleness"].values())
-                 for line in self.metrics("metrics")]
-        self.assertIn(f"<td data-name=\"in all\">{sum(reads)}</td>", staleness)
-        for lacked in range(3):
-            some = sum(counts[lacked] for line in self.metrics("metrics")
-                       for counts in line["embedding"]["staleness"].values())
-            self.assertIn(f"<td data-name=\"lacked {lacked}\">{some}</td>", staleness)
-        self.assertRegex(staleness, "Waits for rows took|No step waited for rows")
-        self.assertRegex(html, r'Hot ids of user id</h2>.*?<th scope="row">u\d+</th>')
-        self.assertRegex(html, r'Hot ids of größe &lt;b&gt;</h2>.*?<th scope="row">w\d+</th>')
-        self.assertIn("in the order of their numbers", html)
+        self.assertEqual(set(self.rows(page, "embeddings")), {"user id", "größe <b>", "all tables"})
+        self.assertIn("embeddings, host", [row["name"] for row in self.card(page, "memory")["bars"]])
+        # A point for each validation: after steps 10 and 20, and at the end.
+        for name in ("loss", "auc"):
+            curve = self.card(page, name)["curves"][-1]
+            self.assertEqual(([step for step, _ in curve["points"]], curve["dots"]), ([10, 20, 30], True))
+        tiles = {tile["name"]: tile["value"] for tile in page["tiles"]}
+        self.assertRegex(tiles["AUC"], r"^0\.\d{4}$")
+        steps = [line["embedding"]["staleness"] for line in self.metrics("metrics")]
+        reads = [sum(counts[lacked] for step in steps for counts in step.values()) for lacked in range(3)]
+        staleness = self.card(page, "staleness")
+        self.assertEqual(staleness["table"]["columns"], ["rows read", "in all"] + [f"lacked {i}" for i in range(3)])
+        self.assertEqual(self.rows(page, "staleness")["all tables"], [str(sum(reads)), *map(str, reads)])
+        self.assertRegex(staleness["caption"], "Waits for rows took|No step waited for rows")
+        for table, letter in (("user id", "u"), ("größe <b>", "w")):
+            for name in self.rows(page, "Hot ids of " + table):
+                self.assertRegex(name, rf"^{letter}\d+$")
+        self.assertTrue(any("in the order of their numbers" in card["caption"] for card in page["cards"]))
         found = self.succeed("evaluate", "saved", "--hot-ids", "3", "--json", "found.json")
         self.assertIn("Hot ids of größe <b>", found)
         hot = json.loads((self.folder / "found.json").read_text())["hot_ids"]
@@ -93,7 +92,7 @@ class RecommenderReport(ProgramTest):
             for where in (json.dumps(self.metrics("metrics")[-1]), events.decode("latin1")):
                 self.assertIn(names[0], where)
                 self.assertNotIn(other[0], where)
-            for where in (progress, (self.folder / "r.html").read_text().replace("</small>", "").replace("<small>", "")):
+            for where in (progress, json.dumps(self.page("r.html"))):
                 self.assertIn(names[1], where)
                 self.assertNotIn(other[1], where)
             super().setUp()  # a recipe for text
@@ -104,10 +103,10 @@ class RecommenderReport(ProgramTest):
         self.assertIn("embed-server", server.stdout.readline())
         remote = ("--set", "embedding.servers=['unix:a.sock']")
         self.train(*remote, "--report", "report.html", "--metrics", "metrics")
-        html = (self.folder / "report.html").read_text()
-        self.assertRegex(html, r'Hot ids of user id</h2>.*?<th scope="row">u\d+</th>')
-        self.assertIn("100 embeddings</h1>", html)
-        self.assertNotIn("embeddings, host", html)
+        page = self.page("report.html")
+        self.assertRegex(min(self.rows(page, "Hot ids of user id")), r"^u\d+$")
+        self.assertTrue(page["title"].endswith("100 embeddings"), page["title"])
+        self.assertNotIn("embeddings, host", [row["name"] for row in self.card(page, "memory")["bars"]])
         sizes = [line["step"] for line in self.metrics("metrics") if "rows" in line["embedding"]]
         self.assertEqual(sizes, [10, 20, 30])
         row = json.loads(self.succeed("row", "recipe.yaml", "user id", "u3", "--text", "--json", *remote))
@@ -131,7 +130,7 @@ class RecommenderReport(ProgramTest):
         # Texts are bytes: names that are not UTF-8 are shown as far as possible.
         (self.folder / "clicks.tsv").write_bytes(self.log.replace("\tu", "\tü").encode("latin1"))
         self.train(*names, "--report", "report.html", "--set", "train.checkpoint_folder=saved")
-        self.assertIn('<th scope="row">\ufffd', (self.folder / "report.html").read_text())
+        self.assertTrue(min(self.rows(self.page("report.html"), "Hot ids of user id")).startswith("\ufffd"))
         self.succeed("evaluate", "saved", "--hot-ids", "3", "--json", "found.json")
         self.assertIn("\ufffd", (self.folder / "found.json").read_text())
 

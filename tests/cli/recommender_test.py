@@ -485,9 +485,9 @@ class Recommender(ProgramTest):
                            "--report", "report.html")
         for words in ("Feature importance", "user", "price"):
             self.assertIn(words, out)
-        report = (self.folder / "report.html").read_text()
-        for words in ("Feature importance", "Hot ids of user", "Hot ids of words"):
-            self.assertIn(words, report)
+        page = self.page("report.html")
+        for title in ("Feature importance", "Hot ids of user", "Hot ids of words"):
+            self.assertTrue(self.card(page, title)["table"]["rows"], title)
         asked = ("--importance", "--hot-ids", "3", "--set", "train.micro_batch=16")
         again = self.succeed("evaluate", "saved", *asked, "--json", "found.json")
         loss = next(line for line in out.splitlines() if line.startswith("loss"))

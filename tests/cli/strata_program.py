@@ -101,3 +101,12 @@ class ProgramTest(unittest.TestCase):
 
     def losses(self, name):
         return [line["loss_hex"] for line in self.metrics(name)]
+
+    def page(self, name):
+        """The JSON of a report's page; it ends at the first tag that the file contains."""
+        html = (self.folder / name).read_text()
+        return json.loads(html.split('<script id="run" type="application/json">')[1].split("<")[0])
+
+    def card(self, page, name):
+        """The section of a page with that id or title; None if there is none."""
+        return next((card for card in page["cards"] if name in (card.get("id"), card["title"])), None)

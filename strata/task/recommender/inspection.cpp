@@ -8,7 +8,7 @@
 #include "strata/base/json_text.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
-#include "strata/report/html.h"
+#include "strata/report/page.h"
 
 namespace strata {
 namespace {
