@@ -22,9 +22,6 @@ struct ServerAccess {
   std::string call_secret() const;
 };
 
-/// Set where STRATA_SECRET is one that `strata launch` has made for the processes of its run alone.
-inline constexpr const char* kLaunchSecretVariable = "STRATA_LAUNCH_SECRET";
-
 /// The TLS files and the secret that the environment names; not a secret of `strata launch`, which no server knows.
 ServerAccess access_from_environment();
 
