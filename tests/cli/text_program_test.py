@@ -57,7 +57,7 @@ class TextProgram(ProgramTest):
         listed = self.succeed("--help") + self.succeed("size", "--help") + self.succeed("options")
         for name in ("train", "generate", "parameters", "model.layers"):
             self.assertIn(name, listed)
-        self.assertIsNone(re.search(r"embed|convert|\brow\b|recommender", listed))
+        self.assertIsNone(re.search(r"\n  (embed-server|convert|row|embeddings) |recommender|dlrm", listed))
         for words in (("convert", "a", "b"), ("embed-server", "--ask", "health"), ("row", "--help"),
                       ("size", "embeddings", "6T")):
             self.refuse(*words, says=[WITHOUT, "make build"])
@@ -94,7 +94,7 @@ class Configuration(unittest.TestCase):
         sources += "".join(path.read_text() for path in self.folder.rglob("unity_*.cxx"))
         self.assertTrue("strata/task/no_recommender/" in sources)
         self.assertEqual(FOLDERS.findall(sources), [])
-        self.assertEqual(re.findall(r"\S*(?:grpc|rocksdb|protobuf|libz\.|-lz\b)\S*", linked), [])
+        self.assertEqual(re.findall(r"\S*(?:grpc|rocksdb|protobuf|rowserver|tabular|embed|libz\.|-lz\b)\S*", linked), [])
 
     def test_refuses_tasks_that_do_not_exist_or_cannot_be_left_out(self):
         for tasks, says in (("text;image", "no task 'image'"), ("recommender", "every program needs task 'text'")):

@@ -79,7 +79,7 @@ void refuse_task_not_built(const std::string& name, const std::string& where) {
   throw UserError({.operation = "task.kinds",
                    .where = where,
                    .what = "this program was built without task " + quote(name),
-                   .expected = "one of the tasks " + built,
+                   .expected = "task " + built,
                    .got = "task " + name,
                    .fix = "run make build, which builds every task"});
 }
