@@ -6,7 +6,8 @@ set(STRATA_TEST_ENVIRONMENT "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test_cache;XDG_C
 # [ALONE])
 #
 # Makes the static library strata_NAME of the sources of the current folder and, of its
-# *_test.cpp, the program NAME_test, registered with ctest under the label of its need.
+# *_test.cpp, the program NAME_test, registered with ctest under the label of its need. A subfolder with a
+# CMakeLists.txt is a target of its own.
 # TORCH: the folder sees libtorch; its sources share one precompiled header.
 # SHARDS: divides its tests among so many entries of ctest, which may run in parallel.
 # ALONE: no other test runs in parallel with its tests, because they read the clock.
@@ -18,6 +19,11 @@ set(STRATA_TEST_ENVIRONMENT "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test_cache;XDG_C
 function(strata_folder name)
   cmake_parse_arguments(ARG "TORCH;ALONE" "LABEL;SHARDS" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS "*.cpp" "*.cu")
+  file(GLOB own_targets RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS "*/CMakeLists.txt")
+  foreach(own_target ${own_targets})
+    cmake_path(GET own_target PARENT_PATH subfolder)
+    list(FILTER files EXCLUDE REGEX "^${subfolder}/")
+  endforeach()
   strata_cuda_sources(all ${files})
   set(sources ${all_sources} ${all_stand_ins})
   if(STRATA_CUDA)

@@ -2,11 +2,13 @@
 # Installs what Strata needs on Debian 12: system packages, then the pinned PyTorch in .venv.
 # Idempotent: a second run installs nothing and takes a second. Works as root or with sudo.
 #
-# bootstrap.sh        what the program and `make demo` need
+# bootstrap.sh text   what a program with the task text alone needs, and `make demo` with it
+# bootstrap.sh        what the program with every task needs
 # bootstrap.sh test   also what the tests, the checkers and the sanitizers need
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for_tests=${1:-}
+for_what=${1:-all}
+case $for_what in text | all | test) ;; *) echo "bootstrap: text, test or nothing, not '$for_what'" >&2; exit 2 ;; esac
 
 TORCH_VERSION=2.13.0
 TRANSFORMERS_VERSION=5.23.0
@@ -24,8 +26,6 @@ packages=(
   "libssl-dev:keyed hashes, which prove that processes belong to one run"
   "libucx-dev:messages over InfiniBand and RoCE (mesh.transport: ucx)"
   "liburing-dev:reads and writes of the disk tier in the background"
-  "zlib1g-dev:logs of samples that gzip has packed"
-  "librocksdb-dev:rows of embeddings that memory has no room for"
   "nlohmann-json3-dev:metrics, traces, checkpoint manifests"
   "libcli11-dev:command line"
   "libhwy-dev:SIMD in host kernels"
@@ -34,12 +34,16 @@ packages=(
   "libpcre2-dev:regular expressions that cut text into words for a tokenizer"
   "libutf8proc-dev:Unicode normal forms for a tokenizer"
   "bible-kjv:the King James text that the demo trains on"
+  "python3-venv:the virtual environment that holds PyTorch"
+  "git:version in the binary, file lists of the checkers"
+)
+recommender_packages=(
+  "zlib1g-dev:logs of samples that gzip has packed"
+  "librocksdb-dev:rows of embeddings that memory has no room for"
   "libgrpc++-dev:trainers and servers of embedding rows talk by gRPC"
   "libprotobuf-dev:the messages of that service, which libgrpc++-dev does not bring"
   "protobuf-compiler-grpc:makes the sources of that service"
   "libboost1.81-dev:HTTP of metrics and health (Beast, headers only)"
-  "python3-venv:the virtual environment that holds PyTorch"
-  "git:version in the binary, file lists of the checkers"
 )
 test_packages=(
   "libgtest-dev:tests"
@@ -47,7 +51,8 @@ test_packages=(
   "libclang-rt-19-dev:sanitizer runtimes of the asan and tsan presets"
   "llvm-19:names in what sanitizers report, which their suppressions match"
 )
-if [ "$for_tests" = test ]; then packages+=("${test_packages[@]}"); fi
+if [ "$for_what" != text ]; then packages+=("${recommender_packages[@]}"); fi
+if [ "$for_what" = test ]; then packages+=("${test_packages[@]}"); fi
 
 missing=()
 for entry in "${packages[@]}"; do
@@ -82,7 +87,7 @@ if [ -z "${STRATA_TORCH:-}" ]; then
     .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check "torch==$TORCH_VERSION" numpy
   fi
   # The oracle of tests/parity; without it they are skipped.
-  if [ "$for_tests" = test ] && ! .venv/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("transformers") != "'$TRANSFORMERS_VERSION'")' 2>/dev/null; then
+  if [ "$for_what" = test ] && ! .venv/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("transformers") != "'$TRANSFORMERS_VERSION'")' 2>/dev/null; then
     echo "bootstrap: installing transformers==$TRANSFORMERS_VERSION in .venv (oracle of the tests)"
     .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
       "transformers==$TRANSFORMERS_VERSION" "torch==$TORCH_VERSION"

@@ -30,6 +30,11 @@ ROOMS = {
     "plan": ["simulate", "ledger", "search", "text"],
     "rowserver": ["codec", "rows", "shard", "wire"],
 }
+# A task that a program may be built without, with the folders that it alone needs: only they and the rooms of its name
+# (task/recommender, run/recommender, cli/recommender) see one another, and tests. What the list of tasks needs of it is
+# in X_kind.h.
+TASKS = {task: folders.split() for task, folders in
+         re.findall(r"^set\(STRATA_FOLDERS_OF_(\w+) ([^)]*)\)", (ROOT / "cmake/tasks.cmake").read_text(), re.MULTILINE)}
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
 
 # Restricted headers: (headers, their name in the message, folders that may include them).
@@ -70,6 +75,24 @@ def bare_factories(text):
     return lines
 
 
+def task_of(folder, room):
+    """The task that a program is built without, if it may not see this folder or room; none: ""."""
+    return next((task for task, folders in TASKS.items() if folder in folders or room == task), "")
+
+
+def task_refusal(folder, file, seen, seen_path):
+    """The same as refusal(), for what only a task may see; seen_path: the header without strata/FOLDER/."""
+    room, seen_room = file.split("/")[0], seen_path.split("/")[0]
+    task = task_of(seen, seen_room)
+    if "_test." in file or seen_path.endswith("_kind.h") or task == task_of(folder, room):
+        return ""
+    if task:
+        return f"{folder}/{file} is in programs without the task {task}, and may not see {seen}"
+    if folder == seen == "task" and seen_room == "text" and room not in ("text", "kinds"):
+        return f"task/{room} may not see task/text: tasks do not know one another"
+    return ""
+
+
 def refusal(folder, file, header):
     """The reason why `file` of `folder` may not include `header`; empty if it may."""
     if header.startswith("strata/"):
@@ -83,6 +106,8 @@ def refusal(folder, file, header):
         room, seen_room = file.split("/")[0], header.split("/")[2]
         if seen == folder and "_test." not in file and room in rooms and seen_room in rooms[rooms.index(room) + 1:]:
             return f"{folder}/{room} may not see {folder}/{seen_room}: only earlier rooms"
+        if why := task_refusal(folder, file, seen, "/".join(header.split("/")[2:])):
+            return why
     elif ".." in header.split("/"):
         return "write the path from the root: strata/FOLDER/FILE.h"
     for headers, name, allowed in SIGHT:

@@ -10,7 +10,7 @@ run=runs/demo
 say() { printf '\n== %s\n' "$*"; }
 fail() { printf 'demo: %s\n' "$*" >&2; exit 3; }
 
-[ -f "$strata" ] || fail "no $strata; run make build first"
+[ -f "$strata" ] || fail "no $strata; run make demo"
 
 text=$(tools/fetch_text.sh)
 say "The text to learn: $text"

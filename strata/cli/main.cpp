@@ -21,10 +21,14 @@
 #include "strata/cli/said_once.h"
 #include "strata/cli/verbs.h"
 #include "strata/cli/version.h"
-#include "strata/plan/machine_profile.h"
-#include "strata/run/recipe_file.h"
 
 namespace strata {
+namespace {
+
+// A verb that this program was built without has no group.
+bool is_listed(const CLI::App* verb) { return !verb->get_group().empty(); }
+
+}  // namespace
 
 void require_output() {
   if (std::cout.flush()) return;
@@ -36,8 +40,10 @@ void require_output() {
 
 void require_verb(const CLI::App& app, const std::string& name) {
   std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands(nullptr)) verbs.push_back(verb->get_name());
-  if (std::ranges::find(verbs, name) != verbs.end()) return;
+  for (const CLI::App* verb : app.get_subcommands(nullptr)) {
+    if (verb->get_name() == name) return;
+    if (is_listed(verb)) verbs.push_back(verb->get_name());
+  }
   std::string expected;
   for (const std::string& verb : verbs) expected += (expected.empty() ? "" : ", ") + verb;
   const std::string nearest = nearest_name(name, verbs);
@@ -58,26 +64,6 @@ void open_closed_streams() {
     if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) < 0) return;
 }
 
-std::string machine_fields_table() {
-  MachineProfile machine;
-  OptionSet set;
-  describe(set, machine);
-  return set.to_table();
-}
-
-void add_options_verb(CLI::App& app) {
-  CLI::App* verb =
-      app.add_subcommand("options", "list every field of a recipe and of a machine's file");
-  auto task = std::make_shared<std::string>();
-  verb->add_option("task", *task, "list the fields of one task: text, recommender");
-  verb->callback([task] {
-    std::cout << recipe_options_table(*task);
-    if (task->empty())
-      std::cout << "\nFields of a machine's file (plan --machine FILE):\n\n"
-                << machine_fields_table();
-  });
-}
-
 int fail(const std::exception& error) {
   say_once(to_error(error).what());
   return exit_code(error);
@@ -94,7 +80,7 @@ std::string fix_of_extra(const CLI::App& verb, const std::string& extra) {
   const std::string option = nearest_name(name, options);
   if (!option.empty()) return "did you mean '--" + option + "'?";
   const std::string field =
-      verb.get_option_no_throw("--set") ? nearest_path(name, recipe_fields()) : "";
+      verb.get_option_no_throw("--set") ? nearest_path(name, known_fields()) : "";
   return field.empty() ? otherwise
                        : "write --set " + field + "=VALUE, as for every field of a recipe";
 }
@@ -152,10 +138,9 @@ int run_verb(int argc, char** argv) {
   add_launch_verb(app);
   add_options_verb(app);
   add_doctor_verb(app);
-  add_convert_verb(app);
-  add_embed_server_verb(app);
-  add_row_verb(app);
-  for (CLI::App* verb : app.get_subcommands(nullptr)) verb->group("Verbs");
+  add_recommender_verbs(app);
+  for (CLI::App* verb : app.get_subcommands([](CLI::App* verb) { return is_listed(verb); }))
+    verb->group("Verbs");
   std::vector<std::string> arguments = arguments_of(argc, argv);
   if (arguments.empty()) {
     std::cout << app.help();

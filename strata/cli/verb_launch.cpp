@@ -28,7 +28,6 @@
 #include "strata/cli/said_once.h"
 #include "strata/cli/shared_input.h"
 #include "strata/cli/verbs.h"
-#include "strata/rowserver/wire/server_access.h"
 #include "strata/train/disk_commit.h"
 #include "strata/transport/secret.h"
 #include "strata/transport/socket.h"

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "strata/base/units.h"
-#include "strata/cli/embedding_size.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/ledger/zero_bytes.h"
 
@@ -35,21 +34,12 @@ void add_parameters(CLI::App& size) {
   });
 }
 
-void add_embeddings(CLI::App& size) {
-  CLI::App* verb = size.add_subcommand("embeddings", "servers that a table of embeddings needs");
-  auto arguments = std::make_shared<EmbeddingSizeArguments>();
-  arguments->add_to(*verb);
-  verb->callback([arguments] { std::cout << embedding_size_text(*arguments); });
-}
-
 }  // namespace
 
 void add_size_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand(
-      "size", "compute the bytes of a model or of a table of embeddings, without a recipe");
+  CLI::App* verb = app.add_subcommand("size", "compute bytes from counts, without a recipe");
   verb->require_subcommand(1);
   add_parameters(*verb);
-  add_embeddings(*verb);
 }
 
 }  // namespace strata

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -15,11 +16,16 @@ void add_train_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_verify_verb(CLI::App& app);
 void add_launch_verb(CLI::App& app);
+void add_options_verb(CLI::App& app);
 void add_doctor_verb(CLI::App& app);
-void add_convert_verb(CLI::App& app);
-void add_embed_server_verb(CLI::App& app);
 void add_evaluate_verb(CLI::App& app);
-void add_row_verb(CLI::App& app);
+
+/// Adds the verbs that only the task recommender needs (cli/recommender, or its stand-in in a program that is built
+/// without it). After the others.
+void add_recommender_verbs(CLI::App& app);
+
+/// Paths of all fields of all tasks (run/recipe_file.h).
+std::vector<std::string> known_fields();
 
 /// Throws UserError for a name that is no verb.
 void require_verb(const CLI::App& app, const std::string& name);

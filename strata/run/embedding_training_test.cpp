@@ -14,7 +14,7 @@
 #include "strata/run/inspection_text.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
-#include "strata/run/row_lookup.h"
+#include "strata/run/recommender/row_lookup.h"
 #include "strata/run/training_run.h"
 #include "strata/tabular/preprocessing.h"
 

@@ -16,7 +16,7 @@
 #include "strata/run/resume_point.h"
 #include "strata/run/training_run.h"
 #include "strata/run/verify.h"
-#include "strata/task/kinds.h"
+#include "strata/task/kinds/kinds.h"
 
 namespace strata {
 namespace {

@@ -10,7 +10,7 @@
 #include "strata/base/units.h"
 #include "strata/plan/search/mesh_check.h"
 #include "strata/plan/search/tier_choice.h"
-#include "strata/task/kinds.h"
+#include "strata/task/kinds/kinds.h"
 
 namespace strata {
 namespace {

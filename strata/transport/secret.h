@@ -28,6 +28,9 @@ std::string secret_from(const Variables& variables);
 /// call.
 std::string own_secret(const Variables& variables);
 
+/// Set where STRATA_SECRET is one that `strata launch` has made for the processes of its run alone.
+inline constexpr const char* kLaunchSecretVariable = "STRATA_LAUNCH_SECRET";
+
 /// A new secret: 64 hexadecimal digits.
 std::string make_secret();
 

@@ -21,9 +21,6 @@ struct ServerAccess {
   std::string call_secret() const;
 };
 
-/// Set if `strata launch` has made STRATA_SECRET for the processes of its run only.
-inline constexpr const char* kLaunchSecretVariable = "STRATA_LAUNCH_SECRET";
-
 /// The TLS files and the secret that the environment names. Ignores a secret of `strata launch`,
 /// which no server knows.
 ServerAccess access_from_environment();

@@ -6,8 +6,9 @@
 /// Errors  as task.h.
 #pragma once
 
-#include "strata/task/kinds.h"
 #include "strata/task/recommender/recommender_fields.h"
+#include "strata/task/recommender/recommender_kind.h"
+#include "strata/task/task.h"
 
 namespace strata {
 
@@ -52,8 +53,6 @@ class RecommenderTask final : public Task {
  private:
   RecommenderFields fields_;
 };
-
-TaskKind recommender_task_kind();
 
 /// The recommender's fields of a recipe; null if it has another task.
 const RecommenderFields* recommender_fields(const Recipe& recipe);

@@ -6,7 +6,8 @@
 
 #include "strata/data/corpus.h"
 #include "strata/models/decoder_options.h"
-#include "strata/task/kinds.h"
+#include "strata/task/task.h"
+#include "strata/task/task_kind.h"
 
 namespace strata {
 

@@ -1,4 +1,4 @@
-#include "strata/cli/row_answers.h"
+#include "strata/cli/recommender/row_answers.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "strata/run/row_lookup.h"
+#include "strata/run/recommender/row_lookup.h"
 
 #include <algorithm>
 #include <charconv>

@@ -6,9 +6,9 @@
 
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
-#include "strata/cli/row_answers.h"
-#include "strata/cli/verbs.h"
-#include "strata/run/row_lookup.h"
+#include "strata/cli/recommender/row_answers.h"
+#include "strata/cli/recommender/verbs.h"
+#include "strata/run/recommender/row_lookup.h"
 
 namespace strata {
 namespace {

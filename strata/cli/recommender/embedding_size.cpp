@@ -1,22 +1,45 @@
-#include "strata/cli/embedding_size.h"
-
+// Computes the bytes, servers and network of an embedding table that no recipe describes.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "strata/base/enum_names.h"
 #include "strata/base/text_table.h"
 #include "strata/base/units.h"
+#include "strata/cli/recommender/verbs.h"
 #include "strata/plan/ledger/zero_bytes.h"
 #include "strata/rowserver/capacity.h"
+#include "strata/rowserver/codec/wire_values.h"
+#include "strata/rowserver/feature.h"
 #include "strata/rowserver/rows/row_layout.h"
 
 namespace strata {
 namespace {
+
+// As the user writes them.
+struct EmbeddingSizeArguments {
+  std::string rows;
+  int width = 16;
+  RowPrecision precision = RowPrecision::kFp32;
+  RowOptimizerKind optimizer = RowOptimizerKind::kRowWiseAdagrad;
+  std::string server_memory = "12TB";
+  double fill = 0.85;   // share of a server's memory for embeddings
+  std::string samples;  // trained per second; empty: the network is not computed
+  double ids = 26;      // per sample
+  double distinct = 0.5;
+  int batch = 1024;
+  WirePrecision wire = WirePrecision::kScaledFp16;
+  std::string disk = "2GB";  // bytes per second of a server
+
+  void add_to(CLI::App& verb);
+};
 
 // Powers of 1000, as vendors of memory and networks count.
 std::string decimal_bytes(double bytes) { return format_count(bytes) + "B"; }
@@ -39,8 +62,6 @@ CLI::Option* add_named(CLI::App& verb, const std::string& flag, E& target,
       ->type_name("NAME")
       ->default_str(name_of(target));
 }
-
-}  // namespace
 
 void EmbeddingSizeArguments::add_to(CLI::App& verb) {
   verb.add_option("count", rows, "embeddings of the table, such as 6.25T")->required();
@@ -99,6 +120,15 @@ std::string embedding_size_text(const EmbeddingSizeArguments& arguments) {
   return text + "network    " + format_double(sample.total(), 0) + " bytes a sample, " +
          decimal_bytes(sample.total() * rate) + "/s in all; a server gets " +
          decimal_bytes(server.received) + "/s and sends " + decimal_bytes(server.sent) + "/s\n";
+}
+
+}  // namespace
+
+void add_embedding_size(CLI::App& size) {
+  CLI::App* verb = size.add_subcommand("embeddings", "servers that a table of embeddings needs");
+  auto arguments = std::make_shared<EmbeddingSizeArguments>();
+  arguments->add_to(*verb);
+  verb->callback([arguments] { std::cout << embedding_size_text(*arguments); });
 }
 
 }  // namespace strata

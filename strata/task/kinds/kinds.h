@@ -1,26 +1,17 @@
 /// Lists the kinds of tasks that a recipe may name.
 ///
 /// Threads  add_task_kind() before main() or by one thread; the others, any thread after that.
-/// Errors   UserError: a kind that does not exist.
+/// Errors   UserError: a kind that does not exist, or that this program was built without.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "strata/task/task.h"
+#include "strata/task/task_kind.h"
 
 namespace strata {
 
-struct TaskKind {
-  std::string name;   ///< "text": the value of the field `task`
-  std::string title;  ///< title of its table of fields, one sentence
-  /// Values of model.kind that select this kind if the recipe has no field `task`.
-  std::vector<std::string> model_kinds;
-  std::unique_ptr<Task> (*make)();  ///< every field at its default
-};
-
-/// The first kind is the default of a recipe that names none.
+/// The kinds of this program. The first one is the default of a recipe that names none.
 const std::vector<TaskKind>& task_kinds();
 
 /// Registers one more kind. Returns true, so that the initialiser of a variable can call it.
@@ -34,5 +25,8 @@ const TaskKind& task_kind(const std::string& name, const std::string& where);
 /// the text in errors.
 const TaskKind& task_kind_of(const std::string& text, const std::string& file,
                              const std::vector<std::string>& overrides);
+
+/// Throws the UserError of a request that needs a kind that this program was built without.
+[[noreturn]] void refuse_task_not_built(const std::string& name, const std::string& where);
 
 }  // namespace strata

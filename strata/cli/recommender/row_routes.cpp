@@ -1,4 +1,4 @@
-#include "strata/cli/row_routes.h"
+#include "strata/cli/recommender/row_routes.h"
 
 namespace strata {
 namespace {

@@ -7,7 +7,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
-#include "strata/cli/verbs.h"
+#include "strata/cli/recommender/verbs.h"
 #include "strata/tabular/loader.h"
 #include "strata/tabular/log_conversion.h"
 #include "strata/tabular/sample_check.h"
