@@ -74,8 +74,8 @@ ChunkManifest read_manifest(const std::string& folder) {
 
 }  // namespace
 
-std::int64_t ChunkFile::file_bytes(std::span<const std::int64_t> chunk_bytes) {
-  return data_bytes(lay_out_chunks({chunk_bytes.begin(), chunk_bytes.end()}));
+std::int64_t ChunkFile::file_bytes(std::span<const std::int64_t> chunk_bytes, int slots) {
+  return data_bytes(lay_out_chunks({chunk_bytes.begin(), chunk_bytes.end()}, slots), slots);
 }
 
 bool ChunkFile::exists(const std::string& folder) { return name_exists(manifest_path(folder)); }
@@ -93,7 +93,7 @@ std::unique_ptr<ChunkFile> ChunkFile::create(const std::string& folder,
                                              std::vector<std::int64_t> chunk_bytes,
                                              const ChunkFileOptions& options) {
   STRATA_CHECK(!chunk_bytes.empty() && std::ranges::min(chunk_bytes) > 0, kCreate);
-  const std::int64_t bytes = file_bytes(chunk_bytes);
+  const std::int64_t bytes = file_bytes(chunk_bytes, options.slots);
   std::unique_ptr<ChunkFile> file;
   // An existing folder may be in use: report that before a full disk.
   if (std::filesystem::is_directory(folder)) {
@@ -110,7 +110,7 @@ std::unique_ptr<ChunkFile> ChunkFile::create(const std::string& folder,
   }
   require_disk_folder(folder, bytes, options.setting, data_path(folder));
   if (!file) file.reset(new ChunkFile(folder, options));
-  for (const ChunkEntry& entry : lay_out_chunks(chunk_bytes))
+  for (const ChunkEntry& entry : lay_out_chunks(chunk_bytes, options.slots))
     file->chunks_.push_back({.bytes = entry.bytes, .offset = entry.offset});
   file->allocate(bytes);
   file->open_data();
@@ -303,7 +303,7 @@ Completion ChunkFile::start_write(int chunk, std::span<const std::byte> from) {
 }
 
 void ChunkFile::commit(std::int64_t step, const std::string& user_text) {
-  STRATA_CHECK(step >= 0, "disk.commit");
+  STRATA_CHECK(step >= 0 && options_.slots == 2, "disk.commit");
   const std::unique_lock gate(commit_gate_);
   std::vector<Completion> writes;
   {

@@ -54,6 +54,7 @@ struct ChunkManifest;
 struct ChunkFileOptions {
   std::string setting = "the disk folder";  ///< the option that names the folder, for errors
   bool replace = false;                     ///< create() removes files of an earlier run
+  int slots = 2;  ///< per chunk; 1: for bytes of one step, which no commit holds
   AsyncFileOptions file = {};
   // For tests.
   FileSystem* files = &posix_file_system();
@@ -63,7 +64,7 @@ struct ChunkFileOptions {
 class ChunkFile {
  public:
   /// The bytes that create() allocates for chunks of these sizes.
-  static std::int64_t file_bytes(std::span<const std::int64_t> chunk_bytes);
+  static std::int64_t file_bytes(std::span<const std::int64_t> chunk_bytes, int slots = 2);
 
   /// Whether the folder has a committed step.
   static bool exists(const std::string& folder);

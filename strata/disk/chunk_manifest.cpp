@@ -37,20 +37,20 @@ std::uint64_t slot_bytes(std::int64_t chunk_bytes) {
   return (bytes + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
 }
 
-std::vector<ChunkEntry> lay_out_chunks(const std::vector<std::int64_t>& chunk_bytes) {
+std::vector<ChunkEntry> lay_out_chunks(const std::vector<std::int64_t>& chunk_bytes, int slots) {
   std::vector<ChunkEntry> chunks;
   std::uint64_t offset = 0;
   for (const std::int64_t bytes : chunk_bytes) {
     chunks.push_back({.bytes = bytes, .offset = offset});
-    offset += 2 * slot_bytes(bytes);
+    offset += static_cast<std::uint64_t>(slots) * slot_bytes(bytes);
   }
   return chunks;
 }
 
-std::int64_t data_bytes(const std::vector<ChunkEntry>& chunks) {
+std::int64_t data_bytes(const std::vector<ChunkEntry>& chunks, int slots) {
   std::uint64_t bytes = 0;
-  for (const ChunkEntry& chunk : chunks) bytes += 2 * slot_bytes(chunk.bytes);
-  return static_cast<std::int64_t>(bytes);
+  for (const ChunkEntry& chunk : chunks) bytes += slot_bytes(chunk.bytes);
+  return slots * static_cast<std::int64_t>(bytes);
 }
 
 std::string write_chunk_manifest(const ChunkManifest& manifest) {

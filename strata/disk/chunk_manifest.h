@@ -33,11 +33,11 @@ struct ChunkManifest {
   std::vector<ChunkEntry> chunks;
 };
 
-/// Lays out chunks one after another, with two aligned slots each.
-std::vector<ChunkEntry> lay_out_chunks(const std::vector<std::int64_t>& chunk_bytes);
+/// Lays out chunks one after another, with this many aligned slots each.
+std::vector<ChunkEntry> lay_out_chunks(const std::vector<std::int64_t>& chunk_bytes, int slots = 2);
 
 /// Bytes of the data file.
-std::int64_t data_bytes(const std::vector<ChunkEntry>& chunks);
+std::int64_t data_bytes(const std::vector<ChunkEntry>& chunks, int slots = 2);
 
 /// Bytes from the beginning of slot 0 to that of slot 1.
 std::uint64_t slot_bytes(std::int64_t chunk_bytes);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "strata/disk/chunk_file.h"
 #include "strata/disk/chunk_manifest.h"
 #include "strata/disk/transfer_queue.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int kUpdateSlabs = 3;
 constexpr int kFetchSlabs = 2;
+constexpr int kGradientSlabs = 3;
 constexpr int kWays = 2;  // a file has a queue for reads and one for writes
 
 std::int64_t in_blocks(std::int64_t bytes) { return static_cast<std::int64_t>(slot_bytes(bytes)); }
@@ -20,21 +22,24 @@ std::int64_t in_blocks(std::int64_t bytes) { return static_cast<std::int64_t>(sl
 
 ChunkTable chunk_table(std::span<const LayerOnDisk> layers) {
   ChunkTable table;
-  const auto add = [&](std::int64_t bytes) {
+  const auto add = [](std::vector<std::int64_t>& chunks, std::int64_t bytes) {
     if (bytes == 0) return -1;
-    table.bytes.push_back(bytes);
-    return static_cast<int>(table.bytes.size()) - 1;
+    chunks.push_back(bytes);
+    return static_cast<int>(chunks.size()) - 1;
   };
   for (const LayerOnDisk& layer : layers) {
     LayerChunks& chunks = table.layers.emplace_back();
-    chunks.weights = add(layer.weights_on_host ? layer.weights : in_blocks(layer.weights));
-    chunks.states = add(in_blocks(layer.states));
+    chunks.weights =
+        add(table.bytes, layer.weights_on_host ? layer.weights : in_blocks(layer.weights));
+    chunks.states = add(table.bytes, in_blocks(layer.states));
+    chunks.gradients = add(table.gradients, in_blocks(layer.gradients));
   }
   return table;
 }
 
 std::int64_t disk_bytes(std::span<const LayerOnDisk> layers) {
-  return data_bytes(lay_out_chunks(chunk_table(layers).bytes));
+  const ChunkTable table = chunk_table(layers);
+  return ChunkFile::file_bytes(table.bytes) + ChunkFile::file_bytes(table.gradients, /*slots=*/1);
 }
 
 DiskStaging disk_staging(std::span<const LayerOnDisk> layers) {
@@ -49,6 +54,11 @@ DiskStaging disk_staging(std::span<const LayerOnDisk> layers) {
     staging.update_slab_bytes =
         std::max(staging.update_slab_bytes,
                  in_blocks(layer.states) + (layer.weights_on_host ? 0 : in_blocks(layer.weights)));
+    if (layer.gradients > 0) {
+      staging.gradient_slabs = std::min(staging.gradient_slabs + 1, kGradientSlabs);
+      staging.gradient_slab_bytes =
+          std::max(staging.gradient_slab_bytes, in_blocks(layer.gradients));
+    }
     if (!layer.fetches_weights || layer.weights_on_host) continue;
     staging.fetch_slabs = std::min(staging.fetch_slabs + 1, kFetchSlabs);
     staging.fetch_slab_bytes = std::max(staging.fetch_slab_bytes, in_blocks(layer.weights));

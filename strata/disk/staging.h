@@ -8,6 +8,10 @@
 /// Weights on the host are written from their place; they are copied if the disk cannot use that
 /// memory.
 ///
+/// Gradients use three buffers of their own: during a backward one is filled while the previous one
+/// is written, and during the updates one is read while another is used. They belong to one step, so
+/// a separate file has one slot for each, and no commit holds them.
+///
 /// Units  bytes; for one rank.
 #pragma once
 
@@ -23,22 +27,25 @@ struct LayerOnDisk {
   std::int64_t states = 0;       ///< of the optimizer and, with 16-bit weights, their fp32 copies
   bool weights_on_host = false;  ///< then only commits write them to the disk
   bool fetches_weights = false;  ///< the device has them only while layers need them
+  std::int64_t gradients = 0;    ///< fp32; 0: they do not live on disk
 };
 
-/// The chunks of a layer in a file; -1: none of this kind.
+/// The chunks of a layer in its files; -1: none of this kind.
 struct LayerChunks {
   int weights = -1;
   int states = -1;
+  int gradients = -1;  ///< in the file of gradients
 };
 
 /// The chunks of layers in their order.
 struct ChunkTable {
-  std::vector<std::int64_t> bytes;  ///< by chunk
+  std::vector<std::int64_t> bytes;      ///< by chunk
+  std::vector<std::int64_t> gradients;  ///< by chunk of the file of gradients
   std::vector<LayerChunks> layers;
 };
 ChunkTable chunk_table(std::span<const LayerOnDisk> layers);
 
-/// The disk bytes of the layers: ChunkFile::file_bytes(), two slots per chunk.
+/// The disk bytes of the layers: ChunkFile::file_bytes(), two slots per chunk, one for gradients.
 std::int64_t disk_bytes(std::span<const LayerOnDisk> layers);
 
 /// The host memory for the layers while the rank trains.
@@ -48,9 +55,12 @@ struct DiskStaging {
       0;  ///< weights (unless they are on the host) and states of a layer
   int fetch_slabs = 0;
   std::int64_t fetch_slab_bytes = 0;  ///< weights of a layer
-  std::int64_t copy_bytes = 0;        ///< the file's copy buffers for weights on the host
+  int gradient_slabs = 0;
+  std::int64_t gradient_slab_bytes = 0;  ///< gradients of a layer
+  std::int64_t copy_bytes = 0;           ///< the file's copy buffers for weights on the host
   std::int64_t bytes() const {
-    return update_slabs * update_slab_bytes + fetch_slabs * fetch_slab_bytes + copy_bytes;
+    return update_slabs * update_slab_bytes + fetch_slabs * fetch_slab_bytes +
+           gradient_slabs * gradient_slab_bytes + copy_bytes;
   }
 };
 DiskStaging disk_staging(std::span<const LayerOnDisk> layers);

@@ -46,6 +46,22 @@ TEST(Staging, BuffersAreFewAndFitLargestLayer) {
   }
 }
 
+TEST(Staging, GradientsUseThreeBuffersAndOneSlotEach) {
+  const LayerOnDisk whole{.weights = kBlock, .states = kBlock, .gradients = kBlock + 4};
+  const LayerOnDisk without{.weights = 9 * kBlock, .states = kBlock};
+  const std::vector<LayerOnDisk> layers = {whole, without, whole, whole, whole};
+  const ChunkTable table = chunk_table(layers);
+  EXPECT_EQ(table.gradients, std::vector<std::int64_t>(4, 2 * kBlock));
+  EXPECT_EQ(table.layers[1].gradients, -1);
+  EXPECT_EQ(table.layers[4].gradients, 3);
+  EXPECT_EQ(table.bytes.size(), 10u);
+  EXPECT_EQ(disk_bytes(layers), 2 * (4 * 2 + 10) * kBlock + 4 * 2 * kBlock);
+  const DiskStaging staging = disk_staging(layers);
+  EXPECT_EQ(staging.gradient_slabs, 3);
+  EXPECT_EQ(staging.bytes(), 3 * 10 * kBlock + 3 * 2 * kBlock);
+  EXPECT_EQ(disk_staging(std::vector{whole}).gradient_slabs, 1);
+}
+
 TEST(Staging, WeightsOnHostUseNoBuffer) {
   const std::vector<LayerOnDisk> layers(
       5,

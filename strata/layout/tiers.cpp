@@ -1,5 +1,7 @@
 #include "strata/layout/tiers.h"
 
+#include <algorithm>
+
 namespace strata {
 namespace {
 
@@ -40,9 +42,12 @@ TierLayout tiers_on_ranks(TierLayout asked, const Dataflow& dataflow, const Laye
     if (!tiers.updates_on_host()) continue;
     if (shared.has(layer)) tiers.weights = Tier::kDevice;
     if (shards[layer].reduced) {
-      tiers.gradients = tied.has(layer) ? Tier::kDevice : Tier::kHost;
+      tiers.gradients = tied.has(layer) ? Tier::kDevice : std::max(tiers.gradients, Tier::kHost);
     } else if (shared.has(layer)) {
       tiers.gradients = Tier::kDevice;
+    } else if (asked.gradient_buffers > 0 &&
+               is_updated_at_once(asked, shards[layer], layer, tied)) {
+      tiers.gradients = Tier::kHost;
     }
   }
   return asked;

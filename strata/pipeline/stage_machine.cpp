@@ -137,8 +137,7 @@ void StageMachine::perform(const Action& action) {
     case Op::kReleaseWeights:
       return store_.release(action.layers.begin, StateKind::kWeights);
     case Op::kOffloadGradients:
-      store_.release(action.layers.begin, StateKind::kGradients);
-      return add_squares_on_host(action.layers.begin);
+      return offload_gradients(action.layers.begin);
     case Op::kReduceGradients:
       return reduce_gradients(action);
     case Op::kAwaitGradients:

@@ -169,6 +169,7 @@ class StageMachine final : public Machine {
   void delay_gradients();
   void reduce_norm_and_loss();
   void sum_squares_of(int layer, const at::Tensor& blocks);
+  void offload_gradients(int layer);
   void add_squares_on_host(int layer);
   void update(const Action& action);
   bool updates_on_host(int layer) const;

@@ -85,19 +85,38 @@ void StageMachine::reduce_gradients(const Action& action) {
   const int layer = action.layers.begin;
   const auto span = device_span(LaneKind::kCommunicate, layer);
   reductions_.emplace(
-      layer,
-      GradientReduction::start(
-          groups_, store_.acquire_to_copy(layer, StateKind::kGradients | StateKind::kGradientShard),
-          cuts_of(layer), model_.split().sequence));
+      layer, GradientReduction::start(groups_, store_.acquire(layer, StateKind::kGradients),
+                                      cuts_of(layer), model_.split().sequence));
 }
 
 void StageMachine::await_gradients(const Action& action) {
   const int layer = action.layers.begin;
-  const int last = static_cast<int>(inputs_.micro_batches.size()) - 1;
+  const auto last_of_step = static_cast<int>(inputs_.micro_batches.size()) - 1;
+  const bool last = action.micro_batch < 0 || action.micro_batch == last_of_step;
   const auto span = device_span(LaneKind::kCommunicate, layer);
-  reductions_.at(layer).finish(/*first=*/action.micro_batch <= 0,
-                               /*last=*/action.micro_batch < 0 || action.micro_batch == last);
-  reductions_.erase(layer);
+  const bool on_disk = store_.placement(layer).on_disk(StateKind::kGradientShard);
+  {
+    const Lease lease = store_.acquire_to_copy(layer, StateKind::kGradientShard);
+    reductions_.at(layer).finish(lease, /*first=*/action.micro_batch <= 0, last);
+    reductions_.erase(layer);
+    if (on_disk && last) add_squares_on_host(layer);
+  }
+  if (!on_disk) return;
+  const Completion made = last ? host_squares_.at(layer).added
+                               : store_.state(layer).pending_on(StateKind::kGradientShard);
+  store_.written(layer, StateKind::kGradientShard, made);
+}
+
+// A gradient that lives on disk is written when its squares are summed.
+void StageMachine::offload_gradients(int layer) {
+  {
+    std::vector<Completion> pending;
+    const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
+    store_.release(layer, StateKind::kGradients);
+    add_squares_on_host(layer);
+  }
+  if (store_.placement(layer).on_disk(StateKind::kGradientShard))
+    store_.written(layer, StateKind::kGradientShard, host_squares_.at(layer).added);
 }
 
 namespace {
@@ -318,12 +337,11 @@ void StageMachine::update_on_host(int layer) {
   const StepScalars step = step_end_.read();
   if (step.skip != 0) return;
   const FoundStatistics found = find_statistics(layer);
-  const StateKinds kinds =
-      StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard;
+  const StateKinds kinds = StateKind::kOptimizer | StateKind::kWeightShard;
   std::vector<Completion> pending;
   Completion updated;
   {
-    const Lease lease = store_.acquire(layer, kinds, pending);
+    const Lease lease = store_.acquire(layer, kinds | StateKind::kGradientShard, pending);
     if (lease.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
         [this, layer, range = update_range(lease), statistics = statistics_of(lease, found), step] {
@@ -335,6 +353,7 @@ void StageMachine::update_on_host(int layer) {
         },
         std::move(pending));
   }
+  store_.read_until(layer, StateKind::kGradientShard, updated);
   store_.written(layer, kinds, updated);
 }
 

@@ -60,7 +60,7 @@ enum class TierChoice : std::uint8_t {
   kAuto,  ///< on the device, if it fits
   kDevice,
   kHost,
-  kDisk,  ///< not for gradients
+  kDisk,  ///< not for activations
 };
 const char* name_of(TierChoice choice);  ///< "auto", "device", "host", "disk"
 

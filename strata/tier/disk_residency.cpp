@@ -38,6 +38,7 @@ std::shared_ptr<void> charged_for(std::int64_t bytes, MemoryAccount* account) {
 // The buffers that a part of a slab is divided among; 16-bit ones last, for alignment's sake.
 std::vector<FlatBuffer*> buffers_of(LayerState& state, StateKind kind) {
   if (kind == StateKind::kWeightShard) return {&state.weight_shard};
+  if (kind == StateKind::kGradientShard) return {&state.gradient_shard};
   std::vector<FlatBuffer*> buffers;
   for (FlatBuffer& slot : state.slots) buffers.push_back(&slot);
   if (state.master.tensor().defined()) buffers.push_back(&state.master);
@@ -46,28 +47,30 @@ std::vector<FlatBuffer*> buffers_of(LayerState& state, StateKind kind) {
 
 }  // namespace
 
-DiskResidency::DiskResidency(std::unique_ptr<ChunkFile> file,
-                             const std::map<int, LayerOnDisk>& layers, MemoryAccount* host,
-                             std::function<void()> agree, LaneTrace* trace, Device device)
-    : file_(std::move(file)), agree_(std::move(agree)), trace_(trace) {
+DiskResidency::DiskResidency(DiskFiles files, const std::map<int, LayerOnDisk>& layers,
+                             MemoryAccount* host, std::function<void()> agree, LaneTrace* trace,
+                             Device device)
+    : files_(std::move(files)), agree_(std::move(agree)), trace_(trace) {
   const std::vector<LayerOnDisk> all = values(layers);
   const ChunkTable table = chunk_table(all);
   auto chunks = table.layers.begin();
   const auto part = [&](int chunk) {
-    return Part{.chunk = chunk, .stored = chunk >= 0 && file_->has(chunk)};
+    return Part{.chunk = chunk, .stored = chunk >= 0 && file().has(chunk)};
   };
   for (const auto& [number, layer] : layers) {
     Place& place = places_[number];
     place.weights = part(chunks->weights);
     place.states = part(chunks->states);
+    place.gradients.chunk = chunks->gradients;
     if (place.weights.chunk >= 0 && !layer.weights_on_host)
-      place.weight_bytes = file_->chunk_bytes(place.weights.chunk);
+      place.weight_bytes = file().chunk_bytes(place.weights.chunk);
     ++chunks;
   }
   const DiskStaging staging = disk_staging(all);
   copies_ = charged_for(staging.copy_bytes, host);
   updates_ = SlabRing(staging.update_slabs, staging.update_slab_bytes, host, device);
   fetches_ = SlabRing(staging.fetch_slabs, staging.fetch_slab_bytes, host, device);
+  gradients_ = SlabRing(staging.gradient_slabs, staging.gradient_slab_bytes, host, device);
 }
 
 DiskResidency::~DiskResidency() {
@@ -77,7 +80,9 @@ DiskResidency::~DiskResidency() {
 at::Tensor DiskResidency::part_of(const Slab& slab, const LayerState& state, StateKind kind) {
   const Place& place = this->place(state);
   if (kind == StateKind::kWeightShard) return slab.bytes.narrow(0, 0, place.weight_bytes);
-  return slab.bytes.narrow(0, place.weight_bytes, file_->chunk_bytes(place.states.chunk));
+  if (kind == StateKind::kGradientShard)
+    return slab.bytes.narrow(0, 0, files_.gradients->chunk_bytes(place.gradients.chunk));
+  return slab.bytes.narrow(0, place.weight_bytes, file().chunk_bytes(place.states.chunk));
 }
 
 // Ends when all of the work has. A device's events cannot call back: an executor waits for them.
@@ -103,10 +108,10 @@ Completion DiskResidency::read(Slab& slab, LayerState& state, StateKind kind) {
   after.push_back(state.pending_on(kind));
   Completion arrived = under_way(
       ended(std::move(after))
-          .and_then([this, chunk = part.chunk, layer = state.layer, stored = part.stored,
-                     into = bytes_of(part_of(slab, state, kind))] {
+          .and_then([this, &file = file_of(kind), chunk = part.chunk, layer = state.layer,
+                     stored = part.stored, into = bytes_of(part_of(slab, state, kind))] {
             if (stored)
-              return timed(LaneKind::kDiskRead, layer, {}, file_->read(chunk, into).release());
+              return timed(LaneKind::kDiskRead, layer, {}, file.read(chunk, into).release());
             std::memset(into.data(), 0, into.size());
             return Completion();
           }));
@@ -118,14 +123,15 @@ Completion DiskResidency::write(LayerState& state, StateKind kind, at::Tensor by
                                 std::vector<Completion> after) {
   Part& part = place(state).part(kind);
   part.stored = true;
-  after.push_back(committed_);
-  Completion done = under_way(
-      ended(std::move(after))
-          .and_then([this, chunk = part.chunk, layer = state.layer, bytes = std::move(bytes)] {
-            return timed(LaneKind::kDiskWrite, layer, bytes,
-                         file_->write(chunk, bytes_of(bytes)).release());
-          }));
-  writes_.push_back(done);
+  const bool committed = kind != StateKind::kGradientShard;
+  if (committed) after.push_back(committed_);
+  Completion done = under_way(ended(std::move(after))
+                                  .and_then([this, &file = file_of(kind), chunk = part.chunk,
+                                             layer = state.layer, bytes = std::move(bytes)] {
+                                    return timed(LaneKind::kDiskWrite, layer, bytes,
+                                                 file.write(chunk, bytes_of(bytes)).release());
+                                  }));
+  if (committed) writes_.push_back(done);
   return done;
 }
 
@@ -145,9 +151,10 @@ Completion DiskResidency::timed(LaneKind way, int layer, at::Tensor used,
 Completion DiskResidency::stage(LayerState& state, StateKind kind) {
   Part& part = place(state).part(kind);
   STRATA_CHECK(part.where == Where::kOnDisk, "tier.disk_residency");
-  Slab* slab = updates_.of(state.layer);
+  SlabRing& ring = ring_of(kind);
+  Slab* slab = ring.of(state.layer);
   // A write may still read the bytes that the last lease has left there: each lease has its own slab.
-  if (!slab || slab->leases == 0) slab = &updates_.take(state.layer);
+  if (!slab || slab->leases == 0) slab = &ring.take(state.layer);
   ++slab->leases;
   part.where = Where::kStaged;
   const Completion arrived = read(*slab, state, kind);
@@ -163,7 +170,7 @@ Completion DiskResidency::stage(LayerState& state, StateKind kind) {
 
 void DiskResidency::unstage(LayerState& state, StateKind kind) {
   Part& part = place(state).part(kind);
-  Slab* const slab = updates_.of(state.layer);
+  Slab* const slab = ring_of(kind).of(state.layer);
   STRATA_CHECK(part.where == Where::kStaged && slab && slab->leases > 0, "tier.disk_residency");
   for (FlatBuffer* buffer : buffers_of(state, kind)) buffer->remove();
   --slab->leases;
@@ -171,7 +178,7 @@ void DiskResidency::unstage(LayerState& state, StateKind kind) {
 }
 
 Completion DiskResidency::store(LayerState& state, StateKind kind, const Completion& updated) {
-  Slab* const slab = updates_.of(state.layer);
+  Slab* const slab = ring_of(kind).of(state.layer);
   STRATA_CHECK(place(state).part(kind).where == Where::kOnDisk && slab, "tier.disk_residency");
   if (kind == StateKind::kWeightShard) slab->complete = {updated};
   Completion done = write(state, kind, part_of(*slab, state, kind), {updated});
@@ -189,9 +196,9 @@ Slab& DiskResidency::stage_weights(LayerState& state) {
   return slab;
 }
 
-void DiskResidency::read_until(LayerState& state, const Completion& event) {
-  Slab* const slab = updates_.of(state.layer);
-  STRATA_CHECK(slab != nullptr && slab->leases > 0, "tier.disk_residency");
+void DiskResidency::read_until(LayerState& state, StateKind kind, const Completion& event) {
+  Slab* const slab = ring_of(kind).of(state.layer);
+  STRATA_CHECK(slab != nullptr, "tier.disk_residency");
   slab->busy.push_back(event);
 }
 
@@ -208,7 +215,7 @@ void DiskResidency::keep(LayerState& state) {
 
 void DiskResidency::restore(LayerState& state) {
   if (!has_weights_on_host(state)) return;
-  file_->read(place(state).weights.chunk, bytes_of(state.weight_shard.bytes())).wait();
+  files_.states->read(place(state).weights.chunk, bytes_of(state.weight_shard.bytes())).wait();
 }
 
 // Transfers of one way overlap: each counts from the end of the one before.
@@ -226,7 +233,7 @@ Completion DiskResidency::commit(std::int64_t step, std::string user_text) {
   committed_ = commits_.submit(
       [this, step, user_text = std::move(user_text)] {
         const double begin = now_seconds();
-        file_->commit(step, user_text);
+        files_.states->commit(step, user_text);
         writing_.change([&](Busy& busy) { busy.seconds += now_seconds() - begin; });
         agree_();
       },
@@ -236,8 +243,13 @@ Completion DiskResidency::commit(std::int64_t step, std::string user_text) {
 
 DiskResidency::Use DiskResidency::use() const {
   const auto seconds = [](const Busy& busy) { return busy.seconds; };
-  return {.bytes_read = static_cast<std::int64_t>(file_->bytes_read()),
-          .bytes_written = static_cast<std::int64_t>(file_->bytes_written()),
+  std::uint64_t read = file().bytes_read(), written = file().bytes_written();
+  if (files_.gradients) {
+    read += files_.gradients->bytes_read();
+    written += files_.gradients->bytes_written();
+  }
+  return {.bytes_read = static_cast<std::int64_t>(read),
+          .bytes_written = static_cast<std::int64_t>(written),
           .read_seconds = reading_.look(seconds),
           .write_seconds = writing_.look(seconds)};
 }

@@ -1,10 +1,13 @@
-/// Keeps layers' optimizer states, and weights that live neither on the device nor on the host, in a
-/// file of chunks: they are brought to the host while somebody leases them, and go back when they were
-/// written.
+/// Keeps layers' optimizer states, and weights and gradients that live neither on the device nor on the
+/// host, in files of chunks: they are brought to the host while somebody leases them, and go back when
+/// they were written.
 ///
 /// Nothing here waits: a lease begins with a slab whose bytes are on their way, and an update's write
 /// begins when the update has run. A transfer continues the work that it comes after (completion.h).
 /// Reading layer k + 1, updating k and writing k - 1 overlap; what did not change is not written.
+///
+/// Gradients have a file of their own, which no commit waits for. What a step makes of one goes to a slab
+/// and from there to the disk; after forget_gradients() the next slab begins with zeros, not with a read.
 ///
 /// A commit makes the states that the last step has left the ones that the next run finds, on all ranks
 /// or on none: it comes after the step's writes, and no write of a later step begins before every rank
@@ -38,15 +41,19 @@
 
 namespace strata {
 
+struct DiskFiles {
+  std::unique_ptr<ChunkFile> states;     ///< ChunkTable::bytes: what commits keep
+  std::unique_ptr<ChunkFile> gradients;  ///< ChunkTable::gradients; null: none lives there
+};
+
 class DiskResidency {
  public:
   /// `layers`: by number, what the rank keeps of each. `staging`: charged to `host` (null: nobody).
   /// `agree`: returns when all ranks have called it; called on a thread of the medium's. `trace`, of
   /// reads and writes, outlives the medium. `device`: what copies from its slabs.
   DiskResidency(
-      std::unique_ptr<ChunkFile> file, const std::map<int, LayerOnDisk>& layers,
-      MemoryAccount* host, std::function<void()> agree = [] {}, LaneTrace* trace = nullptr,
-      Device device = {});
+      DiskFiles files, const std::map<int, LayerOnDisk>& layers, MemoryAccount* host,
+      std::function<void()> agree = [] {}, LaneTrace* trace = nullptr, Device device = {});
   ~DiskResidency();  ///< when all transfers have ended
   DiskResidency(const DiskResidency&) = delete;
   DiskResidency& operator=(const DiskResidency&) = delete;
@@ -66,8 +73,11 @@ class DiskResidency {
   /// reads them to its `busy`.
   Slab& stage_weights(LayerState& state);
 
-  /// What is staged of a layer is read until `event` ends: its slab is filled again after it.
-  void read_until(LayerState& state, const Completion& event);
+  /// What was staged of a kind is read until `event` ends: its slab is filled again after it.
+  void read_until(LayerState& state, StateKind kind, const Completion& event);
+
+  /// What the disk has of the layer's gradients is the past: they are zero when they are staged next.
+  void forget_gradients(LayerState& state) { place(state).gradients.stored = false; }
 
   /// Adds weights that live on the host to the next commit. They may be read meanwhile, and written
   /// after `state.busy`.
@@ -86,7 +96,7 @@ class DiskResidency {
     double write_seconds = 0;  ///< the same of writes, commits included
   };
   Use use() const;
-  const ChunkFile& file() const { return *file_; }
+  const ChunkFile& file() const { return *files_.states; }
 
  private:
   // A kind of a layer between stage() and unstage(), or not.
@@ -97,9 +107,12 @@ class DiskResidency {
     bool stored = false;  // a write was started, ever
   };
   struct Place {
-    Part weights, states;
+    Part weights, states, gradients;
     std::int64_t weight_bytes = 0;  // in a slab, in front of the states
-    Part& part(StateKind kind) { return kind == StateKind::kWeightShard ? weights : states; }
+    Part& part(StateKind kind) {
+      if (kind == StateKind::kGradientShard) return gradients;
+      return kind == StateKind::kWeightShard ? weights : states;
+    }
   };
   // The time in which the disk had something to do, one way.
   struct Busy {
@@ -109,6 +122,13 @@ class DiskResidency {
 
   bool has_weights_on_host(const LayerState& state) const;
   Place& place(const LayerState& state) { return places_.at(state.layer); }
+  // Where a kind lies, and what it passes.
+  ChunkFile& file_of(StateKind kind) {
+    return kind == StateKind::kGradientShard ? *files_.gradients : *files_.states;
+  }
+  SlabRing& ring_of(StateKind kind) {
+    return kind == StateKind::kGradientShard ? gradients_ : updates_;
+  }
   at::Tensor part_of(const Slab& slab, const LayerState& state, StateKind kind);
   Completion read(Slab& slab, LayerState& state, StateKind kind);
   Completion write(LayerState& state, StateKind kind, at::Tensor bytes,
@@ -118,10 +138,10 @@ class DiskResidency {
   Completion timed(LaneKind way, int layer, at::Tensor used, const Completion& transfer);
   void moved(LaneKind way, int layer, double begin_seconds);
 
-  std::unique_ptr<ChunkFile> file_;
+  DiskFiles files_;
   std::map<int, Place> places_;
   std::shared_ptr<void> copies_;  // the charge for blocks of the file's own
-  SlabRing updates_, fetches_;
+  SlabRing updates_, fetches_, gradients_;
   std::function<void()> agree_;
   Monitor<Busy> reading_, writing_;
   LaneTrace* trace_;

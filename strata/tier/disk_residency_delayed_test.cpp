@@ -30,13 +30,18 @@ struct DelayedDisk : testing::Test, DelayedDevice {
     for (int layer = 0; layer < kLayers; ++layer) {
       layers[layer] = {.weights = layout().own_numel * 4,
                        .states = layout().own_numel * 4,
-                       .fetches_weights = true};
+                       .fetches_weights = true,
+                       .gradients = layout().own_numel * 4};
       values.push_back(layers[layer]);
     }
     ChunkFileOptions options;
     options.file.depth = 2;
-    auto medium = std::make_unique<DiskResidency>(
-        ChunkFile::create(folder.path("run"), chunk_table(values).bytes, options), layers, &host);
+    DiskFiles files;
+    files.states = ChunkFile::create(folder.path("run"), chunk_table(values).bytes, options);
+    options.slots = 1;
+    files.gradients =
+        ChunkFile::create(folder.path("run/gradients"), chunk_table(values).gradients, options);
+    auto medium = std::make_unique<DiskResidency>(std::move(files), layers, &host);
     store = std::make_unique<LayerStore>(
         std::make_unique<HostMedium>(LinkOptions{}, std::move(medium), nullptr, streams),
         Residency::kUntilReleased, streams.compute, &host);
@@ -45,7 +50,7 @@ struct DelayedDisk : testing::Test, DelayedDevice {
                     {.shard = {0, layout().own_numel},
                      .whole_weights = false,
                      .whole_gradients = false,
-                     .tiers = {Tier::kDisk, Tier::kHost, Tier::kDisk},
+                     .tiers = {Tier::kDisk, Tier::kDisk, Tier::kDisk},
                      .optimizer_slots = 1});
     for (int layer = 0; layer < kLayers; ++layer) {
       store->acquire(layer, StateKind::kWeightShard).weight_shard().fill_(layer + 1);
@@ -88,6 +93,34 @@ TEST_F(DelayedDisk, ASlabIsFilledAgainBehindTheCopyOfAShard) {
   for (int layer = 0; layer < kLayers; ++layer) add_up(copies[layer], sums[layer]);
   compute->synchronize();
   for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(sums[layer], times_numel(layer + 1));
+}
+
+// A slab is written behind the copy to it, and filled again behind the write.
+TEST_F(DelayedDisk, AGradientIsWrittenBehindTheCopyToItsSlab) {
+  out->hold();
+  const std::jthread later([this] {
+    let_others_run();
+    out->release();
+  });
+  for (int layer = 0; layer < kLayers; ++layer) {
+    {
+      const Lease lease = store->acquire(layer, StateKind::kGradients);
+      lease.open_gradients();
+      fill(lease.flat_gradients(), static_cast<float>(layer + 1));
+    }
+    std::vector<Completion> pending;
+    {
+      const Lease lease = store->acquire(layer, StateKind::kGradientShard, pending);
+      store->release(layer, StateKind::kGradients);
+    }
+    store->written(layer, StateKind::kGradientShard,
+                   store->state(layer).pending_on(StateKind::kGradientShard));
+  }
+  store->end_offload();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const Lease lease = store->acquire(layer, StateKind::kGradientShard);
+    EXPECT_EQ(lease.gradient_shard().sum().item<double>(), times_numel(layer + 1)) << layer;
+  }
 }
 
 TEST_F(DelayedDisk, APlaceIsFilledBehindItsLastUse) {

@@ -44,8 +44,8 @@ ChunkFileOptions options() {
 }
 
 struct DiskTier : testing::Test {
-  explicit DiskTier(Tier weights = Tier::kDisk, int slots = 2)
-      : tiers{weights, Tier::kHost, Tier::kDisk}, slots(slots) {
+  explicit DiskTier(Tier weights = Tier::kDisk, int slots = 2, Tier gradients = Tier::kHost)
+      : tiers{weights, gradients, Tier::kDisk}, slots(slots) {
     install_accounting_allocator();
     make();
   }
@@ -57,15 +57,22 @@ struct DiskTier : testing::Test {
       layers[layer] = {.weights = layout().own_numel * 4,
                        .states = layout().own_numel * 4 * slots,
                        .weights_on_host = tiers.updated_weights() != Tier::kDisk,
-                       .fetches_weights = tiers.fetches_weights()};
+                       .fetches_weights = tiers.fetches_weights(),
+                       .gradients = tiers.gradients == Tier::kDisk ? layout().own_numel * 4 : 0};
       values.push_back(layers[layer]);
     }
     if (!file_there) folder = std::make_unique<DiskScratch>();
-    auto file = file_there
-                    ? ChunkFile::open(folder->path("run"), options())
-                    : ChunkFile::create(folder->path("run"), chunk_table(values).bytes, options());
+    DiskFiles files;
+    files.states =
+        file_there ? ChunkFile::open(folder->path("run"), options())
+                   : ChunkFile::create(folder->path("run"), chunk_table(values).bytes, options());
     file_there = true;
-    auto medium = std::make_unique<DiskResidency>(std::move(file), layers, &host, [this] {
+    ChunkFileOptions once = options();
+    once.slots = 1;
+    if (tiers.gradients == Tier::kDisk)
+      files.gradients =
+          ChunkFile::create(folder->path("run/gradients"), chunk_table(values).gradients, once);
+    auto medium = std::make_unique<DiskResidency>(std::move(files), layers, &host, [this] {
       if (agreement.valid()) agreement.wait();
     });
     disk = medium.get();
@@ -324,6 +331,89 @@ TEST_F(HostWeights, WhoeverWritesAtOnceWaitsForTheCommit) {
   });
   const Lease lease = store->acquire(0, kUpdated);
   EXPECT_TRUE(may_write);
+}
+
+// ---- Gradients
+
+struct GradientsOnDisk : DiskTier {
+  GradientsOnDisk() : DiskTier(Tier::kDisk, 2, Tier::kDisk) {}
+
+  void begin_step() {
+    for (int layer = 0; layer < kLayers; ++layer)
+      store->acquire(layer, StateKind::kGradients).zero_gradients();
+  }
+  void add(int layer, float value) {
+    store->acquire(layer, StateKind::kGradientShard).gradient_shard().add_(value);
+    store->written(layer, StateKind::kGradientShard, {});
+  }
+  void expect_gradient(int layer, float value) {
+    const Lease lease = store->acquire(layer, StateKind::kGradientShard);
+    EXPECT_TRUE(lease.gradient_shard().eq(value).all().item<bool>()) << layer;
+  }
+};
+
+// More layers than slabs, in the order of a backward, each in two parts.
+TEST_F(GradientsOnDisk, ReturnAsTheyWereMade) {
+  for (int step = 0; step < 3; ++step) {
+    begin_step();
+    for (const int part : {1, 2})
+      for (int layer = kLayers - 1; layer >= 0; --layer)
+        add(layer, static_cast<float>(part * (layer + 1) + step));
+    for (int layer = 0; layer < kLayers; ++layer)
+      expect_gradient(layer, static_cast<float>(3 * (layer + 1) + 2 * step));
+  }
+}
+
+TEST_F(GradientsOnDisk, OfALaterStepBeginWithZerosAndNoRead) {
+  begin_step();
+  for (int layer = 0; layer < kLayers; ++layer) add(layer, 5);
+  begin_step();
+  const std::int64_t read = disk->use().bytes_read;
+  for (int layer = 0; layer < kLayers; ++layer) expect_gradient(layer, 0);
+  EXPECT_EQ(disk->use().bytes_read, read);
+}
+
+// The slab is filled again only when its reader has ended.
+TEST_F(GradientsOnDisk, StayAsLongAsTheyAreRead) {
+  begin_step();
+  for (int layer = 0; layer < kLayers; ++layer) add(layer, static_cast<float>(layer));
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  std::vector<Completion> read;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    std::vector<Completion> pending;
+    at::Tensor gradient;
+    {
+      const Lease lease = store->acquire(layer, StateKind::kGradientShard, pending);
+      gradient = lease.gradient_shard();
+    }
+    read.push_back(updates.submit(
+        [=] {
+          if (layer == 0) opened.wait();
+          EXPECT_TRUE(gradient.eq(layer).all().item<bool>()) << layer;
+        },
+        std::move(pending)));
+    store->read_until(layer, StateKind::kGradientShard, read.back());
+  }
+  gate.set_value();
+  for (const Completion& reader : read) reader.wait();
+}
+
+// They belong to a step: a commit has none of them, and waits for none.
+TEST_F(GradientsOnDisk, AreNoPartOfACommit) {
+  begin_step();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    update(layer, 3);
+    add(layer, 5);
+  }
+  disk->commit(1, "{}").wait();
+  EXPECT_EQ(disk->file().num_chunks(), 2 * kLayers);
+  store.reset();
+  make();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    expect_values(layer, 3);
+    expect_gradient(layer, 0);
+  }
 }
 
 }  // namespace

@@ -30,21 +30,24 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, cons
   return reduction;
 }
 
-void GradientReduction::finish(bool first, bool last) {
-  const FlatRange shard = lease_.placement().shard;
+void GradientReduction::finish(const Lease& lease, bool first, bool last) {
+  const FlatRange shard = lease.placement().shard;
   // Where the shard lives on the host, its sum is the device's work and goes there behind an event.
-  const bool travels = lease_.shards_travel();
+  const bool travels = lease.shards_travel();
   const at::Tensor gradients =
       travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
-              : lease_.gradient_shard();
+              : lease.gradient_shard();
   const FlatRange part = cuts_->parts[groups_->dp.rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
   const std::int64_t begin = part.begin - shard.begin;
-  if (travels && !first) lease_.bring_shard(StateKind::kGradientShard, begin, own);
+  if (travels && !first) lease.bring_shard(StateKind::kGradientShard, begin, own);
   sum_.finish(own, /*accumulate=*/!first);
   const bool gathers = last && groups_->replica.size() > 1;
   if (gathers) gather_parts(own, gradients);
-  if (travels) lease_.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
+  // Replicas read the part where it is, and a staging buffer will soon hold another layer's.
+  if (gathers && !travels && lease.placement().on_disk(StateKind::kGradientShard))
+    groups_->replica.barrier();
+  if (travels) lease.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
 }
 
 // The rest of the shard, from the replicas that keep it, too.

@@ -18,14 +18,14 @@ namespace strata {
 
 class GradientReduction {
  public:
-  /// `lease`: of the layer's gradients and its gradient shard, to be copied (LayerStore::acquire_to_copy());
-  /// kept until the reduction goes. Where only a shard stays (ShardPlacement::whole_gradients false), the
+  /// `lease`: of the layer's gradients; kept until the reduction goes. Where only a shard stays (ShardPlacement::whole_gradients false), the
   /// buffer's bytes leave it here and live until the last peer has read them.
   static GradientReduction start(MeshGroups& groups, Lease lease, const LayerCuts& cuts,
                                  bool sequence_parallel);
 
+  /// `lease`: of the layer's gradient shard, to be copied (LayerStore::acquire_to_copy()).
   /// `first`, `last`: no other reduction of this layer goes before, or follows, in this step.
-  void finish(bool first, bool last);
+  void finish(const Lease& lease, bool first, bool last);
 
  private:
   GradientReduction(MeshGroups& groups, Lease lease, const LayerCuts& cuts)

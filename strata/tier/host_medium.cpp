@@ -104,7 +104,7 @@ Completion HostMedium::bring_shard(LayerState& state, StateKind kind, std::int64
   // Whoever had the memory before may still use it.
   Completion arrived = link_.to_device(to, from.narrow(0, begin, to.numel()),
                                        {state.pending_on(kind), compute_.record()}, state.layer);
-  if (state.placement.on_disk(kind)) disk_->read_until(state, arrived);
+  if (state.placement.on_disk(kind)) disk_->read_until(state, kind, arrived);
   return arrived;
 }
 
@@ -120,6 +120,15 @@ Completion HostMedium::offload_gradients(LayerState& state, std::int64_t begin,
   if (compute_.queue()) leaving_ = from;
   state.pending_on(StateKind::kGradientShard) = offloaded_;
   return offloaded_;
+}
+
+void HostMedium::begin_gradients(LayerState& state) {
+  if (state.placement.on_disk(StateKind::kGradientShard)) disk_->forget_gradients(state);
+}
+
+Completion HostMedium::read_until(LayerState& state, StateKind kind, const Completion& event) {
+  if (state.placement.on_disk(kind)) disk_->read_until(state, kind, event);
+  return event;
 }
 
 void HostMedium::end_offload() {

@@ -58,6 +58,8 @@ class HostMedium final : public Medium {
                          const at::Tensor& to) override;
   Completion offload_gradients(LayerState& state, std::int64_t begin,
                                const at::Tensor& from) override;
+  void begin_gradients(LayerState& state) override;
+  Completion read_until(LayerState& state, StateKind kind, const Completion& event) override;
   void end_offload() override;
   Completion written(LayerState& state, StateKind kind, const Completion& event) override;
 

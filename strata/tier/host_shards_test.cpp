@@ -68,10 +68,8 @@ struct HostShards {
       lease.open_gradients();
       fill(lease.flat_gradients(), gradient);
     }
-    GradientReduction::start(
-        groups, store->acquire_to_copy(0, StateKind::kGradients | StateKind::kGradientShard), cuts,
-        false)
-        .finish(first, last);
+    GradientReduction::start(groups, store->acquire(0, StateKind::kGradients), cuts, false)
+        .finish(store->acquire_to_copy(0, StateKind::kGradientShard), first, last);
   }
   // By the host, when it is there.
   void expect_gradients(float value) {

@@ -49,6 +49,8 @@ struct ShardPlacement {
   bool on_disk(StateKind kind) const {
     if (!trains || shard.size() == 0 || tiers.states != Tier::kDisk) return false;
     if (kind == StateKind::kWeightShard) return tiers.updated_weights() == Tier::kDisk;
+    if (kind == StateKind::kGradientShard)
+      return tiers.gradients == Tier::kDisk && !borrows_gradients;
     return kind == StateKind::kOptimizer && (optimizer_slots > 0 || dtype != at::kFloat);
   }
 };
@@ -65,7 +67,7 @@ struct LayerState {
   FlatBuffer gradients;       ///< [total_numel]
   FlatBuffer weight_shard;    ///< [shard], unless the whole weights are what the update writes
   FlatBuffer gradient_shard;  ///< [shard], unless the whole gradients are what the update reads;
-                              ///< a borrowed one without bytes
+                              ///< without bytes where it is borrowed or lives on disk
   FlatBuffer master;  ///< [shard] beside 16-bit weights: fp32 ones; beside bf16: what they lack
   std::vector<FlatBuffer> slots;   ///< [shard] fp32 each
   std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset

@@ -92,6 +92,7 @@ void Lease::offload_gradients(std::int64_t begin, const at::Tensor& from) const 
 
 void Lease::zero_gradients() const {
   require(StateKind::kGradients);
+  store_->begin_gradients(*state_);
   if (state_->gradients.present()) state_->gradients.bytes().zero_();
   for (std::size_t i = 0; i < state_->leaves.size(); ++i)
     if (layout().specs[i].statistic == Statistic::kMean) moments(i).zero_();

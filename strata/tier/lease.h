@@ -42,7 +42,7 @@ class [[nodiscard]] Lease {
   at::Tensor take_gradients() const;                     ///< [total_numel]
   at::Tensor flat_gradients() const;                     ///< [total_numel], open
   at::Tensor weight_gradient(std::size_t weight) const;  ///< in the weight's shape, open
-  void zero_gradients() const;                           ///< moments, too
+  void zero_gradients() const;                           ///< moments, too; a step begins
   /// What the step's micro-batches have of a running mean's columns on this rank (moments.h).
   at::Tensor moments(std::size_t weight) const;
 

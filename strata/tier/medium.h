@@ -86,6 +86,12 @@ class Medium {
   virtual Completion offload_gradients(LayerState& state, std::int64_t begin,
                                        const at::Tensor& from);
 
+  /// A step begins: nobody reads what the last one has left in the layer's gradient shard.
+  virtual void begin_gradients(LayerState&) {}
+
+  /// What was leased is read until `event` has happened; returns when it may be written.
+  virtual Completion read_until(LayerState&, StateKind, const Completion& event) { return event; }
+
   /// Gives back what the device had of a gradient that has left, behind its copy: nothing follows it for a while.
   virtual void end_offload() {}
 

@@ -30,6 +30,10 @@ class PeerMedium final : public Medium {
                                const at::Tensor& from) override {
     return below_->offload_gradients(state, begin, from);
   }
+  void begin_gradients(LayerState& state) override { below_->begin_gradients(state); }
+  Completion read_until(LayerState& state, StateKind kind, const Completion& event) override {
+    return below_->read_until(state, kind, event);
+  }
   void end_offload() override { below_->end_offload(); }
   Completion written(LayerState& state, StateKind kind, const Completion& event) override {
     return below_->written(state, kind, event);

@@ -230,6 +230,11 @@ void LayerStore::written(int layer, StateKinds kinds, const Completion& event) {
   if (kinds.contains(StateKind::kWeightShard)) outdate_weights(layer);
 }
 
+void LayerStore::read_until(int layer, StateKind kind, const Completion& event) {
+  LayerState& state = entry(layer).state;
+  state.pending_on(kind) = medium_->read_until(state, kind, event);
+}
+
 void LayerStore::outdate_weights(int layer) {
   Entry& entry = this->entry(layer);
   const ShardPlacement& placement = entry.state.placement;

@@ -70,6 +70,9 @@ class LayerStore {
   /// nothing was leased since.
   void written(int layer, StateKinds kinds, const Completion& event);
 
+  /// What the last lease of a kind was for reads it until `event` has happened.
+  void read_until(int layer, StateKind kind, const Completion& event);
+
   /// Waits for what is done with a kind of a layer: where the device has it, the device does.
   void wait(int layer, StateKind kind, const Completion& event) {
     wait(entry(layer).state, kind, event);
@@ -114,6 +117,7 @@ class LayerStore {
   bool shards_travel(const LayerState& state) const;
   void bring_shard(LayerState& state, StateKind kind, std::int64_t begin, const at::Tensor& to);
   void offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from);
+  void begin_gradients(LayerState& state) { medium_->begin_gradients(state); }
   StateKinds kinds_of(const Entry& entry, StateKinds asked) const;
   void start(Entry& entry, StateKind kind);
   void finish(Entry& entry, StateKind kind);

@@ -1,5 +1,5 @@
-// Tests training whose optimizer states, and optionally weights, live on a disk: the same bits as
-// in memory, with little host memory beyond the staging buffers.
+// Tests training whose optimizer states, and optionally weights and gradients, live on a disk: the
+// same bits as in memory, with little host memory beyond the staging buffers.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +23,13 @@ namespace {
 constexpr LayerTiers kAllOnDisk{Tier::kDisk, Tier::kHost, Tier::kDisk};
 constexpr LayerTiers kStatesOnDisk{Tier::kHost, Tier::kHost, Tier::kDisk};
 constexpr LayerTiers kZeroOffloadDisk{Tier::kDevice, Tier::kHost, Tier::kDisk};
-constexpr LayerTiers kPlacements[] = {kAllOnDisk, kStatesOnDisk, kZeroOffloadDisk};
+constexpr LayerTiers kGradientsToo{Tier::kDisk, Tier::kDisk, Tier::kDisk};
+constexpr LayerTiers kPlacements[] = {kAllOnDisk,
+                                      kStatesOnDisk,
+                                      kZeroOffloadDisk,
+                                      kGradientsToo,
+                                      {Tier::kHost, Tier::kDisk, Tier::kDisk},
+                                      {Tier::kDevice, Tier::kDisk, Tier::kDisk}};
 
 class TrainingOnDisk : public ::testing::Test {
  protected:
@@ -60,10 +66,12 @@ TEST_F(TrainingOnDisk, EveryWindowAndAccumulationOrderTrainsSameBits) {
   for (const int window : {1, 2, 4, 100}) {
     for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kVertical}) {
       MeshCase c = small_mesh_case();
-      c.tiers = kAllOnDisk;
       c.window = window;
       c.schedule = schedule;
-      expect_same_bits_as_in_memory(c);
+      for (const LayerTiers tiers : {kAllOnDisk, kGradientsToo}) {
+        c.tiers = tiers;
+        expect_same_bits_as_in_memory(c);
+      }
     }
   }
 }
@@ -97,6 +105,23 @@ TEST_F(TrainingOnDisk, RandomMeshesTrainSameBits) {
     if (random() % 3 == 0) c.tiers.gradients = Tier::kDevice;
     expect_same_bits_as_in_memory(c);
     if (HasFailure()) return;
+  }
+}
+
+// Reductions after each micro-batch add to what the disk has of the gradient.
+TEST_F(TrainingOnDisk, GradientsTrainSameBitsUnderEveryZeroStage) {
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const bool each : {false, true}) {
+      if (each && zero < 2) continue;
+      for (const double clip : {0.0, 0.5}) {
+        MeshCase c = small_mesh_case({.pp = 2, .dp = 2}, zero);
+        c.reduce_each = each;
+        c.clip = clip;
+        c.tiers = kGradientsToo;
+        expect_same_bits_as_in_memory(c);
+        if (HasFailure()) return;
+      }
+    }
   }
 }
 
@@ -169,6 +194,28 @@ TEST_F(TrainingOnDisk, HostHoldsOnlyStagingBuffersAndGradients) {
   EXPECT_THROW(with(run.host_peak - 64), SystemError);
 }
 
+// All gradients wait for the norm, on the disk: the host has three staging buffers for them.
+TEST_F(TrainingOnDisk, HostHoldsOnlyStagingBuffersOfClippedGradients) {
+  MeshCase c = deep_mesh_case();
+  c.model.layers = 32;
+  MeshCase in_memory = c;
+  c.tiers = kGradientsToo;
+  c.disk = fresh();
+  expect_same_bits(train_on_mesh(c), train_on_mesh(in_memory));
+  const Sequential model = mesh_model(c);
+  std::int64_t largest = 0;
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    largest = std::max(largest, model.layout(layer).own_numel);
+  c.disk = fresh();
+  const DiskRun run = run_of(c);
+  EXPECT_GT(4 * weights_of(c), 2 * run.host_peak);
+  constexpr std::int64_t kBlocks = 15 * 4096;  // parts of staging buffers are whole blocks
+  EXPECT_LE(run.host_peak, (3 * 12 + 2 * 4 + 3 * 4) * largest + kBlocks);
+  c.disk = fresh();
+  EXPECT_THROW(run_of(c, [&](TrainerOptions& options) { options.host_bytes = run.host_peak - 64; }),
+               SystemError);
+}
+
 // A step reads and writes states once, weights with them, and reads weights once more per fetch.
 TEST_F(TrainingOnDisk, UnchangedDataIsNotWritten) {
   const auto moved = [&](const LayerTiers& tiers) {
@@ -195,6 +242,9 @@ TEST_F(TrainingOnDisk, UnchangedDataIsNotWritten) {
   const auto [states_read, states_wrote] = moved(kStatesOnDisk);
   EXPECT_NEAR(static_cast<double>(states_wrote) / bytes, 2, 0.1);
   EXPECT_NEAR(static_cast<double>(states_read) / bytes, 2, 0.1);
+  const auto [too_read, too_wrote] = moved(kGradientsToo);  // each gradient once, both ways
+  EXPECT_NEAR(static_cast<double>(too_wrote) / bytes, 4, 0.1);
+  EXPECT_NEAR(static_cast<double>(too_read) / bytes, 6, 0.1);
   const auto [stay_read, stay_wrote] = moved(kZeroOffloadDisk);
   EXPECT_NEAR(static_cast<double>(stay_wrote) / bytes, 3, 0.1);
   EXPECT_NEAR(static_cast<double>(stay_read) / bytes, 3, 0.1);
@@ -421,6 +471,17 @@ struct Fault {
   const char* says;  // "": no error expected
 };
 
+constexpr int kOfGradients = 7;  // of a file with a request for each of 5 layers and step
+
+// What `faulty` makes for files whose path has this part, and whole block I/O for others.
+BlockIoFactory of_file(std::string part, BlockIoFactory faulty) {
+  return [part = std::move(part), faulty = std::move(faulty)](const BlockIoSetup& setup) {
+    const std::string link = "/proc/self/fd/" + std::to_string(setup.descriptor);
+    const std::string path = std::filesystem::read_symlink(link);
+    return path.find(part) == std::string::npos ? make_block_io(setup) : faulty(setup);
+  };
+}
+
 TEST_F(TrainingOnDisk, DiskFaultEndsRunOrChangesNoBit) {
   const Fault faults[] = {
       {BlockOp::kRead, {.error = EIO}, "Input/output error"},
@@ -434,20 +495,21 @@ TEST_F(TrainingOnDisk, DiskFaultEndsRunOrChangesNoBit) {
   };
   MeshCase c = small_mesh_case({}, 0, false);
   const MeshRecord expected = train_on_mesh(c);
-  c.tiers = kAllOnDisk;
   for (const Fault& fault : faults) {
-    for (const int at : {3, 30}) {
+    for (const int at : {3, 30, kOfGradients}) {
       SCOPED_TRACE(std::string(fault.says) + ", request " + std::to_string(at));
       std::atomic<int> count = 0;
       c.disk = fresh();
+      c.tiers = at == kOfGradients ? kGradientsToo : kAllOnDisk;
       const auto broken = [&](TrainerOptions& options) {
         options.disk.file.block_io =
-            faulty_block_io(make_block_io, [&](const BlockRequest& request) {
-              if (request.op != fault.op || count++ != at) return BlockFault{};
-              BlockFault now = fault.fault;
-              if (now.flip) *now.flip %= request.bytes.size() * 8;
-              return now;
-            });
+            of_file(at == kOfGradients ? "/gradients/" : "",
+                    faulty_block_io(make_block_io, [&](const BlockRequest& request) {
+                      if (request.op != fault.op || count++ != at) return BlockFault{};
+                      BlockFault now = fault.fault;
+                      if (now.flip) *now.flip %= request.bytes.size() * 8;
+                      return now;
+                    }));
       };
       if (fault.says[0] == '\0') {
         expect_same_bits(train_on_mesh(c, broken), expected);

@@ -59,11 +59,13 @@ std::map<int, LayerOnDisk> Trainer::layers_on_disk() const {
     const ShardPlacement placement = placement_of(layer);
     if (placement.tiers.states != Tier::kDisk || placement.shard.size() == 0) continue;
     const auto element = static_cast<std::int64_t>(c10::elementSize(placement.dtype));
-    layers[layer] = {.weights = placement.shard.size() * element,
-                     .states = placement.shard.size() *
-                               (4 * placement.optimizer_slots + master_bytes(placement.dtype)),
-                     .weights_on_host = placement.tiers.updated_weights() != Tier::kDisk,
-                     .fetches_weights = placement.tiers.fetches_weights()};
+    layers[layer] = {
+        .weights = placement.shard.size() * element,
+        .states = placement.shard.size() *
+                  (4 * placement.optimizer_slots + master_bytes(placement.dtype)),
+        .weights_on_host = placement.tiers.updated_weights() != Tier::kDisk,
+        .fetches_weights = placement.tiers.fetches_weights(),
+        .gradients = placement.on_disk(StateKind::kGradientShard) ? 4 * placement.shard.size() : 0};
   }
   return layers;
 }
@@ -98,7 +100,8 @@ std::unique_ptr<DiskResidency> Trainer::make_disk() {
   // A rank without states on disk takes part in commits.
   if (values.empty()) values.push_back({.weights = 1, .weights_on_host = true});
   const std::string folder = rank_folder(disk.path, groups_.world.rank());
-  const std::vector<std::int64_t> chunks = chunk_table(values).bytes;
+  const ChunkTable table = chunk_table(values);
+  const std::vector<std::int64_t>& chunks = table.bytes;
   require_room(disk, folder, disk_bytes(values));
   if (disk.resume && !ChunkFile::exists(folder))
     refuse_folder(folder, "this rank has committed nothing here", disk_layout(), "no such step");
@@ -107,13 +110,17 @@ std::unique_ptr<DiskResidency> Trainer::make_disk() {
   ChunkFileOptions file_options = disk.file;
   // An interrupted first commit cannot be resumed.
   if (!all_committed && is_first_commit(folder, ranks)) file_options.replace = true;
-  auto file = disk.resume ? ChunkFile::open(folder, file_options)
-                          : ChunkFile::create(folder, chunks, file_options);
-  if (disk.resume) go_to_common_step(*file, folder, chunks);
+  DiskFiles files;
+  files.states = disk.resume ? ChunkFile::open(folder, file_options)
+                             : ChunkFile::create(folder, chunks, file_options);
+  if (disk.resume) go_to_common_step(*files.states, folder, chunks);
+  file_options.slots = 1;
+  if (!table.gradients.empty())
+    files.gradients = ChunkFile::create(folder + "/gradients", table.gradients, file_options);
   std::function<void()> agree = [] {};
   if (groups_.world.size() > 1)
     agree = [group = std::make_shared<Group>(with_all(groups_.world))] { group->barrier(); };
-  return std::make_unique<DiskResidency>(std::move(file), layers, &host_account_, std::move(agree),
+  return std::make_unique<DiskResidency>(std::move(files), layers, &host_account_, std::move(agree),
                                          &lane_trace_, groups_.world.device());
 }
 

@@ -119,13 +119,19 @@ void Trainer::fill(const FillStates& fill) {
   loaded();
 }
 
+// The host holds few layers' gradients at a time if they live on disk, so those are copies.
 std::vector<NamedState> Trainer::owned_gradients() {
   std::vector<NamedState> states;
   for_each_weight(
       layers_, StateKind::kGradientShard, true,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
         if (is_statistic(lease, i)) return;
-        states.push_back(state_of(name, lease, i, {lease->gradient_shard()}, wanted, groups_.tp));
+        NamedState& state = states.emplace_back(
+            state_of(name, lease, i, {lease->gradient_shard()}, wanted, groups_.tp));
+        if (!state.lease || !lease->placement().on_disk(StateKind::kGradientShard)) return;
+        const UnchargedScope nobody;
+        state.local = state.local.clone();
+        state.lease.reset();
       });
   return states;
 }

@@ -1,4 +1,4 @@
-"""Tests training with states on a disk: the same bits as in memory; resuming from that disk after a
+"""Tests training with state on a disk: the same bits as in memory; resuming from that disk after a
 stop, a kill at any moment or a fault; and settings that are refused before a run."""
 
 import hashlib
@@ -28,6 +28,7 @@ memory: {recompute: cheap, disk: {path: disk}}
 PLACEMENTS = {
     "all": ["memory.weights=disk", "memory.gradients=host", "memory.states=disk"],
     "states": ["memory.weights=host", "memory.gradients=host", "memory.states=disk"],
+    "gradients": ["memory.weights=disk", "memory.gradients=disk", "memory.states=disk"],
     "zero_offload": ["memory.weights=device", "memory.gradients=host", "memory.states=disk"],
 }
 # The work of a step does not depend on the length of the run; no run ends before it is stopped or
@@ -197,7 +198,8 @@ class Disk(ProgramTest):
         self.assertEqual(self.losses("killed.jsonl"), self.train("whole", *mesh, *length))
 
     def test_a_kill_at_any_moment_changes_no_bit(self):
-        cases = [(1, (), "all"), (4, ("mesh.pp=2", "mesh.dp=2", "mesh.zero=1"), "states")]
+        cases = [(1, (), "all"), (2, ("mesh.pp=2",), "gradients"),
+                 (4, ("mesh.pp=2", "mesh.dp=2", "mesh.zero=1"), "states")]
         for self.ranks, mesh, name in cases:
             with self.subTest(mesh=mesh, placement=name):
                 self.kill_and_resume((KILLS + 1) // 2, mesh, PLACEMENTS[name], self.ranks)
@@ -235,9 +237,10 @@ class Disk(ProgramTest):
         self.assertEqual([record["step"] for record in records], list(range(1, 9)))
 
     def test_verify_leaves_the_disk_as_it_was(self):
-        fields = settings(*PLACEMENTS["all"])
-        self.succeed("verify", "recipe.yaml", *fields)
-        self.assertFalse((self.folder / "disk").exists())
+        for name in ("gradients", "all"):
+            fields = settings(*PLACEMENTS[name])
+            self.succeed("verify", "recipe.yaml", *fields)
+            self.assertFalse((self.folder / "disk").exists())
         self.train("run", *PLACEMENTS["all"], "train.steps=2")
         before = sorted(path.name for path in (self.folder / "disk").iterdir())
         self.succeed("verify", "recipe.yaml", *fields)
@@ -277,6 +280,7 @@ class Disk(ProgramTest):
             "train", "recipe.yaml", *settings(*place, *fields), says=says, code=code)
         refuse("memory.disk.path=", says="memory.disk.path")
         refuse("memory.states=host", says="memory.states")
+        refuse("memory.gradients=disk", "memory.weights=auto", "memory.states=host", says="memory.gradients")
         refuse("memory.disk.bytes=100KiB", says="disk")
         if os.path.isdir("/dev/shm"):
             refuse("memory.disk.path=/dev/shm/strata-disk-test", says=["memory.disk.path", "memory"])
@@ -291,14 +295,15 @@ class Disk(ProgramTest):
         self.assertEqual(limited.returncode, 2, limited.stderr)
         self.assertIn("ulimit -f", limited.stderr)
 
-    def test_states_of_four_times_the_memory_that_the_kernel_allows(self):
+    def train_in_less_memory(self, placement, clip):
+        """Weights and states are four times the memory that the kernel allows, and all gradients exceed it."""
         layers, width, limit = 112, 384, 540 << 20
         model = [f"model.layers={layers}", f"model.width={width}", "model.heads=6", "model.dropout=0",
-                 "train.steps=2", "train.mini_batch=1", "train.micro_batch=1", "train.clip=0",
+                 "train.steps=2", "train.mini_batch=1", "train.micro_batch=1", f"train.clip={clip}",
                  "data.validation_fraction=0"]
-        # weights and both moments of the blocks' matrices
-        states = 12 * 12 * layers * width * width
-        self.assertGreater(states, 4 * limit)
+        weights = 12 * layers * width * width  # of the blocks' matrices
+        self.assertGreater(12 * weights, 4 * limit)
+        self.assertGreater(4 * weights, limit)
 
         def confine():
             resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))  # of every thread, too
@@ -313,10 +318,21 @@ class Disk(ProgramTest):
         in_memory = train("memory")
         self.assertEqual(in_memory.returncode, 0, in_memory.stderr)
         self.assertNotEqual(train("refused", preexec=confine).returncode, 0)
-        on_disk = train("disk", *PLACEMENTS["all"], "memory.window=2", "memory.host=110MiB",
+        on_disk = train("disk", *PLACEMENTS[placement], "memory.window=2", "memory.host=110MiB",
                         preexec=confine)
         self.assertEqual(on_disk.returncode, 0, on_disk.stderr)
         self.assertEqual(self.losses("disk.jsonl"), self.losses("memory.jsonl"))
+        return train, confine
+
+    def test_states_of_four_times_the_memory_that_the_kernel_allows(self):
+        self.train_in_less_memory("all", clip=0)
+
+    def test_gradients_of_more_than_the_memory_that_the_kernel_allows(self):
+        train, confine = self.train_in_less_memory("gradients", clip=0.5)
+        self.forget()
+        on_host = train("host", *PLACEMENTS["all"], "memory.window=2", preexec=confine)
+        self.assertNotEqual(on_host.returncode, 0)
+        self.assertNotIn("earlier run", on_host.stderr)
 
     def test_a_limit_on_the_size_of_files(self):
         """The limit takes effect while the run writes; the run cannot resume under it."""

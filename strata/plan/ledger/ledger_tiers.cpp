@@ -14,7 +14,8 @@ void add_disk(Ledger& ledger, const LayerPlacement& placement,
     const LayerOnDisk& disk = layers[l].disk;
     const int rank = placement.rank[l];
     on_disk[rank].push_back(disk);
-    ledger[rank].on_disk += {.weights = disk.weights, .states = disk.states};
+    ledger[rank].on_disk +=
+        {.weights = disk.weights, .gradients = disk.gradients, .states = disk.states};
   }
   for (std::size_t r = 0; r < ledger.size(); ++r) {
     ledger[r].host.staging = disk_staging(on_disk[r]).bytes();

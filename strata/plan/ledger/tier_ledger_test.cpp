@@ -93,7 +93,7 @@ LayerTiers random_tiers(std::mt19937& random) {
   if (random() % 4 == 0) return {};
   if (random() % 2 == 0) return {coin(), coin(), Tier::kHost};
   const Tier weights[] = {Tier::kDevice, Tier::kHost, Tier::kDisk};
-  return {weights[random() % 3], coin(), Tier::kDisk};
+  return {weights[random() % 3], random() % 3 == 0 ? Tier::kDisk : coin(), Tier::kDisk};
 }
 
 TEST(TierLedger, MatchesReplayOfProgram) {
@@ -123,12 +123,13 @@ TEST(TierLedger, MatchesReplayOfProgram) {
       const LayerTiers& tiers = c.tiers.layers.back();
       const bool away = tiers.updates_on_host(), to_disk = tiers.states == Tier::kDisk;
       const bool weights_here = away && (!to_disk || tiers.weights == Tier::kHost);
-      host += {weights_here ? cost.weight_bytes : 0, away ? 4 * numel : 0,
+      const std::int64_t gradients = tiers.gradients == Tier::kDisk ? 4 * numel : 0;
+      host += {weights_here ? cost.weight_bytes : 0, away ? 4 * numel - gradients : 0,
                away && !to_disk ? cost.state_bytes : 0};
       if (!to_disk) continue;
-      disk += {cost.weight_bytes, 0, cost.state_bytes};
+      disk += {cost.weight_bytes, gradients, cost.state_bytes};
       staged.push_back(
-          {cost.weight_bytes, cost.state_bytes, weights_here, tiers.fetches_weights()});
+          {cost.weight_bytes, cost.state_bytes, weights_here, tiers.fetches_weights(), gradients});
     }
     const RankLedger rank = c.ledger();
     EXPECT_EQ(rank.peak_bytes, replayed_peak(c)) << i;

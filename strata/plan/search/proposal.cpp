@@ -430,10 +430,11 @@ Plan propose(const PlanRequest& request, Goal goal) {
     if (!best || Proposer::better(plan, *best)) best = std::move(plan);
   };
   for (TierPlacement tiers : placements) {
-    consider(tiers);
-    if (fits(*best)) break;
-    // If gradients need not all exist at once, the host has memory for more.
-    if (!request.updates_at_once || !tiers.tiers.offloads_gradients()) continue;
+    // If gradients need not all exist at once, the host has memory for more, and the disk has none.
+    const bool in_turns = request.updates_at_once && tiers.tiers.offloads_gradients();
+    if (!in_turns || tiers.tiers.gradients != Tier::kDisk) consider(tiers);
+    if (best && fits(*best)) break;
+    if (!in_turns) continue;
     tiers.gradient_buffers = kGradientBuffers;
     consider(tiers);
     if (fits(*best)) break;

@@ -89,14 +89,18 @@ void check_memory(const MemoryOptions& memory, const MeshOptions& mesh, const Pl
   };
   needs_states("memory.weights", memory.weights);
   needs_states("memory.gradients", memory.gradients);
-  const bool on_disk = memory.weights == TierChoice::kDisk || memory.states == TierChoice::kDisk;
-  if (memory.weights == TierChoice::kDisk && memory.states != TierChoice::kDisk &&
-      memory.states != TierChoice::kAuto)
-    refuse("memory.weights",
-           "weights on disk are updated there together with the optimizer's states",
-           "memory.states on the disk, too",
-           std::string("disk, with memory.states=") + name_of(memory.states),
-           "set memory.states=disk, or memory.weights=" + std::string(name_of(memory.states)));
+  const bool states_stay = memory.states != TierChoice::kDisk && memory.states != TierChoice::kAuto;
+  const auto needs_disk = [&](const std::string& field, TierChoice choice) {
+    if (choice != TierChoice::kDisk || !states_stay) return;
+    const std::string states = name_of(memory.states);
+    refuse(field, field.substr(field.find('.') + 1) + " on disk need the optimizer's states there",
+           "memory.states on the disk, too", "disk, with memory.states=" + states,
+           "set memory.states=disk, or " + field + "=" + states);
+  };
+  needs_disk("memory.weights", memory.weights);
+  needs_disk("memory.gradients", memory.gradients);
+  const bool on_disk = memory.weights == TierChoice::kDisk || memory.states == TierChoice::kDisk ||
+                       memory.gradients == TierChoice::kDisk;
   if (on_disk && memory.disk.path.empty())
     refuse("memory.disk.path", "something is to live on a disk, and no folder is named",
            "a folder on a disk", "none", "set memory.disk.path to one");
@@ -119,9 +123,13 @@ std::vector<TierPlacement> tier_placements(const MemoryOptions& memory, bool tra
   const Tier gradients = memory.gradients == TierChoice::kDevice ? Tier::kDevice : Tier::kHost;
   std::vector<LayerTiers> all = {
       {}, {Tier::kDevice, gradients, Tier::kHost}, {Tier::kHost, gradients, Tier::kHost}};
-  if (!memory.disk.path.empty())
-    for (const Tier weights : {Tier::kDevice, Tier::kHost, Tier::kDisk})
-      all.push_back({weights, gradients, Tier::kDisk});
+  if (!memory.disk.path.empty()) {
+    constexpr Tier kAll[] = {Tier::kDevice, Tier::kHost, Tier::kDisk};
+    for (const Tier weights : kAll) all.push_back({weights, gradients, Tier::kDisk});
+    for (const Tier weights : kAll)
+      if (memory.gradients == TierChoice::kDisk || weights == Tier::kDisk)
+        all.push_back({weights, Tier::kDisk, Tier::kDisk});
+  }
   std::vector<TierPlacement> allowed;
   for (const LayerTiers& tiers : all) {
     if (allows(memory.weights, tiers.weights) && allows(memory.gradients, tiers.gradients) &&

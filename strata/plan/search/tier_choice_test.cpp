@@ -73,6 +73,11 @@ TEST(CheckMemory, RejectsDiskWithoutPathOrStates) {
             "set memory.states=disk, or memory.weights=host");
   EXPECT_EQ(refusal({.weights = kDisk, .states = kDevice, .disk = disk}).where,
             "recipe.yaml: memory.weights");
+  EXPECT_EQ(refusal({.gradients = kDisk}).where, "recipe.yaml: memory.disk.path");
+  EXPECT_EQ(refusal({.gradients = kDisk, .states = kHost, .disk = disk}).fix,
+            "set memory.states=disk, or memory.gradients=host");
+  EXPECT_EQ(refusal({.gradients = kDisk, .states = kDisk, .disk = disk}).what, "");
+  EXPECT_EQ(refusal({.gradients = kDisk, .disk = disk}).what, "");
 }
 
 TEST(CheckMemory, RejectsWindowIfWeightsStay) {
@@ -110,11 +115,19 @@ TEST(TierPlacements, UseDiskLastAndOnlyIfConfigured) {
   constexpr LayerTiers kStatesOnDisk{Tier::kDevice, Tier::kHost, Tier::kDisk};
   constexpr LayerTiers kWeightsOnHost{Tier::kHost, Tier::kHost, Tier::kDisk};
   constexpr LayerTiers kAllOnDisk{Tier::kDisk, Tier::kHost, Tier::kDisk};
-  EXPECT_EQ(tiers_of({.disk = disk}),
-            (All{{}, kStatesAway, kAllAway, kStatesOnDisk, kWeightsOnHost, kAllOnDisk}));
+  constexpr LayerTiers kEverything{Tier::kDisk, Tier::kDisk, Tier::kDisk};
+  EXPECT_EQ(
+      tiers_of({.disk = disk}),
+      (All{{}, kStatesAway, kAllAway, kStatesOnDisk, kWeightsOnHost, kAllOnDisk, kEverything}));
   EXPECT_EQ(tiers_of({.states = TierChoice::kDisk, .disk = disk}),
-            (All{kStatesOnDisk, kWeightsOnHost, kAllOnDisk}));
-  EXPECT_EQ(tiers_of({.weights = TierChoice::kDisk, .disk = disk}), All{kAllOnDisk});
+            (All{kStatesOnDisk, kWeightsOnHost, kAllOnDisk, kEverything}));
+  EXPECT_EQ(tiers_of({.weights = TierChoice::kDisk, .disk = disk}), (All{kAllOnDisk, kEverything}));
+  EXPECT_EQ(tiers_of({.weights = TierChoice::kDisk, .gradients = kHost, .disk = disk}),
+            All{kAllOnDisk});
+  EXPECT_EQ(tiers_of({.gradients = TierChoice::kDisk, .disk = disk}),
+            (All{{Tier::kDevice, Tier::kDisk, Tier::kDisk},
+                 {Tier::kHost, Tier::kDisk, Tier::kDisk},
+                 kEverything}));
   EXPECT_EQ(tiers_of({.weights = kHost, .disk = disk}), (All{kAllAway, kWeightsOnHost}));
   EXPECT_EQ(tiers_of({.states = kHost, .disk = disk}), (All{kStatesAway, kAllAway}));
   EXPECT_EQ(tiers_of({.disk = disk}, /*trains=*/false), All{{}});
@@ -300,13 +313,36 @@ TEST(TierChoice, FallsThroughDeviceHostAndDisk) {
   EXPECT_EQ(tiers_with(64 + 3 * 8 + 4), (LayerTiers{Tier::kHost, Tier::kHost, Tier::kDisk}));
   EXPECT_EQ(tiers_with(64 + 3 * 8 + 4 - 1), (LayerTiers{Tier::kDisk, Tier::kHost, Tier::kDisk}));
   EXPECT_EQ(tiers_with(32 + 3 * 12 + 2 * 4), (LayerTiers{Tier::kDisk, Tier::kHost, Tier::kDisk}));
-  request.memory.host.count = (32 + 3 * 12 + 2 * 4) * kMiB - 1;
+  // Then three staging buffers instead of all gradients.
+  constexpr LayerTiers kEverything{Tier::kDisk, Tier::kDisk, Tier::kDisk};
+  EXPECT_EQ(tiers_with(32 + 3 * 12 + 2 * 4 - 1), kEverything);
+  EXPECT_EQ(tiers_with(3 * 4 + 3 * 12 + 2 * 4), kEverything);
+  request.memory.host.count = (3 * 4 + 3 * 12 + 2 * 4) * kMiB - 1;
   EXPECT_FALSE(is_planned(request));
   request.memory.host.count += 1;
+  request.memory.disk.bytes.count = (2 * 96 + 32) * kMiB;  // and one slot of gradients
+  EXPECT_TRUE(is_planned(request));
+  request.memory.disk.bytes.count -= 1;
+  EXPECT_FALSE(is_planned(request));
+  request.memory.host.count = (32 + 3 * 12 + 2 * 4) * kMiB;
   request.memory.disk.bytes.count = 2 * 96 * kMiB;  // two slots of weights and states
   EXPECT_TRUE(is_planned(request));
   request.memory.disk.bytes.count -= 1;
   EXPECT_FALSE(is_planned(request));
+}
+
+// They pass two buffers of the host instead, which layers share.
+TEST(TierChoice, GradientsConsumedAtOnceDoNotGoToDisk) {
+  PlanRequest request = request_of();
+  request.memory.gradients = TierChoice::kDisk;
+  request.memory.disk.path = "/scratch";
+  for (const bool at_once : {false, true}) {
+    request.updates_at_once = at_once;
+    const Plan plan = make_plan(request);
+    EXPECT_EQ(plan.decisions().tiers[0].gradients, at_once ? Tier::kHost : Tier::kDisk);
+    EXPECT_EQ(plan.ledger[0].on_disk.gradients, at_once ? 0 : 32 * kMiB);
+    EXPECT_EQ(plan.ledger[0].host.gradients, at_once ? 2 * 4 * kMiB : 0);
+  }
 }
 
 TEST(TierRefusal, NamesDiskThatIsTooSmall) {
@@ -319,7 +355,7 @@ TEST(TierRefusal, NamesDiskThatIsTooSmall) {
   } catch (const UserError& error) {
     const ErrorText& text = error.text();
     EXPECT_NE(text.what.find("than memory.disk.bytes allows"), std::string::npos) << text.what;
-    EXPECT_NE(text.got.find("MiB on disk of rank  weights  states  twice  budget\n"
+    EXPECT_NE(text.got.find("MiB on disk of rank  weights  states  files  budget\n"
                             "                  0     32.0    64.0  192.0   192 %"),
               std::string::npos)
         << text.got;

@@ -124,7 +124,8 @@ TEST(LargestDepths, ContinueOnDisk) {
   request.memory.host.count = 20 * 4000;
   request.memory.disk.path = "/scratch";
   const std::vector<TierDepth> depths = largest_depths(request);
-  ASSERT_EQ(depths.size(), 4u);
+  ASSERT_EQ(depths.size(), 5u);
+  EXPECT_EQ(depths[4].placement, "with weights, gradients and states on the disk");
   EXPECT_EQ(depths[3].placement, "with gradients on the host, weights and states on the disk");
   // 1000 of gradients per block, and staging buffers of 3 x 8 and 2 x 4 KiB.
   EXPECT_EQ(depths[3].layers, (80000 - 32 * 1024) / 1000 + 2);

@@ -18,6 +18,7 @@ LaneState LaneState::after(double seconds) const {
   const auto shift = [&](double& at) { at = std::max(0.0, at - seconds); };
   for (double& at : state.free) shift(at);
   for (double& at : state.slabs) shift(at);
+  for (double& at : state.gradient_slabs) shift(at);
   for (double& at : state.weights_at) shift(at);
   for (double& at : state.updated_at) shift(at);
   return state;
@@ -48,8 +49,14 @@ void LaneClock::offload(int layer, double from) {
   const std::size_t buffers = lanes->gradient_buffers;
   if (buffers > 0 && updated_early_.size() >= buffers)
     from = std::max(from, state_.updated_at[updated_early_[updated_early_.size() - buffers]]);
+  const bool to_disk = lanes->gradient_write_seconds > 0;
+  double& slab = *std::min_element(state_.gradient_slabs.begin(), state_.gradient_slabs.end());
+  if (to_disk) from = std::max(from, slab);
   offloads_end_ = run(LaneKind::kToHost, layer, from, lanes->offload_seconds);
-  of_layer(landed_at_, layer) = offloads_end_;
+  double& landed = of_layer(landed_at_, layer);
+  landed = offloads_end_;
+  if (to_disk)
+    landed = slab = run(LaneKind::kDiskWrite, layer, landed, lanes->gradient_write_seconds);
 }
 
 void LaneClock::offload_activations(int layer, double now, double scale) {
@@ -72,8 +79,9 @@ void LaneClock::update(int layer, double now, bool early) {
   const double ready = std::max(now, of_layer(landed_at_, layer));
   if (lanes->update_write_seconds > 0) {
     double& slab = *std::min_element(state_.slabs.begin(), state_.slabs.end());
-    const double read =
-        run(LaneKind::kDiskRead, layer, std::max(now, slab), lanes->update_read_seconds);
+    double begin = std::max(now, slab);
+    if (lanes->gradient_write_seconds > 0) begin = std::max(begin, ready);
+    const double read = run(LaneKind::kDiskRead, layer, begin, lanes->update_read_seconds);
     at = run(LaneKind::kUpdate, layer, std::max(ready, read), lanes->update_seconds);
     slab = run(LaneKind::kDiskWrite, layer, at, lanes->update_write_seconds);
     if (lanes->weights_on_disk) at = slab;

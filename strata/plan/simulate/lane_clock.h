@@ -23,6 +23,8 @@ struct LaneState {
   std::array<double, kNumLaneKinds> free{};
   /// staging buffers of updates from disk: when each is free
   std::array<double, kUpdateSlabs> slabs{};
+  /// the same of gradients
+  std::array<double, kUpdateSlabs> gradient_slabs{};
   std::vector<double> weights_at;  ///< per layer, 0: not fetched; empty: none is
   std::vector<double> updated_at;  ///< per layer: its update on the host
 
@@ -77,7 +79,8 @@ class LaneClock {
   // (layer, micro-batch): when the inputs are back from the host
   std::map<std::pair<int, int>, double> inputs_at_;
   std::vector<double> reduced_at_;  // per layer, 0: not reduced; empty: none is
-  std::vector<double> landed_at_;   // per layer: when its gradient is on the host
+  // per layer: when its gradient is on the host, or on the disk if it lives there
+  std::vector<double> landed_at_;
   std::vector<int> updated_early_;  // layers, before the norm
   std::vector<LaneEvent> events_;
 };

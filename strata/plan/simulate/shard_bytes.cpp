@@ -3,6 +3,7 @@
 #include "strata/plan/simulate/shard_bytes.h"
 
 #include <cmath>
+#include <utility>
 
 #include "strata/base/flat_range.h"
 
@@ -63,6 +64,8 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                     .states = bytes.updated.states,
                     .weights_on_host = on_host,
                     .fetches_weights = tiers.fetches_weights()};
+      if (tiers.gradients == Tier::kDisk)
+        bytes.disk.gradients = std::exchange(bytes.host.gradients, 0);
     }
     if (shards.weights) {  // peers gather them where they are updated
       bytes.weights = 0;

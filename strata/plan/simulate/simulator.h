@@ -84,15 +84,16 @@ struct CollectiveSeconds {
 /// The seconds that executors and copy streams spend on a layer of which a part lives on the host.
 struct LayerLanes {
   bool updates_on_host = false;
-  double fetch_seconds = 0;         ///< copy of its weights to the device
-  double offload_seconds = 0;       ///< copy of its gradients to the host
-  double update_seconds = 0;        ///< update on the host
-  double fetch_read_seconds = 0;    ///< its weights from disk, before they go to the device
-  double update_read_seconds = 0;   ///< from disk, before its update
-  double update_write_seconds = 0;  ///< to disk, after its update
-  bool weights_on_disk = false;     ///< a fetch waits for that write
-  bool comes_back = false;          ///< updated weights are copied to the device without a fetch
-  int gradient_buffers = 0;         ///< TierLayout::gradient_buffers
+  double fetch_seconds = 0;           ///< copy of its weights to the device
+  double offload_seconds = 0;         ///< copy of its gradients to the host
+  double update_seconds = 0;          ///< update on the host
+  double fetch_read_seconds = 0;      ///< its weights from disk, before they go to the device
+  double update_read_seconds = 0;     ///< from disk, before its update
+  double update_write_seconds = 0;    ///< to disk, after its update
+  double gradient_write_seconds = 0;  ///< to disk, before its update
+  bool weights_on_disk = false;       ///< a fetch waits for that write
+  bool comes_back = false;            ///< updated weights are copied to the device without a fetch
+  int gradient_buffers = 0;           ///< TierLayout::gradient_buffers
   double activations_fetch_seconds = 0;    ///< inputs of a full micro-batch, to the device
   double activations_offload_seconds = 0;  ///< the same, to the host
 };

@@ -103,18 +103,20 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
                               ? static_cast<double>(update_bytes(updated)) / rates.update
                               : cost.update_seconds * share;
     const LayerOnDisk& disk = layers[l].disk;
-    lanes.push_back({.updates_on_host = true,
-                     .fetch_seconds = seconds_of(updated.weights, rates.to_device, rates.latency),
-                     .offload_seconds = seconds_of(updated.gradients, rates.to_host, rates.latency),
-                     .update_seconds = update,
-                     .fetch_read_seconds = seconds_of(fetch_reads(disk), rates.disk_read, 0),
-                     .update_read_seconds = seconds_of(update_moves(disk), rates.disk_read, 0),
-                     .update_write_seconds = seconds_of(update_moves(disk), rates.disk_write, 0),
-                     .weights_on_disk = fetch_reads(disk) > 0,
-                     .comes_back = comes_back(shards[l], tiers[l]),
-                     .gradient_buffers = tiers.gradient_buffers,
-                     .activations_fetch_seconds = activations.activations_fetch_seconds,
-                     .activations_offload_seconds = activations.activations_offload_seconds});
+    lanes.push_back(
+        {.updates_on_host = true,
+         .fetch_seconds = seconds_of(updated.weights, rates.to_device, rates.latency),
+         .offload_seconds = seconds_of(updated.gradients, rates.to_host, rates.latency),
+         .update_seconds = update,
+         .fetch_read_seconds = seconds_of(fetch_reads(disk), rates.disk_read, 0),
+         .update_read_seconds = seconds_of(update_moves(disk) + disk.gradients, rates.disk_read, 0),
+         .update_write_seconds = seconds_of(update_moves(disk), rates.disk_write, 0),
+         .gradient_write_seconds = seconds_of(disk.gradients, rates.disk_write, 0),
+         .weights_on_disk = fetch_reads(disk) > 0,
+         .comes_back = comes_back(shards[l], tiers[l]),
+         .gradient_buffers = tiers.gradient_buffers,
+         .activations_fetch_seconds = activations.activations_fetch_seconds,
+         .activations_offload_seconds = activations.activations_offload_seconds});
   }
   return lanes;
 }
@@ -140,9 +142,13 @@ TierTraffic tier_traffic(const Program& program, const CostTable& costs,
       const bool reduced = shards[l].reduced && action.op == Op::kAwaitGradients;
       if (fetch) ++traffic.fetches;
       if (fetch || (back && update)) traffic.to_device += updated.weights;
-      if (reduced || action.op == Op::kOffloadGradients) traffic.to_host += updated.gradients;
+      const bool lands = reduced || action.op == Op::kOffloadGradients;
+      if (lands) traffic.to_host += updated.gradients;
+      if (lands) traffic.disk_written += disk.gradients;
+      // A later micro-batch is added to what the disk has.
+      if (reduced && action.micro_batch > 0) traffic.disk_read += disk.gradients;
       if (fetch) traffic.disk_read += fetch_reads(disk);
-      if (update) traffic.disk_read += update_moves(disk);
+      if (update) traffic.disk_read += update_moves(disk) + disk.gradients;
       if (update) traffic.disk_written += disk.weights + disk.states;
     }
   }

@@ -28,7 +28,7 @@ struct Streamed {
   int buffers = 0;
   LayerTiers tiers = kAllAway;
   int micro_batches = 1;
-  double fetch_read = 0, update_read = 0, update_write = 0;
+  double fetch_read = 0, update_read = 0, update_write = 0, gradient_write = 0;
   Dataflow dataflow = {};
 
   Schedule schedule() {
@@ -51,6 +51,7 @@ struct Streamed {
                                      .fetch_read_seconds = fetch_read,
                                      .update_read_seconds = update_read,
                                      .update_write_seconds = update_write,
+                                     .gradient_write_seconds = gradient_write,
                                      .weights_on_disk = fetch_read > 0,
                                      .gradient_buffers = buffers});
     return simulate(lowered, dataflow, {{0, layers}}, costs, {}, lanes);
@@ -363,6 +364,28 @@ TEST(TierSimulation, FetchFromDiskFollowsItsWrite) {
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1 + 4 + 3 + 2 + 1);
 }
 
+// One layer: its gradient is written before it is read for the update.
+TEST(TierSimulation, UpdateFollowsGradientThroughDisk) {
+  Streamed s{.layers = 1,
+             .fetch = 1,
+             .update = 4,
+             .update_read = 2,
+             .update_write = 1,
+             .gradient_write = 3};
+  const Simulation simulation = s.run();
+  double written = 0;
+  for (const LaneEvent& event : simulation.ranks[0].lanes) {
+    if (event.lane == LaneKind::kDiskWrite && written == 0) written = event.end_seconds;
+    if (event.lane == LaneKind::kDiskRead) EXPECT_GE(event.begin_seconds, written);
+  }
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1 + 3 + 2 + 4);
+  // Three staging buffers: a slow write holds back the offload of the fourth gradient.
+  Streamed slow{.layers = 8, .window = 8, .update_read = 1, .update_write = 1, .gradient_write = 9};
+  const double hidden =
+      Streamed{.layers = 8, .window = 8, .update_read = 1, .update_write = 1}.step();
+  EXPECT_GE(slow.step(), hidden + 4 * 9);
+}
+
 ShardBytes on_disk(LayerTiers tiers) {
   const LayerCost layer{.weight_bytes = 100, .gradient_bytes = 100, .state_bytes = 200};
   return shard_bytes(layer, {}, {}, 4, true, tiers);
@@ -375,6 +398,7 @@ TEST(TierTraffic, DiskCountsUpdatesFetchesAndCommits) {
     LayerTiers tiers;
     std::int64_t fetch, update, written;
   } cases[] = {{{Tier::kDisk, Tier::kHost, Tier::kDisk}, 100, 300, 300},
+               {{Tier::kDisk, Tier::kDisk, Tier::kDisk}, 100, 400, 400},
                {{Tier::kHost, Tier::kHost, Tier::kDisk}, 0, 200, 300},  // weights at commits
                {kAllAway, 0, 0, 0}};
   for (const auto& c : cases) {
@@ -401,6 +425,11 @@ TEST(LaneSeconds, DiskTakesBytesOverRates) {
   EXPECT_DOUBLE_EQ(all.update_read_seconds, 30);
   EXPECT_DOUBLE_EQ(all.update_write_seconds, 60);
   EXPECT_TRUE(all.weights_on_disk);
+  EXPECT_DOUBLE_EQ(all.gradient_write_seconds, 0);
+  const LayerLanes gradients = lanes_of({Tier::kDisk, Tier::kDisk, Tier::kDisk});
+  EXPECT_DOUBLE_EQ(gradients.update_read_seconds, 40);
+  EXPECT_DOUBLE_EQ(gradients.update_write_seconds, 60);
+  EXPECT_DOUBLE_EQ(gradients.gradient_write_seconds, 20);
   const LayerLanes states = lanes_of({Tier::kHost, Tier::kHost, Tier::kDisk});
   EXPECT_DOUBLE_EQ(states.fetch_read_seconds, 0);
   EXPECT_DOUBLE_EQ(states.update_read_seconds, 20);

@@ -125,8 +125,9 @@ std::string disk_table(const Ledger& ledger, std::int64_t budget) {
   return rank_table(
       "disk",
       {column_of("weights", ledger, [](const RankLedger& r) { return r.on_disk.weights; }),
+       column_of("gradients", ledger, [](const RankLedger& r) { return r.on_disk.gradients; }),
        column_of("states", ledger, [](const RankLedger& r) { return r.on_disk.states; }),
-       column_of("twice", ledger, [](const RankLedger& r) { return r.disk_bytes; })},
+       column_of("files", ledger, [](const RankLedger& r) { return r.disk_bytes; })},
       budget);
 }
 

@@ -161,7 +161,7 @@ TEST(PlanText, ShowsWhatLivesOnDisk) {
   // 56 MiB of weights, read by 14 fetches, read and written by one update; 112 MiB of states.
   for (const char* part :
        {"MiB on host of rank  gradients  staging    all\n",
-        "MiB on disk of rank  weights  states  twice  budget\n"
+        "MiB on disk of rank  weights  states  files  budget\n"
         "                  0     56.0   112.0  336.0    33 %\n",
         "tiers      gradients on the host, weights and states on the disk, window 2 layers",
         "disk       336.00 MiB on the fullest rank, budget 1.00 GiB; 266.00 MiB read and 168.00 "

@@ -26,7 +26,8 @@ void check_disk(const MemoryOptions& memory, const FieldPlace& where) {
   const std::string what =
       "a recommender's net does not live on a disk: commits there have no rows";
   for (const auto& [field, choice] :
-       {std::pair("memory.weights", memory.weights), std::pair("memory.states", memory.states)})
+       {std::pair("memory.weights", memory.weights),
+        std::pair("memory.gradients", memory.gradients), std::pair("memory.states", memory.states)})
     if (choice == TierChoice::kDisk)
       refuse(where(field), field, what, "device or host", "disk",
              "set " + std::string(field) + "=host; embedding.cold is the disk of rows");
