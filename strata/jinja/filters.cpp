@@ -267,10 +267,6 @@ JinjaValue reversed(const JinjaValue& value, const JinjaCall& call) {
   return jinja_generator(std::move(items));
 }
 
-struct Keyed {
-  JinjaValue key, item;
-};
-
 JinjaValue sort_key(const JinjaValue& item, const std::optional<JinjaValue>& path, bool with_case) {
   const JinjaValue key = path && !path->is_none() ? value_at(item, *path) : item;
   return with_case ? key : without_case(key);
@@ -287,15 +283,16 @@ JinjaValue sort_keys(const JinjaValue& item, const std::optional<JinjaValue>& pa
   return JinjaValue::list(std::move(keys));
 }
 
+// A tree stays whole whatever the order of its keys is, as of NaN.
 template <typename Key>
 Values sorted(const Values& items, bool descending, const Key& key) {
-  std::vector<Keyed> keyed;
-  for (const JinjaValue& item : items) keyed.push_back({key(item), item});
-  std::ranges::stable_sort(keyed, [&](const Keyed& a, const Keyed& b) {
-    return descending ? compare(b.key, a.key) < 0 : compare(a.key, b.key) < 0;
-  });
+  const auto before = [descending](const JinjaValue& a, const JinjaValue& b) {
+    return descending ? compare(b, a) < 0 : compare(a, b) < 0;
+  };
+  std::multimap<JinjaValue, JinjaValue, decltype(before)> keyed(before);
+  for (const JinjaValue& item : items) keyed.emplace(key(item), item);
   Values made;
-  for (Keyed& each : keyed) made.push_back(std::move(each.item));
+  for (const auto& [each, item] : keyed) made.push_back(item);
   return made;
 }
 

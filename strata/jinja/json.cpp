@@ -1,8 +1,7 @@
 #include "strata/jinja/json.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "strata/jinja/python_text.h"
@@ -76,10 +75,14 @@ class JsonWriter {
 
   void write(const JinjaDict& dict, int depth) {
     std::vector<JinjaDict::Item> items = dict.items();
-    if (layout_.sort_keys)
-      std::ranges::stable_sort(items, [](const JinjaDict::Item& a, const JinjaDict::Item& b) {
-        return compare(a.first, b.first) < 0;
-      });
+    if (layout_.sort_keys) {
+      const auto before = [](const JinjaValue& a, const JinjaValue& b) {
+        return compare(a, b) < 0;
+      };
+      const std::multimap<JinjaValue, JinjaValue, decltype(before)> sorted(items.begin(),
+                                                                           items.end(), before);
+      items.assign(sorted.begin(), sorted.end());
+    }
     write_items(items, '{', '}', depth, [&](const JinjaDict::Item& item) {
       const std::string* key = item.first.string();
       text_ += quoted(key ? *key : scalar(item.first), layout_.ascii) + layout_.key_separator;
