@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "strata/base/enum_names.h"
+#include "strata/base/options.h"
 #include "strata/base/text_table.h"
 #include "strata/base/units.h"
 #include "strata/cli/recommender/verbs.h"
