@@ -114,7 +114,7 @@ TEST_F(TrainingOnDisk, GradientsTrainSameBitsUnderEveryZeroStage) {
     for (const bool each : {false, true}) {
       if (each && zero < 2) continue;
       for (const double clip : {0.0, 0.5}) {
-        MeshCase c = small_mesh_case({.pp = 2, .dp = 2}, zero);
+        MeshCase c = small_mesh_case({{Axis::kPipeline, 2}, {Axis::kData, 2}}, zero);
         c.reduce_each = each;
         c.clip = clip;
         c.tiers = kGradientsToo;
