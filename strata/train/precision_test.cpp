@@ -11,7 +11,6 @@
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
-#include "strata/disk/disk_forms_test.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/trainer.h"
 
@@ -155,7 +154,7 @@ Course run_steps(const MeshCase& c, const std::function<void(Trainer&)>& prepare
     }
     if (finish) finish(trainer);
     const std::lock_guard lock(mutex);
-    for (const int layer : trainer.layers()) assemble(trainer.owned_weights(layer), run.weights);
+    assemble(trainer.owned_weights(), run.weights);
   });
   return run;
 }
@@ -234,13 +233,9 @@ TEST(LossScaling, SkipsUpdatesOnHost) {
   const Course in_memory = run_steps(c, start_too_high);
   EXPECT_TRUE(in_memory.steps.front().skipped);
   EXPECT_FALSE(in_memory.steps.back().skipped);
-  const DiskScratch folder;
-  for (const LayerTiers tiers : {LayerTiers{Tier::kDevice, Tier::kHost, Tier::kHost},
-                                 LayerTiers{Tier::kHost, Tier::kHost, Tier::kHost},
-                                 LayerTiers{Tier::kDisk, Tier::kDisk, Tier::kDisk}}) {
+  for (const Tier weights : {Tier::kDevice, Tier::kHost}) {
     MeshCase offloaded = c;
-    offloaded.tiers = tiers;
-    offloaded.disk = folder.path("run");
+    offloaded.tiers = {weights, Tier::kHost, Tier::kHost};
     const Course course = run_steps(offloaded, start_too_high);
     for (std::size_t i = 0; i < in_memory.steps.size(); ++i) {
       EXPECT_EQ(course.steps[i].skipped, in_memory.steps[i].skipped) << i;
