@@ -74,10 +74,10 @@ void add_generate_verb(CLI::App& app) {
                        "may be repeated")
           ->allow_extra_args(false)
           ->excludes(prompt)
-          ->type_name("TEXT");
+          ->type_name("QUESTION");
   verb->add_option("--system", chat->system, "instruction that comes before the question of --chat")
       ->needs(question)
-      ->type_name("TEXT");
+      ->type_name("INSTRUCTION");
   verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write, at most")
       ->check(at_least(0))
       ->type_name("COUNT")
