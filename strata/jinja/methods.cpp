@@ -11,14 +11,14 @@ namespace {
 
 using Bound = std::vector<std::optional<JinjaValue>>;
 
-const std::string& text_argument(const std::optional<JinjaValue>& argument,
-                                 const std::string& method) {
+const std::string& str_argument(const std::optional<JinjaValue>& argument,
+                                const std::string& method) {
   if (argument && argument->string()) return *argument->string();
   throw JinjaProblem{"an argument of " + method + " is no text", "a str",
                      argument ? argument->type() : "nothing"};
 }
 
-std::int64_t whole_argument(const std::optional<JinjaValue>& argument, std::int64_t otherwise) {
+std::int64_t int_argument(const std::optional<JinjaValue>& argument, std::int64_t otherwise) {
   if (!argument || argument->is_none()) return otherwise;
   if (const auto value = argument->whole()) return *value;
   throw JinjaProblem{"an argument is no int", "an int", argument->type()};
@@ -37,17 +37,17 @@ template <bool Left, bool Right>
 JinjaValue stripped(const std::string& text, const std::string& method, const JinjaCall& call) {
   const Bound bound = call.bind(method, {"chars"});
   const bool has_set = bound[0] && !bound[0]->is_none();
-  return strip(text, has_set ? &text_argument(bound[0], method) : nullptr, Left, Right);
+  return strip(text, has_set ? &str_argument(bound[0], method) : nullptr, Left, Right);
 }
 
 template <bool FromRight>
 JinjaValue parts(const std::string& text, const std::string& method, const JinjaCall& call) {
   const Bound bound = call.bind(method, {"sep", "maxsplit"});
   const bool has_separator = bound[0] && !bound[0]->is_none();
-  const std::string* separator = has_separator ? &text_argument(bound[0], method) : nullptr;
+  const std::string* separator = has_separator ? &str_argument(bound[0], method) : nullptr;
   if (separator && separator->empty()) throw JinjaProblem{"a separator is empty"};
   call.meter.text(static_cast<std::int64_t>(text.size()));
-  return list_of(split(text, separator, whole_argument(bound[1], -1), FromRight));
+  return list_of(split(text, separator, int_argument(bound[1], -1), FromRight));
 }
 
 // startswith and endswith: of a text or of any of a tuple.
@@ -59,9 +59,9 @@ JinjaValue borders(const std::string& text, const std::string& method, const Jin
   };
   if (bound[0] && bound[0]->sequence() && bound[0]->sequence()->kind == JinjaSequenceKind::kTuple)
     return std::ranges::any_of(bound[0]->sequence()->items, [&](const JinjaValue& part) {
-      return fits(text_argument(part, method));
+      return fits(str_argument(part, method));
     });
-  return fits(text_argument(bound[0], method));
+  return fits(str_argument(bound[0], method));
 }
 
 template <std::string (*Change)(std::string_view)>
@@ -72,13 +72,13 @@ JinjaValue changed(const std::string& text, const std::string& method, const Jin
 
 JinjaValue replaced(const std::string& text, const std::string& method, const JinjaCall& call) {
   const Bound bound = call.bind(method, {"old", "new", "count"});
-  const std::string& from = text_argument(bound[0], method);
-  const std::string& to = text_argument(bound[1], method);
+  const std::string& from = str_argument(bound[0], method);
+  const std::string& to = str_argument(bound[1], method);
   const auto most =
       static_cast<std::int64_t>(from.empty() ? text.size() + 1 : text.size() / from.size());
   call.meter.text(static_cast<std::int64_t>(text.size()) +
                   most * static_cast<std::int64_t>(to.size()));
-  return replace(text, from, to, whole_argument(bound[2], -1));
+  return replace(text, from, to, int_argument(bound[2], -1));
 }
 
 JinjaValue joined(const std::string& text, const std::string& method, const JinjaCall& call) {
@@ -88,7 +88,7 @@ JinjaValue joined(const std::string& text, const std::string& method, const Jinj
   bool first = true;
   for (const JinjaValue& item : bound[0]->items()) {
     if (!std::exchange(first, false)) made += text;
-    made += text_argument(item, method);
+    made += str_argument(item, method);
     call.meter.text(static_cast<std::int64_t>(made.size()) / 64);
   }
   call.meter.text(static_cast<std::int64_t>(made.size()));
@@ -98,7 +98,7 @@ JinjaValue joined(const std::string& text, const std::string& method, const Jinj
 template <bool FromRight>
 JinjaValue position(const std::string& text, const std::string& method, const JinjaCall& call) {
   const Bound bound = call.bind(method, {"sub"});
-  const std::string& part = text_argument(bound[0], method);
+  const std::string& part = str_argument(bound[0], method);
   const std::size_t at = FromRight ? text.rfind(part) : text.find(part);
   if (at == std::string::npos) return std::int64_t{-1};
   return character_count(std::string_view(text).substr(0, at));
@@ -112,7 +112,7 @@ JinjaValue index_in(const std::string& text, const std::string& method, const Ji
 
 JinjaValue count_in(const std::string& text, const std::string& method, const JinjaCall& call) {
   const Bound bound = call.bind(method, {"sub"});
-  const std::string& part = text_argument(bound[0], method);
+  const std::string& part = str_argument(bound[0], method);
   if (part.empty()) return character_count(text) + 1;
   std::int64_t count = 0;
   for (std::size_t at = text.find(part); at != std::string::npos;
@@ -129,7 +129,7 @@ JinjaValue lines(const std::string& text, const std::string& method, const Jinja
 template <bool AtEnd>
 JinjaValue without(const std::string& text, const std::string& method, const JinjaCall& call) {
   const Bound bound = call.bind(method, {"affix"});
-  const std::string& part = text_argument(bound[0], method);
+  const std::string& part = str_argument(bound[0], method);
   if (AtEnd && text.ends_with(part)) return text.substr(0, text.size() - part.size());
   if (!AtEnd && text.starts_with(part)) return text.substr(part.size());
   return text;
@@ -138,7 +138,7 @@ JinjaValue without(const std::string& text, const std::string& method, const Jin
 template <bool FromRight>
 JinjaValue partitioned(const std::string& text, const std::string& method, const JinjaCall& call) {
   const Bound bound = call.bind(method, {"sep"});
-  const std::string& part = text_argument(bound[0], method);
+  const std::string& part = str_argument(bound[0], method);
   if (part.empty()) throw JinjaProblem{"a separator is empty"};
   const std::size_t at = FromRight ? text.rfind(part) : text.find(part);
   if (at != std::string::npos)
