@@ -34,7 +34,7 @@ class JsonWriter {
       write(*list, depth);
     else
       text_ += scalar(value);
-    meter_.text(static_cast<std::int64_t>(text_.size()) / 64);  // grows with every value
+    meter_.grown(text_.size());
   }
 
   std::string text() && { return std::move(text_); }

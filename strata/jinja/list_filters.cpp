@@ -38,7 +38,7 @@ JinjaValue joined(const JinjaValue& value, const JinjaCall& call) {
   for (const JinjaValue& item : value.items()) {
     if (!std::exchange(first, false)) made += between;
     made += (bound[1] && !bound[1]->is_none() ? value_at(item, *bound[1]) : item).text();
-    call.meter.text(static_cast<std::int64_t>(made.size()) / 64);
+    call.meter.grown(made.size());
   }
   call.meter.text(static_cast<std::int64_t>(made.size()));
   return made;

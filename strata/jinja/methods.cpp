@@ -89,7 +89,7 @@ JinjaValue joined(const std::string& text, const std::string& method, const Jinj
   for (const JinjaValue& item : bound[0]->items()) {
     if (!std::exchange(first, false)) made += text;
     made += str_argument(item, method);
-    call.meter.text(static_cast<std::int64_t>(made.size()) / 64);
+    call.meter.grown(made.size());
   }
   call.meter.text(static_cast<std::int64_t>(made.size()));
   return made;

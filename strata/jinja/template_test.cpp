@@ -99,6 +99,7 @@ TEST(JinjaTemplate, EndsAHostileTemplateWithAnError) {
         std::string("{{ 'x' | center(999999999) }}"),
         std::string("{{ 1 // 0 }}"),
         std::string("{{ 1 % 0 }}"),
+        std::string("{{ (['a' * 16000000] * 10) | tojson | length }}"),
         std::string("{{ [[1]] | map(attribute='99999999999999999999') | list }}{{ f() }}"),
         std::string("{%"),
         std::string("{{"),

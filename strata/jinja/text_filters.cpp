@@ -44,7 +44,7 @@ JinjaValue indented(const JinjaValue& value, const JinjaCall& call) {
   std::string made = flag_argument(bound[1], false) ? indent : "";
   bool first = true;
   for (const std::string& line : split_lines(value.text() + "\n")) {
-    call.meter.text(static_cast<std::int64_t>(made.size() + line.size() + indent.size()) / 64);
+    call.meter.grown(made.size() + line.size() + indent.size());
     if (!first) made += "\n" + (line.empty() && !flag_argument(bound[2], false) ? "" : indent);
     made += line;
     first = false;

@@ -244,6 +244,11 @@ void JinjaMeter::text(std::int64_t bytes) {
   step(1 + bytes / 256);
 }
 
+void JinjaMeter::grown(std::size_t bytes) {
+  if (bytes > kMaxTextBytes) text(static_cast<std::int64_t>(bytes));
+  step();
+}
+
 void JinjaMeter::items(std::int64_t count) {
   if (count > kMaxItems)
     throw JinjaProblem{"a list is too long", "at most " + std::to_string(kMaxItems) + " items",

@@ -145,6 +145,7 @@ class JinjaMeter {
   /// Problem: beyond a limit.
   void step(std::int64_t steps = 1);
   void text(std::int64_t bytes);  ///< a text of so many bytes is about to be made
+  void grown(std::size_t bytes);  ///< a text that is being made has so many bytes by now
   void items(std::int64_t count);
   void enter();  ///< a function is called; leave() follows
   JinjaValue own(std::shared_ptr<JinjaObject> object);

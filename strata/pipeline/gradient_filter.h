@@ -1,7 +1,7 @@
 /// Changes a rank's gradients after their reduction and before the norm and the update.
 ///
-/// The stage machine calls it once a step; who trains supplies it (TrainerOptions). A recording
-/// leaves the call to the host, so an implementation may keep tensors from step to step.
+/// The stage machine calls it once a step; the caller of the trainer supplies it (TrainerOptions). A
+/// recording leaves the call to the host, so an implementation may keep tensors from step to step.
 ///
 /// Threads  the rank's.
 #pragma once
@@ -16,8 +16,8 @@ class GradientFilter {
  public:
   virtual ~GradientFilter() = default;
 
-  /// At the begin of a step: whether its filter() leaves gradients to update with. If not, the step
-  /// changes no weight.
+  /// Called when a step begins: whether filter() will leave gradients to update with. If not, the
+  /// step changes no weight.
   virtual bool has_gradients() const = 0;
   /// `gradients`: of the shards of this rank's layers, in layer order. Changes them in place.
   virtual void filter(std::span<const at::Tensor> gradients) = 0;
