@@ -6,9 +6,9 @@
 set(STRATA_CPU_BUILD "${CMAKE_SOURCE_DIR}/build/release" CACHE PATH "A finished CPU build")
 
 add_library(strata_torch_pch STATIC cmake/torch_pch.cpp)
-target_link_libraries(strata_torch_pch PUBLIC strata::torch strata::cuda)
-target_precompile_headers(strata_torch_pch PRIVATE cmake/torch_pch.h)
 find_package(GTest REQUIRED)
+target_link_libraries(strata_torch_pch PUBLIC strata::torch strata::cuda GTest::gtest)
+target_precompile_headers(strata_torch_pch PRIVATE cmake/torch_test_pch.h)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 # cuda_FOLDER and cuda_FOLDER_test: object files only.

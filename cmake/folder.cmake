@@ -8,7 +8,7 @@ set(STRATA_TEST_ENVIRONMENT "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test_cache;XDG_C
 # Makes the static library strata_NAME of the sources of the current folder and, of its
 # *_test.cpp, the program NAME_test, registered with ctest under the label of its need. A subfolder with a
 # CMakeLists.txt is a target of its own.
-# TORCH: the folder sees libtorch; its sources share one precompiled header.
+# TORCH: the folder sees libtorch; its sources share one precompiled header, and its tests another.
 # SHARDS: divides its tests among so many entries of ctest, which may run in parallel.
 # ALONE: no other test runs in parallel with its tests, because they read the clock.
 #
@@ -51,7 +51,7 @@ function(strata_folder name)
     target_link_libraries(${name}_test PRIVATE strata_${name} GTest::gtest GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE STRATA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     if(ARG_TORCH)
-      target_precompile_headers(${name}_test REUSE_FROM strata_torch_pch)
+      target_precompile_headers(${name}_test REUSE_FROM strata_torch_test_pch)
     endif()
     if(NOT ARG_SHARDS)
       set(ARG_SHARDS 1)
@@ -76,7 +76,7 @@ function(strata_folder name)
     add_executable(${name}_cuda_test ${all_cuda_tests} ${all_simt_tests} ${CMAKE_SOURCE_DIR}/strata/device/cuda_test_main.cpp)
     target_link_libraries(${name}_cuda_test PRIVATE strata_${name} strata_device GTest::gtest)
     target_compile_definitions(${name}_cuda_test PRIVATE STRATA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    target_precompile_headers(${name}_cuda_test REUSE_FROM strata_torch_pch)
+    target_precompile_headers(${name}_cuda_test REUSE_FROM strata_torch_test_pch)
     add_dependencies(cuda_tests ${name}_cuda_test)
     add_test(NAME ${name}_cuda COMMAND ${name}_cuda_test --gtest_brief=1)
     set_tests_properties(${name}_cuda PROPERTIES LABELS cuda TIMEOUT 600 RUN_SERIAL ON SKIP_RETURN_CODE 77

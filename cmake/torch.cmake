@@ -37,6 +37,8 @@ add_library(strata_torch INTERFACE)
 add_library(strata::torch ALIAS strata_torch)
 target_include_directories(strata_torch SYSTEM INTERFACE
   "${STRATA_TORCH}/include" "${STRATA_TORCH}/include/torch/csrc/api/include")
+# Headers of libtorch include the operators that they need, one by one, and not all of them.
+target_compile_definitions(strata_torch INTERFACE AT_PER_OPERATOR_HEADERS)
 target_link_directories(strata_torch INTERFACE "${STRATA_TORCH}/lib")
 target_link_options(strata_torch INTERFACE "-Wl,-rpath,${STRATA_TORCH}/lib")
 # libstdc++ comes first: the CUDA wheel of 2.11 exports pieces of std::filesystem that jump to null,

@@ -1,6 +1,13 @@
-// What nearly every source of the torch folders needs, compiled once.
+// What nearly every source of the torch folders needs, compiled once. Operators come one by one, from ATen/ops: all of
+// them take ten seconds.
 #pragma once
-#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstdint>

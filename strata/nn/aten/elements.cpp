@@ -1,5 +1,6 @@
 // Masks are drawn by Philox in int64 tensors that hold 32-bit words, with the counters of
 // kernels/dropout.cpp. A product of two words is computed in halves, because int64 has a sign.
+#include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
