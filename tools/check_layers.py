@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = [
     ["base"],
-    ["layout", "disk", "transport", "tokenizer", "tabular", "jinja", "device"],
+    ["layout", "disk", "transport", "tokenizer", "tabular", "jinja", "batching", "device"],
     ["schedule", "comm", "data", "rowserver", "http"],
     ["plan", "report", "nn", "embed"],
     ["optim", "models"],
@@ -41,7 +41,7 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
      lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "tokenizer",
-                                        "report", "plan", "tabular", "jinja", "rowserver", "http", "embed")),
+                                        "report", "plan", "tabular", "jinja", "batching", "rowserver", "http", "embed")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"rocksdb/"), "RocksDB",
