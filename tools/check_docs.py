@@ -119,10 +119,10 @@ def check_program(words):
 def check_flags(words):
     verb = words[1]
     call = [verb, words[2]] if verb in VERBS_OF_VERBS and len(words) > 2 else [verb]
-    asked = subprocess.run([PROGRAM, *call, "--help"], capture_output=True, text=True)
-    if asked.returncode != 0:
+    requested = subprocess.run([PROGRAM, *call, "--help"], capture_output=True, text=True)
+    if requested.returncode != 0:
         return [f"`strata {' '.join(call)}` does not exist"]
-    known = set(re.findall(r"--[\w-]+", asked.stdout))
+    known = set(re.findall(r"--[\w-]+", requested.stdout))
     flags = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
     return [f"`strata {verb}` has no {flag}" for flag in flags if flag not in known]
 

@@ -34,16 +34,16 @@ def options():
     return parser.parse_args()
 
 
-def measure(asked):
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        command = [str(PROGRAM), folder + "/chunks", str(asked.rounds),
-                   str(asked.chunks), str(asked.chunk_mib), str(asked.depth)]
+def measure(requested):
+    with tempfile.TemporaryDirectory(dir=requested.folder) as folder:
+        command = [str(PROGRAM), folder + "/chunks", str(requested.rounds),
+                   str(requested.chunks), str(requested.chunk_mib), str(requested.depth)]
         rounds = []
-        with subprocess.Popen(command + ["threads"] * asked.threads, stdout=subprocess.PIPE,
+        with subprocess.Popen(command + ["threads"] * requested.threads, stdout=subprocess.PIPE,
                               text=True) as bench:
             for line in bench.stdout:
                 rounds.append(json.loads(line))
-                print(f"round {len(rounds)}/{asked.rounds}", file=sys.stderr)
+                print(f"round {len(rounds)}/{requested.rounds}", file=sys.stderr)
         if bench.returncode != 0:
             sys.exit(bench.returncode)
     return rounds
@@ -72,13 +72,13 @@ def table(result):
 
 
 def main():
-    asked = options()
+    requested = options()
     if not PROGRAM.exists():
         sys.exit(f"run: no {PROGRAM}; run `ninja -C build/release disk_tier_bench` first")
-    rounds = measure(asked)
+    rounds = measure(requested)
     result = summarise(rounds)
     print("\n" + table(result))
-    contest.write(HERE, asked, result, rounds)
+    contest.write(HERE, requested, result, rounds)
 
 
 if __name__ == "__main__":

@@ -53,11 +53,11 @@ def train(settings, options, folder):
     rank = threads["rank 0"]
     norms = sorted(end for kind, _, end in rank if kind == "N")
 
-    def lanes(*names):
+    def tracks(*names):
         return [span for name in names for span in threads.get(f"rank 0, {name}", [])]
 
     def busy(total, *names):
-        return middle_step(lanes(*names), names, norms, options.warmup, total)
+        return middle_step(tracks(*names), names, norms, options.warmup, total)
 
     result = {"step": statistics.median(r["step_seconds"] for r in records),
               "loss": records[-1]["loss_hex"],

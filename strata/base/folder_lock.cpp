@@ -27,7 +27,7 @@ FolderLock::FolderLock(const std::string& folder, const Use& use, FileSystem& fi
       throw_error(file_error(use.operation, path, "the folder cannot be locked", error));
     throw UserError({.operation = use.operation,
                      .where = folder,
-                     .what = use.taken,
+                     .what = use.in_use,
                      .expected = "a folder of this run's own",
                      .got = bytes > 0 ? std::string(text, std::strcspn(text, "\n"))
                                       : "a run that has not said which it is",

@@ -20,7 +20,7 @@ class FolderLock {
   /// The purpose of the lock and the texts of its errors.
   struct Use {
     std::string operation;   ///< "checkpoint.lock"
-    std::string taken;       ///< "another run saves its checkpoints here"
+    std::string in_use;      ///< "another run saves its checkpoints here"
     std::string unwritable;  ///< "checkpoints cannot be written to this folder"
     std::string fix;         ///< the fix if the lock is taken
   };

@@ -15,7 +15,7 @@ namespace strata {
 namespace {
 
 const FolderLock::Use kUse{.operation = "test.lock",
-                           .taken = "another run is here",
+                           .in_use = "another run is here",
                            .unwritable = "it cannot be written to",
                            .fix = "choose another"};
 

@@ -106,9 +106,7 @@ void OptionSet::set(const std::string& assignment) {
   assign(path, text, "--set");
 }
 
-bool OptionSet::is_given(const std::string& path) const {
-  return described(path).where != "default";
-}
+bool OptionSet::is_set(const std::string& path) const { return described(path).where != "default"; }
 
 std::string OptionSet::where(const std::string& path) const { return described(path).where; }
 

@@ -76,7 +76,7 @@ struct OptionList {
 /// OptionSet::load_section(). Copies share it.
 class YamlSection {
  public:
-  bool is_given() const { return node_ != nullptr; }
+  bool is_set() const { return node_ != nullptr; }
   const std::string& where() const { return where_; }  ///< "recipe.yaml:3:9"
   std::string text() const;                            ///< YAML in one line; "{}" if not given
 
@@ -150,7 +150,7 @@ class OptionSet {
     explain_unknown_ = std::move(explain);
   }
 
-  bool is_given(const std::string& path) const;      ///< set by a recipe or --set, not defaulted
+  bool is_set(const std::string& path) const;        ///< set by a recipe or --set, not defaulted
   std::string where(const std::string& path) const;  ///< "recipe.yaml:3:9", "--set", "default"
   std::vector<std::string> paths() const;            ///< of all fields, as they were added
   std::string to_yaml() const;  ///< every field with its effective value; load_yaml reads it back

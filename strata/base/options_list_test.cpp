@@ -75,8 +75,8 @@ TEST_F(OptionListTest, ReadsSectionsPlainValuesAndTexts) {
   EXPECT_EQ(features_[1].name, "words");
   EXPECT_EQ(features_[1].width, 8);
   EXPECT_EQ(features_[1].tags, (std::vector<std::string>{"hot", "cold"}));
-  EXPECT_FALSE(features_[0].rows.is_given());
-  EXPECT_TRUE(features_[1].rows.is_given());
+  EXPECT_FALSE(features_[0].rows.is_set());
+  EXPECT_TRUE(features_[1].rows.is_set());
   EXPECT_EQ(features_[1].rows.where(), "r.yaml:5:56");
   EXPECT_EQ(servers_, (std::vector<std::string>{"a:1", "b:2"}));
   set_.load_yaml("data: {servers: one}", "r.yaml");
@@ -85,9 +85,9 @@ TEST_F(OptionListTest, ReadsSectionsPlainValuesAndTexts) {
 
 TEST_F(OptionListTest, FindsElementFieldsByPath) {
   set_.load_yaml(kRecipe, "r.yaml");
-  EXPECT_TRUE(set_.is_given("data.features[1].width"));
+  EXPECT_TRUE(set_.is_set("data.features[1].width"));
   EXPECT_EQ(set_.where("data.features[1].width"), "r.yaml:5:28");
-  EXPECT_FALSE(set_.is_given("data.features[0].width"));
+  EXPECT_FALSE(set_.is_set("data.features[0].width"));
   EXPECT_EQ(set_.where("data.features"), "r.yaml:4:5");
   set_.set("data.features[0].width=3");
   EXPECT_EQ(features_[0].width, 3);
@@ -101,7 +101,7 @@ TEST_F(OptionListTest, ALaterListReplacesTheWholeEarlierOne) {
   ASSERT_EQ(features_.size(), 2u);
   EXPECT_EQ(features_[0].name, "age");
   EXPECT_EQ(features_[1].width, 2);
-  EXPECT_FALSE(features_[1].rows.is_given());
+  EXPECT_FALSE(features_[1].rows.is_set());
   set_.load_yaml("data: {features: []}", "r.yaml");
   EXPECT_TRUE(features_.empty());
 }
@@ -186,7 +186,7 @@ TEST_F(OptionListTest, ReadsSectionOfAnotherComponentWithPlaces) {
   rows.load_section(features_[0].rows, "rows");  // the recipe does not set it
   EXPECT_EQ(kind, "sgd");
   set_.load_yaml("data: {features: [{rows: {}}]}", "r.yaml");
-  EXPECT_FALSE(features_[0].rows.is_given());
+  EXPECT_FALSE(features_[0].rows.is_set());
   set_.load_yaml("data: {features: [{name: a, rows: {stalenes: 2}}]}", "r.yaml");
   const ErrorText text = refusal([&] { rows.load_section(features_[0].rows, "rows"); });
   EXPECT_EQ(text.where, "r.yaml:1:36");

@@ -103,10 +103,10 @@ TEST_F(OptionSetTest, ReportsWhichFieldsAreSetAndWhere) {
   set_.load_yaml(kRecipe, "recipe.yaml");
   set_.set("train.steps=10");
   EXPECT_EQ(options_.steps, 10);
-  EXPECT_TRUE(set_.is_given("mesh.pp"));
+  EXPECT_TRUE(set_.is_set("mesh.pp"));
   EXPECT_EQ(set_.where("mesh.pp"), "recipe.yaml:4:14");
   EXPECT_EQ(set_.where("train.steps"), "--set");
-  EXPECT_FALSE(set_.is_given("model.tied"));
+  EXPECT_FALSE(set_.is_set("model.tied"));
   EXPECT_EQ(set_.where("model.tied"), "default");
 }
 
@@ -114,7 +114,7 @@ TEST_F(OptionSetTest, ReadsBlocksFlagsAndZeroBytes) {
   set_.load_yaml("# a comment\nmodel:\n  tied: false\nmemory:\n  device: 0\ntrain:\n", "r.yaml");
   EXPECT_FALSE(options_.tied);
   EXPECT_EQ(options_.device.count, 0);
-  EXPECT_TRUE(set_.is_given("memory.device"));
+  EXPECT_TRUE(set_.is_set("memory.device"));
 }
 
 TEST_F(OptionSetTest, AnEmptyRecipeChangesNothing) {

@@ -258,7 +258,7 @@ void OptionSet::load_yaml(const std::string& text, const std::string& file) {
 }
 
 void OptionSet::load_section(const YamlSection& kept, const std::string& section) {
-  if (!kept.is_given()) return;
+  if (!kept.is_set()) return;
   YamlReader(*this, kept.file_).read_section(*kept.node_, section.empty() ? "" : section + ".");
 }
 
@@ -270,7 +270,7 @@ void OptionSet::assign_yaml(Field& field, const std::string& text, const std::st
 
 YAML::Node OptionSet::write_node(const Target& target) {
   if (const auto* kept = std::get_if<YamlSection*>(&target))
-    return (*kept)->is_given() ? YAML::Clone(*(*kept)->node_) : YAML::Load("{}");
+    return (*kept)->is_set() ? YAML::Clone(*(*kept)->node_) : YAML::Load("{}");
   const auto* list = std::get_if<OptionList>(&target);
   if (list == nullptr) return YAML::Node(write_value(target));
   YAML::Node node(YAML::NodeType::Sequence);

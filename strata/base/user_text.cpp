@@ -123,12 +123,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 std::string nearest_path(std::string_view path, const std::vector<std::string>& candidates) {
   if (path.size() > kLongestName) return "";
   constexpr std::size_t kStep = 64;  // the sections only decide between equally near names
-  const std::string_view given = last_part(path);
-  const std::string_view section = path.substr(0, path.size() - given.size());
+  const std::string_view typed = last_part(path);
+  const std::string_view section = path.substr(0, path.size() - typed.size());
   const auto is_ours = [&](const std::string& candidate) {
-    return last_part(candidate) == our_word(given);
+    return last_part(candidate) == our_word(typed);
   };
-  const std::string_view name = std::ranges::any_of(candidates, is_ours) ? our_word(given) : given;
+  const std::string_view name = std::ranges::any_of(candidates, is_ours) ? our_word(typed) : typed;
   const std::size_t limit = std::max(slip_limit(name), std::size_t{1});
   return nearest(candidates, limit * kStep + kStep - 1, [&](const std::string& candidate) {
     const std::string_view other = last_part(candidate);

@@ -122,15 +122,15 @@ TEST_F(CheckpointTest, JoinsShardsWrittenConcurrently) {
   const CheckpointWriter writer(root_, 7, files(kShards));
   writer.prepare();
   std::vector<std::thread> ranks;
-  std::vector<std::string> told(kShards);  // what each rank sends to the committing rank
+  std::vector<std::string> reported(kShards);  // what each rank sends to the committing rank
   for (int rank = 0; rank < kShards; ++rank) {
     ranks.emplace_back([&, rank] {
-      told[rank] = encode(write(CheckpointWriter(root_, 7, files(kShards)), rank, rank));
+      reported[rank] = encode(write(CheckpointWriter(root_, 7, files(kShards)), rank, rank));
     });
   }
   for (std::thread& rank : ranks) rank.join();
   std::vector<WrittenFile> written;
-  for (const std::string& text : told)
+  for (const std::string& text : reported)
     for (const WrittenFile& file : decode_written_files(text)) written.push_back(file);
   const std::string path = writer.commit({}, written);
 

@@ -81,7 +81,7 @@ void prune_checkpoints(const std::string& folder, std::int64_t keep, FileSystem&
 CheckpointLock::CheckpointLock(const std::string& folder, FileSystem& files)
     : FolderLock(folder,
                  {.operation = "checkpoint.lock",
-                  .taken = "another run saves its checkpoints here",
+                  .in_use = "another run saves its checkpoints here",
                   .unwritable = "checkpoints cannot be written to this folder",
                   .fix = "wait for that run or end it, or set train.checkpoint_folder to another "
                          "folder"},

@@ -212,7 +212,7 @@ HostStates copy_to_host(const std::vector<NamedState>& states, const Stream& com
     NamedState& made = copies.states.emplace_back(state);
     made.local = copy(state.local);
     made.remainder = copy(state.remainder);
-    made.lease = {};
+    made.pin = {};
     made.is_copy = true;
   }
   copies.copied = compute.record();

@@ -18,7 +18,7 @@
 namespace strata {
 
 class Group;
-class Lease;
+class Pin;
 
 struct NamedState {
   std::string name;                 ///< "block3.mlp.up.weight", "block3.mlp.up.weight.exp_avg"
@@ -26,7 +26,7 @@ struct NamedState {
   at::Tensor local;                 ///< 1-D view of this rank's bytes; undefined without runs
   std::vector<Run> runs;            ///< elements of `local` and their positions in the whole
   at::Tensor remainder = {};        ///< for bf16 weights: the missing bits (optim/master_weights.h)
-  std::shared_ptr<const Lease> lease = {};  ///< pins the bytes while the state is used
+  std::shared_ptr<const Pin> pin = {};  ///< pins the bytes while the state is used
   bool is_copy = false;  ///< the bytes are not shared, so they may become part of another tensor
 
   std::int64_t numel() const;  ///< elements of the whole

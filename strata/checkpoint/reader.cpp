@@ -67,8 +67,8 @@ std::set<std::string> weight_files(const std::string& folder) {
 
 }  // namespace
 
-CheckpointReader CheckpointReader::open(const std::string& given) {
-  const std::string path = without_slash(given);
+CheckpointReader CheckpointReader::open(const std::string& input) {
+  const std::string path = without_slash(input);
   CheckpointReader reader;
   reader.folder_ = resolve(path);
   if (reader.folder_.empty()) {

@@ -57,9 +57,9 @@ Numbered number(Group& world, int mine) {
 std::map<std::string, std::string> tokenizer_files(const std::string& tokenizer) {
   std::map<std::string, std::string> files;
   if (tokenizer.empty() || tokenizer_kind(tokenizer) != TokenizerKind::kFile) return files;
-  const fs::path given(tokenizer);
+  const fs::path input(tokenizer);
   std::error_code none;
-  const fs::path folder = fs::is_directory(given, none) ? given : given.parent_path();
+  const fs::path folder = fs::is_directory(input, none) ? input : input.parent_path();
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
     const std::string path = folder / name;
     if (name_exists(path))

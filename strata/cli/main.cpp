@@ -18,7 +18,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
 #include "strata/cli/help.h"
-#include "strata/cli/said_once.h"
+#include "strata/cli/reported_once.h"
 #include "strata/cli/verbs.h"
 #include "strata/cli/version.h"
 
@@ -65,7 +65,7 @@ void open_closed_streams() {
 }
 
 int fail(const std::exception& error) {
-  say_once(to_error(error).what());
+  report_once(to_error(error).what());
   return exit_code(error);
 }
 

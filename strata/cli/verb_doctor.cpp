@@ -105,10 +105,10 @@ std::vector<DeviceRates> measure_gpus(MachineProfile& machine) {
   return gpus;
 }
 
-std::vector<std::string> findings() {
+std::vector<std::string> warnings() {
   const Environment variable = [](const char* name) { return std::getenv(name); };
-  std::vector<std::string> all = environment_findings(variable);
-  for (std::string& finding : library_findings(variable)) all.push_back(std::move(finding));
+  std::vector<std::string> all = environment_warnings(variable);
+  for (std::string& warning : library_warnings(variable)) all.push_back(std::move(warning));
   return all;
 }
 
@@ -118,7 +118,7 @@ std::string gpus_text(const std::vector<DeviceRates>& gpus) {
   for (std::size_t i = 0; i < gpus.size(); ++i) text += device_text(static_cast<int>(i), gpus[i]);
   text += "NCCL          " + cuda_backend().nccl_version() + '\n' + "sums          " +
           library_promise() + '\n';
-  for (const std::string& finding : findings()) text += "environment   " + finding + '\n';
+  for (const std::string& warning : warnings()) text += "environment   " + warning + '\n';
   return text;
 }
 
@@ -174,7 +174,7 @@ void run_doctor(const DoctorArguments& arguments) {
                                 {"machine", to_json(machine)},
                                 {"gpus", gpus_json(gpus)},
                                 {"why_no_gpu", cuda_backend().why_none()},
-                                {"environment", findings()},
+                                {"environment", warnings()},
                                 {"transport", transport_json()},
                                 {"memory_bytes_per_second", bandwidth},
                                 {"memory_free_bytes", cpu_backend().free_bytes(0)},

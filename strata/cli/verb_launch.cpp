@@ -25,7 +25,7 @@
 #include "strata/base/errors.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/cli/arguments.h"
-#include "strata/cli/said_once.h"
+#include "strata/cli/reported_once.h"
 #include "strata/cli/shared_input.h"
 #include "strata/cli/verbs.h"
 #include "strata/train/disk_commit.h"
@@ -91,15 +91,17 @@ class HeldSignals {
 };
 
 // The file in which processes of a launch record printed errors.
-class Said {
+class ReportedErrors {
  public:
-  Said() : file_(open_said()) { ::setenv(kLaunchVariable, std::to_string(file_).c_str(), 1); }
-  ~Said() {
+  ReportedErrors() : file_(open_reported_errors()) {
+    ::setenv(kLaunchVariable, std::to_string(file_).c_str(), 1);
+  }
+  ~ReportedErrors() {
     ::unsetenv(kLaunchVariable);
     if (file_ >= 0) ::close(file_);
   }
-  Said(const Said&) = delete;
-  Said& operator=(const Said&) = delete;
+  ReportedErrors(const ReportedErrors&) = delete;
+  ReportedErrors& operator=(const ReportedErrors&) = delete;
 
  private:
   int file_;
@@ -213,9 +215,9 @@ LaunchResult launch_processes(int processes, const LaunchedProgram& program) {
   using Clock = std::chrono::steady_clock;
   const SignalNotes notes;
   const int port = free_loopback_port();
-  const bool given = std::getenv("STRATA_SECRET") || std::getenv("STRATA_SECRET_FILE");
-  const std::string secret = given ? "" : make_secret();
-  const Said said;
+  const bool has_secret = std::getenv("STRATA_SECRET") || std::getenv("STRATA_SECRET_FILE");
+  const std::string secret = has_secret ? "" : make_secret();
+  const ReportedErrors reported_errors;
   Children children;
   for (int process = 0; process < processes; ++process)
     children.add(start(process, processes, port, secret, program));

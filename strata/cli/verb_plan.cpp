@@ -42,15 +42,15 @@ void print_programs(const Plan& plan) {
 void add_times(nlohmann::json& json, const Plan& plan) {
   const double step = plan.simulation.step_seconds;
   std::vector<std::vector<TraceEvent>> rows;
-  std::vector<std::vector<LaneEvent>> lanes;
+  std::vector<std::vector<TrackEvent>> tracks;
   for (const RankTimeline& rank : plan.simulation.ranks) {
     rows.push_back(row_of(rank));
-    lanes.push_back(lanes_within(rank, step));
+    tracks.push_back(tracks_within(rank, step));
   }
-  const std::vector<TimeSplit> splits = attribute_time(rows, 0, step, lanes);
+  const std::vector<TimeSplit> splits = attribute_time(rows, 0, step, tracks);
   for (std::size_t rank = 0; rank < splits.size(); ++rank) {
     const TimeSums sums = sums_of(splits[rank]);
-    const DeviceTime device = device_time(lanes[rank], 0, step);
+    const DeviceTime device = device_time(tracks[rank], 0, step);
     json["ranks"][rank]["time"] = {{"work_seconds", sums.work},
                                    {"exposed_communication_seconds", sums.exposed_communication},
                                    {"rank_wait_seconds", sums.rank_waits},

@@ -185,16 +185,16 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
   TraceProcess measured{"measured", result.last_steps.front().begin_seconds, {}, {}};
   TraceProcess predicted{"predicted", 0, {}, {}};
   measured.ranks.resize(run.ranks);
-  measured.lanes.resize(run.ranks);
+  measured.tracks.resize(run.ranks);
   const Simulation& simulation = run.plan.simulation;
   for (int rank = 0; rank < run.ranks; ++rank) {
     for (const MeasuredStep& step : result.last_steps) {
       std::ranges::copy(step.ranks[rank], std::back_inserter(measured.ranks[rank]));
-      std::ranges::copy(step.lanes[rank], std::back_inserter(measured.lanes[rank]));
+      std::ranges::copy(step.tracks[rank], std::back_inserter(measured.tracks[rank]));
     }
     const RankTimeline& planned = simulation.ranks[run.mesh.axes.place(rank)[Axis::kPipeline]];
     predicted.ranks.push_back(row_of(planned));
-    predicted.lanes.push_back(lanes_within(planned, simulation.step_seconds));
+    predicted.tracks.push_back(tracks_within(planned, simulation.step_seconds));
   }
   const std::vector<TraceProcess> processes{std::move(measured), std::move(predicted)};
   write_chrome_trace(path, processes);
@@ -220,7 +220,7 @@ class Output {
       : progress_(std::cerr, progress_to_stderr(recipe.train.steps, 0)),
         metrics_path_(arguments.metrics),
         tensorboard_folder_(recipe.train.tensorboard) {
-    go_on_behind(steps_done);
+    resume_after(steps_done);
   }
 
   // Prints above the line of the last step.
@@ -232,7 +232,7 @@ class Output {
   void write(const StepRecord& record) {
     const std::lock_guard lock(mutex_);
     // Disks of other processes may be one commit earlier than the disks of this process.
-    if (record.step <= steps_done_) go_on_behind(record.step - 1);
+    if (record.step <= steps_done_) resume_after(record.step - 1);
     steps_done_ = record.step;
     progress_.update(record, now_seconds());
     if (metrics_) metrics_->write(record);
@@ -240,7 +240,7 @@ class Output {
   }
 
  private:
-  void go_on_behind(std::int64_t steps_done) {
+  void resume_after(std::int64_t steps_done) {
     steps_done_ = steps_done;
     if (!metrics_path_.empty()) metrics_.emplace(metrics_path_, steps_done);
     if (!tensorboard_folder_.empty()) tensorboard_.emplace(tensorboard_folder_, steps_done);

@@ -85,9 +85,9 @@ std::string Communicators::meet(const std::vector<int>& ranks, int kind, const s
   }
   std::string all = own;
   for (std::size_t i = 1; i < ranks.size(); ++i) all += take(ranks[i]);
-  const std::string said = answer(all);
-  for (std::size_t i = 1; i < ranks.size(); ++i) post(ranks[i], said);
-  return said;
+  const std::string reply = answer(all);
+  for (std::size_t i = 1; i < ranks.size(); ++i) post(ranks[i], reply);
+  return reply;
 }
 
 ExchangeWay Communicators::way(const std::vector<int>& ranks) {

@@ -33,7 +33,7 @@ void expect_sum_everywhere(Group& world) {
   world.barrier();
 }
 
-CommunicatorRun run_that_goes_on() {
+CommunicatorRun healthy_run() {
   return {.failed = [] { return false; },
           .fail = [](const Error& error, LibraryFailure) { FAIL() << error.what(); }};
 }
@@ -115,10 +115,10 @@ TEST(Communicators, AreAbortedConcurrently) {
     SCOPED_TRACE(testing::Message() << failing << (full ? ", full" : ""));
     FakeLibrary library;
     Completion hung;
-    std::atomic<bool> set_up = false, given = false;
+    std::atomic<bool> set_up = false, enqueued = false;
     library.full = [&](const Stream& stream) {
       const bool no_room = full && set_up && stream.device().index == 1 && !hung.ready();
-      if (no_room) given = true;
+      if (no_room) enqueued = true;
       return no_room;
     };
     DelayedDevices all(8, 0, library);
@@ -129,19 +129,19 @@ TEST(Communicators, AreAbortedConcurrently) {
            Group pair = world.subgroup({line, line + 2}, "pair");
            expect_sum(pair);
            expect_sum_everywhere(world);
-           const auto fail_when_given = [&] {
-             while (!given) std::this_thread::yield();
+           const auto fail_when_enqueued = [&] {
+             while (!enqueued) std::this_thread::yield();
              throw UserError({.operation = "test.fail", .what = "on purpose"});
            };
-           if (world.rank() == 3 && failing == 3) fail_when_given();
+           if (world.rank() == 3 && failing == 3) fail_when_enqueued();
            if (world.rank() != 1) world.receive(1, {});  // never sent
            at::Tensor x = upload(world, example_values(1, 100)), y = upload(world, x.cpu());
            all_reduce_sum(pair, x);
            hung = world.rank_device().communication.record();
            set_up = true;
            all_reduce_sum(world, y);
-           given = true;
-           if (failing == 1) fail_when_given();
+           enqueued = true;
+           if (failing == 1) fail_when_enqueued();
            world.barrier();
            ADD_FAILURE() << "went on";
          }))
@@ -297,7 +297,7 @@ TEST(Communicators, AreNotJoinedWithoutAllRanks) {
            network, {.ranks = 2, .stall_seconds = 0.2, .stall_fatal_seconds = 0.6}, all,
            [](Group& world) {
              EXPECT_EQ(world.exchange_way(), ExchangeWay::kCommunicator);
-             world.doing("loading");
+             world.report_progress("loading");
              if (world.rank() == 1) world.receive(0, {});  // never sent
              expect_sum(world);
            }))
@@ -309,7 +309,7 @@ TEST(Communicator, ClosesGroupWhenCallIsRejected) {
   FakeLibrary library;
   const Stream stream(Device{}, std::make_shared<DelayedQueue>());
   const at::Tensor x = delayed(stream).empty({4}, at::kFloat);
-  Communicator communicator(library, "self", 0, {0}, Device{}, run_that_goes_on());
+  Communicator communicator(library, "self", 0, {0}, Device{}, healthy_run());
   const std::vector<Communicator::Part> parts{{0, x}};
   library.refused = "receive";
   try {
@@ -331,13 +331,13 @@ TEST(Communicator, IsAbortedWhenItCannotJoin) {
   library.failure_of = [](int) {
     return LibraryState{.failure = LibraryFailure::kMisuse, .error = "invalid usage"};
   };
-  Monitor<std::optional<ErrorText>> told;
+  Monitor<std::optional<ErrorText>> reported;
   const CommunicatorRun run{
-      .failed = [&] { return told.look([](const auto& it) { return it.has_value(); }); },
+      .failed = [&] { return reported.look([](const auto& it) { return it.has_value(); }); },
       .fail = [&](const Error& error,
-                  LibraryFailure) { told.change([&](auto& it) { it = error.text(); }); }};
+                  LibraryFailure) { reported.change([&](auto& it) { it = error.text(); }); }};
   EXPECT_THROW(Communicator(library, "self", 0, {0}, Device{}, run), Cancelled);
-  const ErrorText text = told.look([](const auto& it) { return *it; });
+  const ErrorText text = reported.look([](const auto& it) { return *it; });
   EXPECT_EQ(text.where, "join among ranks 0");
   EXPECT_EQ(text.fix, "run with NCCL_DEBUG=WARN, which says which call");
   EXPECT_EQ(library.calls("abort"), 1);

@@ -6,7 +6,7 @@
 
 namespace strata {
 
-void DeviceMarks::doing(const char* what, int position, int micro_batch) {
+void DeviceMarks::report_progress(const char* what, int position, int micro_batch) {
   const bool recording = stream_.queue()->recording();  // then it is not done now
   // Outside the lock: a hanging device whose queue is full blocks the rank here while another
   // thread reads.

@@ -2,7 +2,7 @@
 /// that wait for it (transport/watchdog.h), whether its thread waits for the device or still
 /// enqueues work.
 ///
-/// Threads  doing(): the rank's; look(): another thread, not bound to a rank.
+/// Threads  report_progress(): the rank's; look(): another thread, not bound to a rank.
 /// Cost     one event per report of the rank; the events are queried only by look().
 #pragma once
 
@@ -20,8 +20,8 @@ class DeviceMarks {
  public:
   explicit DeviceMarks(Stream stream) : stream_(std::move(stream)) {}
 
-  /// As Group::doing(): earlier work belongs to the previous report.
-  void doing(const char* what, int position, int micro_batch);
+  /// As Group::report_progress(): earlier work belongs to the previous report.
+  void report_progress(const char* what, int position, int micro_batch);
 
   /// A collective that the device reaches at `begun` and that ends at `done`.
   void collective(Completion begun, Completion done);

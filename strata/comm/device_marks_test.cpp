@@ -32,12 +32,12 @@ void expect_named(const std::string& outcome) {
 
 // Blocks the device's queue.
 void hang(Group& group) {
-  group.doing("forward", 16, 4);
-  group.doing("backward", 17, 4);
+  group.report_progress("forward", 16, 4);
+  group.report_progress("backward", 17, 4);
   group.rank_device().stream.synchronize();  // forward is done
   delayed(group.rank_device().stream).hold();
   const at::Tensor x = upload(group, example_values(1, 8));
-  group.doing("gradient", 18, 4);
+  group.report_progress("gradient", 18, 4);
 }
 
 // For a device that hangs until the run has failed, so that the test can end.
@@ -69,7 +69,7 @@ TEST(HungDevice, IsNamedByItsRankAndByWaitingRanks) {
   for (const std::string& outcome : outcomes(all, [&](Group& group) {
          if (group.rank() == 0) {
            while (!hung) std::this_thread::yield();
-           group.doing("gradient", 18, 4);
+           group.report_progress("gradient", 18, 4);
            group.receive(1, {});
          }
          hang(group);
@@ -86,9 +86,9 @@ TEST(HungDevice, IsNamedByRanksWhoseDevicesWaitForIt) {
          at::Tensor x = upload(group, example_values(group.rank(), 100));
          all_reduce_sum(group, x);
          if (group.rank() == 1) hang(group);
-         group.doing("reduction", 20, 4);
+         group.report_progress("reduction", 20, 4);
          all_reduce_sum(group, x);
-         group.doing("update", 21);
+         group.report_progress("update", 21);
          wait_for_device(group);
          group.barrier();
        }))
@@ -103,11 +103,11 @@ TEST(DeviceMarks, ReportOldestIncompleteWork) {
     marks.look(progress);
     return progress.device;
   };
-  marks.doing("forward", 1, 0);
+  marks.report_progress("forward", 1, 0);
   queue->synchronize();
   EXPECT_EQ(look().seconds, 0);
   queue->hold();
-  for (int i = 0; i < 3; ++i) marks.doing("backward", 2 + i, i);
+  for (int i = 0; i < 3; ++i) marks.report_progress("backward", 2 + i, i);
   EXPECT_STREQ(look().what, "forward");
   EXPECT_EQ(look().position, 1);
   EXPECT_GT(look().seconds, 0);
@@ -119,39 +119,39 @@ TEST(DeviceMarks, ReportOldestIncompleteWork) {
 // A device with a full queue: a rank that enqueues more waits until the device continues.
 class FullQueue final : public StreamQueue {
  public:
-  explicit FullQueue(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
+  explicit FullQueue(std::shared_future<void> resumes) : resumes_(std::move(resumes)) {}
   Completion record(EventTime) override {
-    if (recorded_++ > 0) goes_on_.wait();
-    return Completion(std::make_shared<Mark>(goes_on_));
+    if (recorded_++ > 0) resumes_.wait();
+    return Completion(std::make_shared<Mark>(resumes_));
   }
   void wait(const Completion&) override {}
-  void synchronize() override { goes_on_.wait(); }
+  void synchronize() override { resumes_.wait(); }
   void copy(void*, const void*, std::size_t) override {}
   void* native() override { return nullptr; }
 
  private:
   class Mark final : public DeviceEvent {
    public:
-    explicit Mark(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
+    explicit Mark(std::shared_future<void> resumes) : resumes_(std::move(resumes)) {}
     bool ready() const override {
-      return goes_on_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      return resumes_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     }
-    void wait() const override { goes_on_.wait(); }
+    void wait() const override { resumes_.wait(); }
     const DeviceEvent* on_device() const override { return this; }
 
    private:
-    std::shared_future<void> goes_on_;
+    std::shared_future<void> resumes_;
   };
 
-  std::shared_future<void> goes_on_;
+  std::shared_future<void> resumes_;
   int recorded_ = 0;
 };
 
 TEST(DeviceMarks, AreReadWhileDeviceQueueIsFull) {
-  std::promise<void> goes_on;
-  DeviceMarks marks(Stream({}, std::make_shared<FullQueue>(goes_on.get_future().share())));
-  marks.doing("backward", 1, 0);
-  const std::jthread rank([&] { marks.doing("gradient", 2, 0); });
+  std::promise<void> resumes;
+  DeviceMarks marks(Stream({}, std::make_shared<FullQueue>(resumes.get_future().share())));
+  marks.report_progress("backward", 1, 0);
+  const std::jthread rank([&] { marks.report_progress("gradient", 2, 0); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   auto looked = std::async(std::launch::async, [&] {
     RankProgress progress;
@@ -159,7 +159,7 @@ TEST(DeviceMarks, AreReadWhileDeviceQueueIsFull) {
     return progress.device.seconds;
   });
   EXPECT_EQ(looked.wait_for(std::chrono::seconds(5)), std::future_status::ready);
-  goes_on.set_value();
+  resumes.set_value();
   EXPECT_GT(looked.get(), 0);
 }
 

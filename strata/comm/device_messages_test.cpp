@@ -97,7 +97,7 @@ TEST(DeviceMessages, RejectWriteToBytesThatPeerMayStillRead) {
         group.before_write(x);
       } else {
         group.barrier();
-        EXPECT_TRUE(group.import_buffer(0, {.value = 1}).lent());
+        EXPECT_TRUE(group.import_buffer(0, {.value = 1}).is_exported());
         group.barrier();
       }
     });
@@ -135,13 +135,13 @@ TEST(DeviceMessages, BetweenProcessesCopyInStreamOrder) {
           EXPECT_TRUE(at::equal(download(group, first), example_values(peer, 50000)));
           EXPECT_TRUE(at::equal(download(group, second), example_values(peer + 2, 50000)));
           // Brought by another stream than the rank's.
-          const Stream lane({}, std::make_shared<DelayedQueue>());
-          delayed(lane).hold();
+          const Stream copy_stream({}, std::make_shared<DelayedQueue>());
+          delayed(copy_stream).hold();
           const at::Tensor late = example_values(group.rank() + 4, 50000);
-          group.rank_device().ops->copy(lane, kept, late);
-          group.export_buffer(peer, {.value = 3}, kept, lane.record());
+          group.rank_device().ops->copy(copy_stream, kept, late);
+          group.export_buffer(peer, {.value = 3}, kept, copy_stream.record());
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          delayed(lane).release();
+          delayed(copy_stream).release();
           EXPECT_TRUE(at::equal(download(group, group.import_buffer(peer, {.value = 3}).tensor()),
                                 example_values(peer + 4, 50000)));
           group.barrier();

@@ -94,7 +94,8 @@ class FakeLibrary final : public CollectiveLibrary {
     if (joined.finalized && joined.meeting->finalized < joined.meeting->size)
       return {.done = false};
     if (waits_for_room(joined) || joined.polls_left-- > 0) return {.done = false};
-    for (const auto& [stream, task] : std::exchange(joined.given, {})) delayed(stream).give(task);
+    for (const auto& [stream, task] : std::exchange(joined.enqueued, {}))
+      delayed(stream).give(task);
     return {};
   }
 
@@ -137,7 +138,7 @@ class FakeLibrary final : public CollectiveLibrary {
     }
     for (Call& call : group.calls) {
       const std::lock_guard lock(call.joined->meeting->mutex);
-      call.joined->given.emplace_back(call.stream, std::move(call.task));
+      call.joined->enqueued.emplace_back(call.stream, std::move(call.task));
     }
     group.calls.clear();
   }
@@ -228,8 +229,8 @@ class FakeLibrary final : public CollectiveLibrary {
     int polls_left = 3;
     bool finalized = false;
     std::atomic<bool> aborted = false, destroyed = false;
-    std::vector<std::pair<Stream, std::function<void()>>> given;  // not yet to the stream
-    std::vector<Stream> streams;                                  // the streams with work
+    std::vector<std::pair<Stream, std::function<void()>>> enqueued;  // not yet to the stream
+    std::vector<Stream> streams;                                     // the streams with work
   };
 
   struct Call {
@@ -261,13 +262,13 @@ class FakeLibrary final : public CollectiveLibrary {
   // Earlier work has reached the stream.
   static Joined& ready(Handle handle) {
     Joined& joined = usable(handle);
-    EXPECT_TRUE(joined.given.empty()) << "the call before is not complete";
+    EXPECT_TRUE(joined.enqueued.empty()) << "the call before is not complete";
     return joined;
   }
 
   bool waits_for_room(const Joined& joined) const {
     return full &&
-           std::ranges::any_of(joined.given, [&](const auto& it) { return full(it.first); });
+           std::ranges::any_of(joined.enqueued, [&](const auto& it) { return full(it.first); });
   }
   static bool in_time(const std::function<bool()>& happened) {
     for (int i = 0; i < 10000 && !happened(); ++i)

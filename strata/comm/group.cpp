@@ -71,7 +71,7 @@ Address Group::from(int peer, const MessageTag& tag) const {
   return {members_[peer], members_[rank_], id_, tag};
 }
 
-void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent,
+void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool exported,
                  const Completion& ready) {
   const Address address = to(peer, tag);
   if (!device_->owns(tensor)) return mailboxes_->post(address, {std::move(tensor), {}});
@@ -88,18 +88,19 @@ void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent,
   // Its memory would be reused in the order of this rank's stream instead of the reader's.
   const bool elsewhere = mailboxes_->device_of(address.to) != device();
   message.ready = ready.source() ? ready : device_->stream.record();
-  if (lent || elsewhere) message.loan = device_->loans.lend(message.tensor, address.to, elsewhere);
+  if (exported || elsewhere)
+    message.open_export = device_->exports.add(message.tensor, address.to, elsewhere);
   mailboxes_->post(address, std::move(message));
 }
 
 void Group::send(int peer, const MessageTag& tag, at::Tensor tensor) {
-  post(peer, tag, std::move(tensor), /*lent=*/false, /*ready=*/{});
+  post(peer, tag, std::move(tensor), /*exported=*/false, /*ready=*/{});
 }
 
 at::Tensor Group::receive(int peer, const MessageTag& tag) {
   const ImportedBuffer buffer = import_buffer(peer, tag);
   at::Tensor tensor = buffer.tensor();
-  if (buffer.lent()) {  // the bytes are another device's
+  if (buffer.is_exported()) {  // the bytes are another device's
     at::Tensor own = device_->ops->empty_like(device_->stream, tensor);
     device_->ops->copy(device_->stream, own, tensor);
     tensor = std::move(own);
@@ -110,17 +111,17 @@ at::Tensor Group::receive(int peer, const MessageTag& tag) {
 
 void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor,
                           const Completion& ready) {
-  if (device_->owns(tensor)) device_->loans.reclaim(device_->stream);
-  post(peer, tag, std::move(tensor), /*lent=*/true, ready);
+  if (device_->owns(tensor)) device_->exports.reclaim(device_->stream);
+  post(peer, tag, std::move(tensor), /*exported=*/true, ready);
 }
 
 ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
   Message message = mailboxes_->take(from(peer, tag));
   // Messages that never were on a device are received by other threads of the rank, too
   // (checkpoint/saver.h). These enqueue nothing on its stream, which may be recorded meanwhile.
-  if (!message.of_device && !message.loan && !message.ready.source())
+  if (!message.of_device && !message.open_export && !message.ready.source())
     return ImportedBuffer(std::move(message));
-  device_->loans.reclaim(device_->stream);
+  device_->exports.reclaim(device_->stream);
   device_->stream.wait(message.ready);
   if (message.of_device && device_->ops) {
     const auto& remote = message.remote;
@@ -133,7 +134,7 @@ ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
 
 void Group::before_write(const at::Tensor& bytes) {
   if (mailboxes_->failed()) throw Cancelled();  // a failed rank does not end its imports
-  device_->loans.before_write(bytes, device_->stream);
+  device_->exports.before_write(bytes, device_->stream);
 }
 
 bool Group::reads_in_place(int peer) const { return mailboxes_->reads_in_place(members_[peer]); }
@@ -155,9 +156,9 @@ void Group::finish_communicators() {
   if (communicators_) communicators_->finish();
 }
 
-void Group::doing(const char* what, int position, int micro_batch) {
-  if (device_->marks) device_->marks->doing(what, position, micro_batch);
-  mailboxes_->progress().doing(members_[rank_], what, position, micro_batch);
+void Group::report_progress(const char* what, int position, int micro_batch) {
+  if (device_->marks) device_->marks->report_progress(what, position, micro_batch);
+  mailboxes_->progress().report_progress(members_[rank_], what, position, micro_batch);
 }
 
 void Group::barrier() { all_reduce({}); }

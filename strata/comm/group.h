@@ -86,7 +86,7 @@ class Group {
 
   /// Reports what this rank is about to do, e.g. ("forward", 17, 4), or to receive, ("activation",
   /// 17, 4). Ranks that wait for it too long report that (transport/watchdog.h).
-  void doing(const char* what, int position = -1, int micro_batch = -1);
+  void report_progress(const char* what, int position = -1, int micro_batch = -1);
 
   /// Ends every rank's wait for this failed rank. A rank calls it before it unwinds, because its
   /// destructors may wait for a device that waits for ranks that wait for this one.
@@ -110,7 +110,8 @@ class Group {
  private:
   Address to(int peer, const MessageTag& tag) const;
   Address from(int peer, const MessageTag& tag) const;
-  void post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent, const Completion& ready);
+  void post(int peer, const MessageTag& tag, at::Tensor tensor, bool exported,
+            const Completion& ready);
 
   std::shared_ptr<Mailboxes> mailboxes_;
   std::vector<int> members_;

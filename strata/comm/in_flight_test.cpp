@@ -36,7 +36,7 @@ TEST(CollectivesInFlight, RunBetweenStartAndFinish) {
   });
 }
 
-// A copy stream fetches the shard (tier/peer_medium.h) after the gather has started.
+// A copy stream fetches the shard (tier/peer_backend.h) after the gather has started.
 TEST(CollectivesInFlight, WaitForShardThatIsNotReady) {
   FakeLibrary library;
   for (const Shards& shards : {Shards{{0, 50}, {50, 100}}, Shards{{0, 70}, {70, 100}}}) {
@@ -46,14 +46,14 @@ TEST(CollectivesInFlight, WaitForShardThatIsNotReady) {
       const at::Tensor host = shard_of(whole, shards, group.rank()).clone();
       const at::Tensor shard = upload(group, at::full(host.sizes(), -1.0, host.options()));
       device.stream.synchronize();
-      const Stream lane({}, std::make_shared<DelayedQueue>());
-      delayed(lane).hold();
-      device.ops->copy(lane, shard, host);
+      const Stream copy_stream({}, std::make_shared<DelayedQueue>());
+      delayed(copy_stream).hold();
+      device.ops->copy(copy_stream, shard, host);
       const std::jthread later([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(group.rank() == 0 ? 50 : 10));
-        delayed(lane).release();
+        delayed(copy_stream).release();
       });
-      AllGather gather = AllGather::start(group, shard, shards, {}, lane.record());
+      AllGather gather = AllGather::start(group, shard, shards, {}, copy_stream.record());
       EXPECT_TRUE(at::equal(download(group, gather.finish()), whole));
     };
     for (const int devices : {1, 2}) {

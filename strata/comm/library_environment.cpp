@@ -20,13 +20,13 @@ constexpr std::string_view kSlow = "a faster way between GPUs is left out";
 constexpr std::string_view kBlocking =
     "NCCL_COMM_BLOCKING";  // overrides a communicator's configuration
 
-struct Finding {
+struct Warning {
   std::string_view name;
   bool zero_counts;  // whether 0 matters: it is not the default
   std::string_view what;
 };
 
-constexpr Finding kFindings[] = {
+constexpr Warning kWarnings[] = {
     {"NCCL_ALGO", true, kOrder},
     {"NCCL_PROTO", true, kOrder},
     {"NCCL_NVLS_ENABLE", true, kOrder},
@@ -52,7 +52,7 @@ constexpr Finding kFindings[] = {
      "refused where NCCL is used: its calls would wait, a run that fails with them"},
 };
 
-const char* value_of(const Finding& known, const Environment& variable) {
+const char* value_of(const Warning& known, const Environment& variable) {
   const char* value = variable(std::string(known.name).c_str());
   const bool counts =
       value && *value != '\0' && (known.zero_counts || std::string_view(value) != "0");
@@ -61,14 +61,14 @@ const char* value_of(const Finding& known, const Environment& variable) {
 
 }  // namespace
 
-std::vector<std::string> library_findings(const Environment& variable) {
-  std::vector<std::string> findings;
-  for (const Finding& known : kFindings) {
+std::vector<std::string> library_warnings(const Environment& variable) {
+  std::vector<std::string> warnings;
+  for (const Warning& known : kWarnings) {
     const char* value = value_of(known, variable);
     if (value)
-      findings.push_back(std::string(known.name) + "=" + value + ": " + std::string(known.what));
+      warnings.push_back(std::string(known.name) + "=" + value + ": " + std::string(known.what));
   }
-  return findings;
+  return warnings;
 }
 
 void require_calls_that_return(const Environment& variable) {

@@ -14,7 +14,7 @@
 namespace strata {
 
 /// One sentence for each variable that is set.
-std::vector<std::string> library_findings(const Environment& variable);
+std::vector<std::string> library_warnings(const Environment& variable);
 
 /// Rejects settings that make NCCL's calls wait: the thread that would abort them would wait, too,
 /// and a failed run would hang.

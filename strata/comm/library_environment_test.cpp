@@ -8,13 +8,13 @@ namespace strata {
 namespace {
 
 std::vector<std::string> found(const std::map<std::string, std::string>& variables) {
-  return library_findings([&](const char* name) -> const char* {
+  return library_warnings([&](const char* name) -> const char* {
     const auto at = variables.find(name);
     return at == variables.end() ? nullptr : at->second.c_str();
   });
 }
 
-TEST(LibraryFindings, NameSettingsThatChangeSumsNetworksOrWaits) {
+TEST(LibraryWarnings, NameSettingsThatChangeSumsNetworksOrWaits) {
   EXPECT_TRUE(found({}).empty());
   EXPECT_TRUE(found({{"NCCL_ALGO", ""},
                      {"NCCL_IB_DISABLE", "0"},

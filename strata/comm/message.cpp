@@ -64,7 +64,7 @@ Frame frame_of(const Address& address, Message& message) {
   frame.address = address;
   frame.numbers = message.numbers.size();
   frame.of_device = message.of_device;
-  STRATA_CHECK(message.ready.ready() && !message.loan, "comm.send");
+  STRATA_CHECK(message.ready.ready() && !message.open_export, "comm.send");
   STRATA_CHECK(!message.tensor.defined() || message.numbers.empty(), "comm.send");
   if (message.tensor.defined()) describe_tensor(frame, message.tensor);
   if (frame.fits()) put_inside(frame, message);

@@ -41,7 +41,7 @@ struct Address {
 };
 
 class RemoteBuffer;
-class Loan;
+class Export;
 
 struct Message {
   at::Tensor tensor;            ///< undefined: numbers only, or a remote buffer
@@ -49,7 +49,7 @@ struct Message {
   std::shared_ptr<const RemoteBuffer> remote = nullptr;  ///< still in a same-host peer's memory
   Completion ready = {};  ///< the event after which the tensor's bytes are complete
   /// the bytes stay the sender's; ended when they are read
-  std::shared_ptr<Loan> loan = nullptr;
+  std::shared_ptr<Export> open_export = nullptr;
   /// the bytes are a copy of a device's and are copied to a device again
   bool of_device = false;
 };

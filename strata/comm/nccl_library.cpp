@@ -114,8 +114,8 @@ class Nccl final : public CollectiveLibrary {
 
   LibraryState state(Handle handle) const override {
     ncclResult_t result = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(communicator(handle), &result);
-    if (asked != ncclSuccess) result = asked;
+    const ncclResult_t status = ncclCommGetAsyncError(communicator(handle), &result);
+    if (status != ncclSuccess) result = status;
     LibraryState state{.done = result != ncclInProgress, .failure = failure_of(result)};
     if (state.failure != LibraryFailure::kNone)
       state.error = text_of_result(result, communicator(handle));

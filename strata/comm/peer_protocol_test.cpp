@@ -287,15 +287,15 @@ TEST(ExportedBuffer, IsFreedWhenItsPossibleReadersHaveEnded) {
   FaultyNetwork network(kProcesses);
   const auto outcomes = run_simulated(network, {}, [](Group& world, MemoryAccount& account) {
     if (world.rank() != 0) return;
-    const auto given_back = [&] {
+    const auto returned = [&] {
       for (int i = 0; i < 20000 && account.current_bytes() > 0; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return account.current_bytes() == 0;
     };
     world.send(5, {.value = 1}, at::full({100000}, 7.0));
-    EXPECT_TRUE(given_back());
+    EXPECT_TRUE(returned());
     world.send(5, {.value = 2}, at::full({100000}, 7.0));
-    EXPECT_TRUE(given_back());
+    EXPECT_TRUE(returned());
   });
   for (const ProtocolOutcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
 }

@@ -15,7 +15,7 @@
 #include "strata/base/executor.h"
 #include "strata/comm/collective_library.h"
 #include "strata/comm/device_marks.h"
-#include "strata/comm/loan.h"
+#include "strata/comm/exports.h"
 #include "strata/comm/stream_ops.h"
 #include "strata/device/device.h"
 #include "strata/layout/mesh.h"
@@ -49,7 +49,7 @@ class RankDevice {
   const StreamOps* const ops;
   const CollectiveLibrary& library;
   const Reduction reduction;
-  Loans loans;
+  Exports exports;
   std::unique_ptr<DeviceMarks> marks;  ///< null: not observed, or the caller computes itself
 
   /// Waits until all copies were handed over.

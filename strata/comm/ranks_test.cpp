@@ -203,7 +203,7 @@ TEST(ThreadRanks, EndWhenOneWaitsForever) {
         [&](Group& group, MemoryAccount&) {
           if (group.rank() == 2) return void(leaves = true);
           while (!leaves) std::this_thread::yield();
-          group.doing("activation", 17, 4);
+          group.report_progress("activation", 17, 4);
           if (group.rank() == 1) group.receive(2, {});  // never sent
           group.barrier();
         });

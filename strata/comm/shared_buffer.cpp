@@ -63,7 +63,7 @@ at::Tensor RemoteBuffer::copy(at::Tensor flat) const {
 }
 
 ImportedBuffer::ImportedBuffer(Message message, const Stream& stream)
-    : reading_(reading(std::move(message.loan), stream)),
+    : reading_(reading(std::move(message.open_export), stream)),
       local_(std::move(message.tensor)),
       remote_(std::move(message.remote)) {}
 

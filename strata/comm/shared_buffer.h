@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/comm/loan.h"
+#include "strata/comm/exports.h"
 #include "strata/comm/message.h"
 
 namespace strata {
@@ -82,7 +82,7 @@ class ImportedBuffer {
 
   std::int64_t numel() const;
   at::ScalarType dtype() const;
-  bool lent() const { return reading_ != nullptr; }  ///< the bytes are the sender's
+  bool is_exported() const { return reading_ != nullptr; }  ///< the bytes are the sender's
 
   /// Its elements, if they are in this process; else null.
   const void* data() const;

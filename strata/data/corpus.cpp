@@ -96,9 +96,9 @@ Corpus open_corpus(const DataOptions& options, std::int64_t context, std::int64_
                      .got = std::to_string(corpus.train.file->size()) + " tokens",
                      .fix = "set data.validation_fraction=0 or take a longer text"});
   }
-  const auto asked =
+  const auto requested =
       static_cast<std::int64_t>(options.validation_fraction * static_cast<double>(count));
-  const std::int64_t held_out = std::clamp<std::int64_t>(asked, 1, count - 1);
+  const std::int64_t held_out = std::clamp<std::int64_t>(requested, 1, count - 1);
   corpus.train.count = count - held_out;
   corpus.validation = corpus.train;
   corpus.validation.first = count - held_out;

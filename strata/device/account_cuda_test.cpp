@@ -71,7 +71,7 @@ TEST_F(CudaAccounts, RefuseAllocationBeyondDeviceLimit) {
 }
 
 TEST_F(CudaAccounts, LinkCopiesBothWaysDuringCompute) {
-  LaneTrace trace;
+  TrackTrace trace;
   const std::int64_t bytes = std::int64_t{64} << 20;
   const at::Tensor in = pinned_bytes(bytes, kGpu, nullptr),
                    out = pinned_bytes(bytes, kGpu, nullptr);
@@ -88,9 +88,9 @@ TEST_F(CudaAccounts, LinkCopiesBothWaysDuringCompute) {
     back.wait();
   }
   EXPECT_TRUE(out.eq(7).all().item<bool>());
-  const std::vector<LaneEvent> events = trace.take();
+  const std::vector<TrackEvent> events = trace.take();
   ASSERT_EQ(events.size(), 2);
-  for (const LaneEvent& event : events) EXPECT_GT(event.end_seconds, event.begin_seconds);
+  for (const TrackEvent& event : events) EXPECT_GT(event.end_seconds, event.begin_seconds);
 }
 
 }  // namespace

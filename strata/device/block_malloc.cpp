@@ -27,11 +27,11 @@ struct Tcmalloc {
     // tcmalloc and the C library would both move the program's break, each with its own lock, so
     // blocks of two threads would overlap. tcmalloc reads this variable when it is loaded.
     constexpr const char* kNoBreak = "TCMALLOC_SKIP_SBRK";
-    const char* const told = ::getenv(kNoBreak);
-    const std::string before = told ? told : "";
+    const char* const value = ::getenv(kNoBreak);
+    const std::string before = value ? value : "";
     if (::setenv(kNoBreak, "1", /*overwrite=*/1) != 0) return;
     void* const library = ::dlopen("libtcmalloc_minimal.so.4", RTLD_NOW | RTLD_LOCAL);
-    told ? ::setenv(kNoBreak, before.c_str(), 1) : ::unsetenv(kNoBreak);
+    value ? ::setenv(kNoBreak, before.c_str(), 1) : ::unsetenv(kNoBreak);
     if (!library) return;
     free = reinterpret_cast<decltype(free)>(::dlsym(library, "tc_free"));
     version = reinterpret_cast<decltype(version)>(::dlsym(library, "tc_version"));

@@ -157,14 +157,14 @@ TEST(Accounts, ChargeOneKindOfDevice) {
   const AccountScope on_gpu(gpu);
   EXPECT_EQ(current_memory_account(DeviceKind::kCuda), &gpu);
   EXPECT_EQ(current_memory_account(), nullptr);
-  const at::Tensor nobodys = at::empty({256}, host_options(at::kFloat));
+  const at::Tensor unowned = at::empty({256}, host_options(at::kFloat));
   EXPECT_EQ(gpu.current_bytes(), 0);
   {
     const AccountScope on_host(host);
     const at::Tensor hosts = at::empty({256}, host_options(at::kFloat));
     EXPECT_EQ(host.current_bytes(), 1024);
     EXPECT_EQ(current_memory_account(DeviceKind::kCuda), &gpu);
-    const AccountScope nobody(nullptr, DeviceKind::kCpu);
+    const AccountScope uncharged(nullptr, DeviceKind::kCpu);
     EXPECT_EQ(current_memory_account(), nullptr);
     EXPECT_EQ(current_memory_account(DeviceKind::kCuda), &gpu);
   }
@@ -183,7 +183,7 @@ TEST(Accounts, UnchargedScopeCoversAllKindsOfDevices) {
     return at::empty({256}, host_options(at::kFloat));
   };
   {
-    const UnchargedScope nobody;
+    const UnchargedScope uncharged;
     const at::Tensor table = allocate(1);
     EXPECT_EQ(gpu.current_bytes(), 0);
     EXPECT_EQ(host.current_bytes(), 0);

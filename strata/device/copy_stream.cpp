@@ -14,36 +14,37 @@ constexpr double kCompareSeconds = 10;
 
 // A copy that the executor submits to the stream later. Another queue that waits for it blocks
 // until then.
-class GivenLater final : public DeviceEvent {
+class EnqueuedLater final : public DeviceEvent {
  public:
-  void set_given(Completion given) { given_ = std::move(given); }
+  void set_enqueued(Completion enqueued) { enqueued_ = std::move(enqueued); }
   void set_copied(Completion copied) { copied_ = std::move(copied); }  // before `given` completes
-  bool is_given() const { return given_.ready(); }
+  bool is_enqueued() const { return enqueued_.ready(); }
 
-  bool ready() const override { return given_.ready() && copied_.ready(); }
+  bool ready() const override { return enqueued_.ready() && copied_.ready(); }
   void wait() const override {
-    given_.wait();
+    enqueued_.wait();
     copied_.wait();
   }
   const DeviceEvent* on_device() const override {
-    given_.wait();
+    enqueued_.wait();
     return strata::on_device(copied_);
   }
 
  private:
-  Completion given_, copied_;
+  Completion enqueued_, copied_;
 };
 
 // Whether the stream can wait for the event, or it has ended. Does not query a device's event: it
 // may belong to a recording.
 bool needs_no_executor(const Completion& event) {
-  if (const auto* later = dynamic_cast<const GivenLater*>(event.source())) return later->is_given();
+  if (const auto* later = dynamic_cast<const EnqueuedLater*>(event.source()))
+    return later->is_enqueued();
   return on_device(event) || event.ready();
 }
 
 }  // namespace
 
-CopyStream::CopyStream(Stream stream, LaneKind kind, LaneTrace* trace, Stream compute)
+CopyStream::CopyStream(Stream stream, TrackKind kind, TrackTrace* trace, Stream compute)
     : stream_(std::move(stream)), compute_(std::move(compute)), kind_(kind), trace_(trace) {
   STRATA_CHECK(stream_.queue(), "device.copy_stream");
   settle();
@@ -63,20 +64,20 @@ Completion CopyStream::copy(at::Tensor to, at::Tensor from, std::vector<Completi
                             int layer) {
   STRATA_CHECK_EQ(to.nbytes(), from.nbytes(), "device.copy_stream");
   STRATA_CHECK(to.is_contiguous() && from.is_contiguous(), "device.copy_stream");
-  if (given_.ready() && std::ranges::all_of(after, needs_no_executor))
+  if (enqueued_.ready() && std::ranges::all_of(after, needs_no_executor))
     return give(to, from, after, layer, compute_.queue() && compute_.queue()->recording());
   if (!executor_) executor_ = std::make_unique<Executor>(ExecutorOptions{.name = "copies"});
-  auto later = std::make_shared<GivenLater>();
+  auto later = std::make_shared<EnqueuedLater>();
   std::vector<Completion> hosts;
   std::ranges::remove_copy_if(after, std::back_inserter(hosts), needs_no_executor);
   // The executor holds the event only during its task; `copied` is read after the task has ended.
-  given_ = executor_->submit(
+  enqueued_ = executor_->submit(
       [this, later, to = std::move(to), from = std::move(from), after = std::move(after), layer] {
         // Not recorded: the rank may be recording other work meanwhile.
         later->set_copied(give(to, from, after, layer, /*recorded=*/false));
       },
       std::move(hosts));
-  later->set_given(given_);
+  later->set_enqueued(enqueued_);
   return Completion(std::move(later));
 }
 
@@ -91,7 +92,7 @@ Completion CopyStream::give(const at::Tensor& to, const at::Tensor& from,
   const Completion begin = timed ? stream_.record(time) : Completion();
   stream_.queue()->copy(to.data_ptr(), from.const_data_ptr(), from.nbytes());
   const Completion end = stream_.record(time);
-  if (!recorded) running_.push_back({begin, end, kind_ == LaneKind::kToDevice ? from : to, layer});
+  if (!recorded) running_.push_back({begin, end, kind_ == TrackKind::kToDevice ? from : to, layer});
   return end;
 }
 

@@ -1,7 +1,7 @@
 /// Copies between a device with a queue and host memory, in one direction, on its own stream, in
 /// parallel with compute.
 ///
-///     CopyStream in(Stream(device), LaneKind::kToDevice);
+///     CopyStream in(Stream(device), TrackKind::kToDevice);
 ///     const Completion there = in.copy(device_bytes, host_bytes, {written});   // returns at once
 ///     Stream::compute(device).wait(there);                                // returns at once, too
 ///
@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "strata/base/executor.h"
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/device/device.h"
 
 namespace strata {
@@ -36,8 +36,8 @@ class CopyStream {
  public:
   /// `trace` (null: none) outlives the copies. While `compute` is recorded, copies that are
   /// submitted at once are recorded with it.
-  CopyStream(Stream stream, LaneKind kind, LaneTrace* trace, Stream compute);
-  explicit CopyStream(const Stream& stream, LaneKind kind, LaneTrace* trace = nullptr)
+  CopyStream(Stream stream, TrackKind kind, TrackTrace* trace, Stream compute);
+  explicit CopyStream(const Stream& stream, TrackKind kind, TrackTrace* trace = nullptr)
       : CopyStream(stream, kind, trace, Stream::compute(stream.device())) {}
   ~CopyStream();  ///< waits until all submitted copies have ended
   CopyStream(const CopyStream&) = delete;
@@ -59,13 +59,13 @@ class CopyStream {
   void settle();  // drops copies that have ended
 
   Stream stream_, compute_;
-  LaneKind kind_;
-  LaneTrace* trace_;
+  TrackKind kind_;
+  TrackTrace* trace_;
   std::mutex mutex_;
   std::deque<Running> running_;
   Completion compared_;  // recorded at compared_seconds_
   double compared_seconds_ = -1e9;
-  Completion given_;                    // by the executor: the last submission
+  Completion enqueued_;                 // by the executor: the last submission
   std::unique_ptr<Executor> executor_;  // null until a copy needs it
 };
 

@@ -29,7 +29,7 @@ const at::Tensor& device_numbers() {
 TEST(CopyStreams, SubmitAtOnceAfterDeviceEvents) {
   auto queue = second_a_copy();
   TimedQueue compute;
-  CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
+  CopyStream copies(Stream({}, queue), TrackKind::kToDevice);
   const at::Tensor to = numbers(0);
   const Completion computed = compute.record(EventTime::kUnknown);
   const Completion copied = copies.copy(to, numbers(3), {computed});
@@ -44,10 +44,10 @@ TEST(CopyStreams, SubmitAtOnceAfterDeviceEvents) {
 // The copy stream holds the host tensor of each copy; the caller holds none.
 TEST(CopyStreams, HoldHostBytesUntilCopyEnds) {
   auto queue = second_a_copy();
-  for (const LaneKind kind : {LaneKind::kToDevice, LaneKind::kToHost}) {
+  for (const TrackKind kind : {TrackKind::kToDevice, TrackKind::kToHost}) {
     CopyStream copies(Stream({}, queue), kind);
     at::Tensor device = numbers(0), host = numbers(1);
-    const bool in = kind == LaneKind::kToDevice;
+    const bool in = kind == TrackKind::kToDevice;
     copies.copy(in ? device : host, in ? host : device);
     EXPECT_EQ(host.use_count(), 2);
     EXPECT_EQ(device.use_count(), 1);
@@ -60,7 +60,7 @@ TEST(CopyStreams, HoldHostBytesUntilCopyEnds) {
 TEST(CopyStreams, WaitForHostWorkWithoutBlockingCaller) {
   auto queue = second_a_copy();
   const at::Tensor first = numbers(0), second = numbers(0), source = numbers(1);
-  CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
+  CopyStream copies(Stream({}, queue), TrackKind::kToDevice);
   Executor host({.name = "host"});
   std::promise<void> gate;
   const Completion updated = host.submit([&] { gate.get_future().wait(); });
@@ -85,7 +85,7 @@ TEST(CopyStreams, WaitForHostWorkWithoutBlockingCaller) {
 
 TEST(CopyStreams, ThrowErrorOfPrecedingEvent) {
   auto queue = second_a_copy();
-  CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
+  CopyStream copies(Stream({}, queue), TrackKind::kToDevice);
   Executor host({.name = "host"});
   std::promise<void> gate;
   const Completion failing = host.submit([&] {
@@ -102,18 +102,18 @@ TEST(CopyStreams, ThrowErrorOfPrecedingEvent) {
 
 TEST(CopyStreams, RecordDeviceTimesOnHostClock) {
   auto queue = second_a_copy();
-  LaneTrace trace;
+  TrackTrace trace;
   const double before = now_seconds();
-  CopyStream copies(Stream({}, queue), LaneKind::kToHost, &trace);
+  CopyStream copies(Stream({}, queue), TrackKind::kToHost, &trace);
   const double after = now_seconds();
   for (int layer = 0; layer < 3; ++layer) copies.copy(numbers(0), device_numbers(), {}, layer);
   EXPECT_TRUE(trace.take().empty());
   queue->perform();
   copies.copy(numbers(0), device_numbers(), {}, 3);
-  const std::vector<LaneEvent> events = trace.take();
+  const std::vector<TrackEvent> events = trace.take();
   ASSERT_EQ(events.size(), 3);
   for (int layer = 0; layer < 3; ++layer) {
-    EXPECT_EQ(events[layer].lane, LaneKind::kToHost);
+    EXPECT_EQ(events[layer].track, TrackKind::kToHost);
     EXPECT_EQ(events[layer].layer, layer);
     EXPECT_NEAR(events[layer].end_seconds - events[layer].begin_seconds, 1, 1e-9);
     EXPECT_GE(events[layer].begin_seconds, before + layer);
@@ -123,10 +123,10 @@ TEST(CopyStreams, RecordDeviceTimesOnHostClock) {
 
 TEST(CopyStreams, FinishCopiesBeforeDestruction) {
   auto queue = second_a_copy();
-  LaneTrace trace;
+  TrackTrace trace;
   const at::Tensor to = numbers(0);
   {
-    CopyStream copies(Stream({}, queue), LaneKind::kToDevice, &trace);
+    CopyStream copies(Stream({}, queue), TrackKind::kToDevice, &trace);
     copies.copy(to, numbers(5), {}, 7);
   }
   EXPECT_TRUE(to.equal(numbers(5)));
@@ -137,8 +137,8 @@ TEST(CopyStreams, FinishCopiesBeforeDestruction) {
 // holds their tensors.
 TEST(CopyStreams, AreRecordedWithTheComputeStream) {
   auto queue = second_a_copy();
-  LaneTrace trace;
-  CopyStream copies(Stream({}, queue), LaneKind::kToDevice, &trace, Stream({}, queue));
+  TrackTrace trace;
+  CopyStream copies(Stream({}, queue), TrackKind::kToDevice, &trace, Stream({}, queue));
   const at::Tensor before = numbers(2), recorded = numbers(3), behind = numbers(4);
   copies.copy(device_numbers(), before, {}, 2);
   queue->record_from_now_on(true);
@@ -153,7 +153,7 @@ TEST(CopyStreams, AreRecordedWithTheComputeStream) {
   EXPECT_TRUE(to.equal(numbers(3)));
   copies.copy(device_numbers(), behind, {}, 4);
   EXPECT_EQ(before.use_count(), 1);
-  const std::vector<LaneEvent> events = trace.take();
+  const std::vector<TrackEvent> events = trace.take();
   ASSERT_EQ(events.size(), 1);
   EXPECT_EQ(events[0].layer, 2);
 }
@@ -163,7 +163,7 @@ TEST(CopyStreams, AreRecordedWithTheComputeStream) {
 TEST(CopyStreams, RunUnrecordedWhenExecutorSubmits) {
   auto queue = second_a_copy();
   auto compute = second_a_copy();
-  CopyStream copies(Stream({}, queue), LaneKind::kToDevice, nullptr, Stream({}, compute));
+  CopyStream copies(Stream({}, queue), TrackKind::kToDevice, nullptr, Stream({}, compute));
   Executor host({.name = "host"});
   std::promise<void> gate;
   const Completion updated = host.submit([&] { gate.get_future().wait(); });

@@ -21,15 +21,15 @@ bool is_fixed(std::string_view workspace) {
 }
 
 void fix_workspace() {
-  const char* given = std::getenv(kWorkspace);
-  if (!given) {
+  const char* value = std::getenv(kWorkspace);
+  if (!value) {
     ::setenv(kWorkspace, kFixedWorkspace, 0);
-  } else if (!is_fixed(given)) {
+  } else if (!is_fixed(value)) {
     throw UserError({.operation = "device.determinism",
                      .where = kWorkspace,
                      .what = "with this workspace cuBLAS doesn't compute the same bits again",
                      .expected = std::string(kFixedWorkspace) + " or :16:8",
-                     .got = given,
+                     .got = value,
                      .fix = "unset CUBLAS_WORKSPACE_CONFIG, or set train.deterministic=false"});
   }
 }
@@ -40,13 +40,13 @@ void grow_segments() {
     c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
 }
 
-struct Finding {
+struct Warning {
   const char* name;
   const char* value;  // null: any value except empty and 0
   const char* what;
 };
 
-constexpr Finding kFindings[] = {
+constexpr Warning kWarnings[] = {
     {"PYTORCH_NO_CUDA_MEMORY_CACHING", nullptr,
      "every tensor is asked of the driver: slow, and memory budgets are not held"},
     {"CUDA_LAUNCH_BLOCKING", nullptr, "every kernel is waited for: slow, and no step is recorded"},
@@ -72,22 +72,22 @@ void prepare_device(DeviceKind kind, bool deterministic) {
   context.setSDPUseCuDNN(false);
 }
 
-std::vector<std::string> environment_findings(const Environment& variable) {
-  std::vector<std::string> findings;
+std::vector<std::string> environment_warnings(const Environment& variable) {
+  std::vector<std::string> warnings;
   const auto find = [&](const char* name, const char* value, const std::string& what) {
-    findings.push_back(std::string(name) + "=" + value + ": " + what);
+    warnings.push_back(std::string(name) + "=" + value + ": " + what);
   };
   const char* workspace = variable(kWorkspace);
   if (workspace && !is_fixed(workspace))
     find(kWorkspace, workspace, "refused unless train.deterministic=false");
-  for (const Finding& known : kFindings) {
+  for (const Warning& known : kWarnings) {
     const char* value = variable(known.name);
     if (!value) continue;
     const std::string_view text = value;
     if (known.value ? text == known.value : !text.empty() && text != "0")
       find(known.name, value, known.what);
   }
-  return findings;
+  return warnings;
 }
 
 }  // namespace strata

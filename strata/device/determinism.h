@@ -32,6 +32,6 @@ using Environment = std::function<const char*(const char* name)>;
 
 /// Lists how the environment changes a GPU's bits, bytes or seconds, one sentence each, for
 /// `doctor`. comm/library_environment.h covers NCCL.
-std::vector<std::string> environment_findings(const Environment& variable);
+std::vector<std::string> environment_warnings(const Environment& variable);
 
 }  // namespace strata

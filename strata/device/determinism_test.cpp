@@ -59,10 +59,10 @@ TEST_F(Determinism, AcceptsFixedUserWorkspaceAndRefusesOthers) {
   EXPECT_EQ(workspace(), ":0:0");
 }
 
-TEST(EnvironmentFindings, NameWhatChangesBitsBytesOrSeconds) {
+TEST(EnvironmentWarnings, NameWhatChangesBitsBytesOrSeconds) {
   using Variables = std::map<std::string, std::string>;
   const auto find = [](const Variables& variables) {
-    return environment_findings([&](const char* name) -> const char* {
+    return environment_warnings([&](const char* name) -> const char* {
       const auto at = variables.find(name);
       return at == variables.end() ? nullptr : at->second.c_str();
     });

@@ -77,8 +77,8 @@ void limit_to_group(HostMemory& memory, const fs::path& group, const Groups& gro
 
 }  // namespace
 
-HostMemory host_memory(const std::string& given) {
-  const fs::path root = given;
+HostMemory host_memory(const std::string& input) {
+  const fs::path root = input;
   HostMemory memory;
   if (const auto kibibytes = number_of(root / "proc/meminfo", "MemTotal:")) {
     memory.bytes = *kibibytes << 10;

@@ -11,9 +11,9 @@
 
 namespace strata {
 
-Link::Link(LinkOptions options, LaneTrace* trace, Stream to_device, Stream to_host)
+Link::Link(LinkOptions options, TrackTrace* trace, Stream to_device, Stream to_host)
     : options_(options), trace_(trace) {
-  const auto make = [&](int i, LaneKind kind, Stream stream) {
+  const auto make = [&](int i, TrackKind kind, Stream stream) {
     if (stream.queue()) {
       copy_streams_[i] = std::make_unique<CopyStream>(std::move(stream), kind, trace);
     } else {
@@ -21,22 +21,22 @@ Link::Link(LinkOptions options, LaneTrace* trace, Stream to_device, Stream to_ho
           std::make_unique<Executor>(ExecutorOptions{.name = i == 0 ? "link in" : "link out"});
     }
   };
-  make(0, LaneKind::kToDevice, std::move(to_device));
-  make(1, LaneKind::kToHost, std::move(to_host));
+  make(0, TrackKind::kToDevice, std::move(to_device));
+  make(1, TrackKind::kToHost, std::move(to_host));
 }
 
-Completion Link::copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Completion> after,
+Completion Link::copy(TrackKind kind, at::Tensor to, at::Tensor from, std::vector<Completion> after,
                       int layer) {
-  CopyStream* const copies = copy_streams_[kind == LaneKind::kToDevice ? 0 : 1].get();
+  CopyStream* const copies = copy_streams_[kind == TrackKind::kToDevice ? 0 : 1].get();
   if (copies) return copies->copy(std::move(to), std::move(from), std::move(after), layer);
   return copy_on_host(kind, std::move(to), std::move(from), std::move(after), layer);
 }
 
-Completion Link::copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from,
+Completion Link::copy_on_host(TrackKind kind, at::Tensor to, at::Tensor from,
                               std::vector<Completion> after, int layer) {
   STRATA_CHECK_EQ(to.nbytes(), from.nbytes(), "device.link");
   STRATA_CHECK(to.is_contiguous() && from.is_contiguous(), "device.link");
-  const bool in = kind == LaneKind::kToDevice;
+  const bool in = kind == TrackKind::kToDevice;
   const double submitted = now_seconds();
   const bool ready =
       std::ranges::all_of(after, [](const Completion& event) { return event.ready(); });
@@ -65,13 +65,13 @@ Completion Link::copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from,
 Completion Link::to_device(at::Tensor device, at::Tensor host, std::vector<Completion> after,
                            int layer) {
   bytes_to_device_ += static_cast<std::int64_t>(host.nbytes());
-  return copy(LaneKind::kToDevice, std::move(device), std::move(host), std::move(after), layer);
+  return copy(TrackKind::kToDevice, std::move(device), std::move(host), std::move(after), layer);
 }
 
 Completion Link::to_host(at::Tensor host, at::Tensor device, std::vector<Completion> after,
                          int layer) {
   bytes_to_host_ += static_cast<std::int64_t>(device.nbytes());
-  return copy(LaneKind::kToHost, std::move(host), std::move(device), std::move(after), layer);
+  return copy(TrackKind::kToHost, std::move(host), std::move(device), std::move(after), layer);
 }
 
 }  // namespace strata

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "strata/base/executor.h"
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/device/copy_stream.h"
 #include "strata/device/device.h"
 
@@ -35,10 +35,10 @@ struct LinkOptions {
 class Link {
  public:
   /// `trace` outlives the link.
-  explicit Link(LinkOptions options = {}, LaneTrace* trace = nullptr, Device device = {})
+  explicit Link(LinkOptions options = {}, TrackTrace* trace = nullptr, Device device = {})
       : Link(options, trace, Stream(device), Stream(device)) {}
   /// Uses existing streams of one device.
-  Link(LinkOptions options, LaneTrace* trace, Stream to_device, Stream to_host);
+  Link(LinkOptions options, TrackTrace* trace, Stream to_device, Stream to_host);
 
   /// Copies between contiguous tensors of one size and type, after all of `after`. `layer`: for the
   /// trace.
@@ -51,13 +51,13 @@ class Link {
   std::int64_t bytes_to_host() const { return bytes_to_host_; }
 
  private:
-  Completion copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Completion> after,
+  Completion copy(TrackKind kind, at::Tensor to, at::Tensor from, std::vector<Completion> after,
                   int layer);
-  Completion copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from,
+  Completion copy_on_host(TrackKind kind, at::Tensor to, at::Tensor from,
                           std::vector<Completion> after, int layer);
 
   LinkOptions options_;
-  LaneTrace* trace_;
+  TrackTrace* trace_;
   std::int64_t bytes_to_device_ = 0;
   std::int64_t bytes_to_host_ = 0;
   std::array<double, 2> free_seconds_{};  // by direction: when the submitted copies end

@@ -30,7 +30,7 @@ TEST(Link, IsNeverIdleWhileCopiesAreWaiting) {
       }
     });
   constexpr int kCopies = 100;
-  LaneTrace trace;
+  TrackTrace trace;
   const at::Tensor from = at::full({kNumel}, 3.0f);
   std::vector<at::Tensor> to;
   const double begin = now_seconds();
@@ -52,7 +52,7 @@ TEST(Link, IsNeverIdleWhileCopiesAreWaiting) {
   EXPECT_GE(now_seconds() - begin, kCopies * kCopySeconds);
   stop = true;
   for (std::thread& other : others) other.join();
-  const std::vector<LaneEvent> events = trace.take();
+  const std::vector<TrackEvent> events = trace.take();
   ASSERT_EQ(events.size(), kCopies);
   for (int i = 0; i < kCopies; ++i) {
     EXPECT_TRUE(to[i].equal(from));
@@ -64,7 +64,7 @@ TEST(Link, IsNeverIdleWhileCopiesAreWaiting) {
 
 // A copy that waits for an event, or follows a pause, takes its full time from its actual start.
 TEST(Link, CountsCopyTimeFromPossibleStart) {
-  LaneTrace trace;
+  TrackTrace trace;
   Link link(kSlow, &trace);
   const at::Tensor from = at::full({kNumel}, 3.0f), to = at::full({kNumel}, 0.0f);
   link.to_device(to, from).wait();
@@ -97,17 +97,17 @@ TEST(Link, CopiesEveryByteBothWays) {
 constexpr double kRounding = 1e-9;  // of differences of the clock
 
 TEST(Link, RecordsLayerAndTimeBeforeCopyEnds) {
-  LaneTrace trace;
+  TrackTrace trace;
   Link link({.bytes_per_second = 4e6, .latency_seconds = 0.002}, &trace);
   const at::Tensor host = at::rand({2000}), device = at::zeros_like(host);  // 2 ms
   const double begin = now_seconds();
   link.to_device(device, host, {}, 7);
   link.to_device(device, host, {}, 8).wait();
-  std::vector<LaneEvent> events = trace.take();
+  std::vector<TrackEvent> events = trace.take();
   const double end = now_seconds();
   ASSERT_EQ(events.size(), 2u);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(events[i].lane, LaneKind::kToDevice);
+    EXPECT_EQ(events[i].track, TrackKind::kToDevice);
     EXPECT_EQ(events[i].layer, 7 + i);
     EXPECT_GE(events[i].end_seconds, events[i].begin_seconds + 0.004 - kRounding);
   }
@@ -117,7 +117,7 @@ TEST(Link, RecordsLayerAndTimeBeforeCopyEnds) {
   link.to_host(host, device, {}, 3).wait();
   events = trace.take();
   ASSERT_EQ(events.size(), 1u);  // events taken before are gone
-  EXPECT_EQ(events[0].lane, LaneKind::kToHost);
+  EXPECT_EQ(events[0].track, TrackKind::kToHost);
   EXPECT_EQ(events[0].layer, 3);
 }
 

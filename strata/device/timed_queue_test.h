@@ -23,10 +23,10 @@ class TimedQueue final : public StreamQueue {
 
   /// Submits work of so many seconds.
   void give(double seconds) {
-    given_.emplace_back([this, seconds] { clock_ += seconds; });
+    enqueued_.emplace_back([this, seconds] { clock_ += seconds; });
   }
   void perform() {
-    for (const std::function<void()>& work : std::exchange(given_, {})) work();
+    for (const std::function<void()>& work : std::exchange(enqueued_, {})) work();
   }
   /// Like the capture of a graph: events must not be queried.
   void record_from_now_on(bool on) { recording_ = on; }
@@ -38,19 +38,19 @@ class TimedQueue final : public StreamQueue {
   Completion record(EventTime time) override {
     ++recorded_;
     const auto event = std::make_shared<Mark>(*this, time);
-    given_.emplace_back([this, event] { event->happen(clock_); });
+    enqueued_.emplace_back([this, event] { event->happen(clock_); });
     return Completion(event);
   }
   void wait(const Completion& event) override {
     if (!event.source()) return;
     if (!on_device(event)) return event.wait();
     ++waits_;
-    given_.emplace_back([event] { event.wait(); });
+    enqueued_.emplace_back([event] { event.wait(); });
   }
   void synchronize() override { perform(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
     ++copies_;
-    given_.emplace_back([=, this] {
+    enqueued_.emplace_back([=, this] {
       std::memcpy(to, from, bytes);
       clock_ += seconds_a_copy_;
     });
@@ -89,7 +89,7 @@ class TimedQueue final : public StreamQueue {
     double seconds_ = 0;
   };
 
-  std::vector<std::function<void()>> given_;
+  std::vector<std::function<void()>> enqueued_;
   std::atomic<int> recorded_ = 0, waits_ = 0, copies_ = 0;
   bool recording_ = false;
   double seconds_a_copy_;

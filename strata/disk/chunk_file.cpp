@@ -26,7 +26,7 @@ std::string data_path(const std::string& folder) { return folder + "/" + kChunkD
 
 FolderLock::Use lock_use(const std::string& setting) {
   return {.operation = "disk.lock",
-          .taken = "another run keeps its state in this folder",
+          .in_use = "another run keeps its state in this folder",
           .unwritable = "this folder cannot be written to",
           .fix = "wait for that run or end it, or set " + setting + " to another folder"};
 }

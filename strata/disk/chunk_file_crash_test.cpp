@@ -216,8 +216,8 @@ TEST_P(ChunkFileCrashTest, ResumesAfterKillAtAnyMoment) {
     if (child == 0) work_until_killed(root, steps[1]);
     ::close(steps[1]);
     // Some kills hit the opening of the file, most hit a step: after none to two whole ones.
-    std::int64_t told = 0;
-    const auto hear = [&] { return ::read(steps[0], &told, sizeof told) > 0; };
+    std::int64_t reported = 0;
+    const auto hear = [&] { return ::read(steps[0], &reported, sizeof reported) > 0; };
     if (kill % 5 != 0) {
       ASSERT_TRUE(hear());
       for (std::uint64_t whole = random() % 3; whole > 0; --whole) {
@@ -234,7 +234,7 @@ TEST_P(ChunkFileCrashTest, ResumesAfterKillAtAnyMoment) {
     ASSERT_TRUE(WIFSIGNALED(status));  // killed, not ended by an error
     while (hear()) {
     }
-    committed = std::max(committed, told);
+    committed = std::max(committed, reported);
     ::close(steps[0]);
     if (!ChunkFile::exists(root)) {
       ASSERT_EQ(committed, 0);

@@ -25,18 +25,18 @@ class FaultyBlockIo final : public BlockIo {
     pending = {.request = request, .fault = source_(request), .copy = {}};
     if (pending.fault.error != 0) return made_up_.push_back({request.slot, -pending.fault.error});
     if (pending.fault.at_most == 0) return made_up_.push_back({request.slot, 0});
-    BlockRequest asked = request;
+    BlockRequest requested = request;
     const std::size_t count = std::min(pending.fault.at_most, request.bytes.size());
     const std::size_t whole = (count + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
-    asked.bytes = request.bytes.first(std::min(whole, request.bytes.size()));
+    requested.bytes = request.bytes.first(std::min(whole, request.bytes.size()));
     if (request.op == BlockOp::kWrite && pending.fault.flip) {
-      pending.copy = AlignedBuffer(asked.bytes.size());
-      std::memcpy(pending.copy.bytes().data(), asked.bytes.data(), asked.bytes.size());
-      asked.bytes = pending.copy.bytes();
-      flip(asked.bytes, *pending.fault.flip);
+      pending.copy = AlignedBuffer(requested.bytes.size());
+      std::memcpy(pending.copy.bytes().data(), requested.bytes.data(), requested.bytes.size());
+      requested.bytes = pending.copy.bytes();
+      flip(requested.bytes, *pending.fault.flip);
     }
     ++under_way_;
-    inner_->submit(asked);
+    inner_->submit(requested);
   }
 
   void wait(std::vector<BlockResult>& results) override {

@@ -11,9 +11,9 @@
 namespace strata {
 namespace {
 
-constexpr int kUpdateSlabs = 3;
-constexpr int kFetchSlabs = 2;
-constexpr int kGradientSlabs = 3;
+constexpr int kUpdateBuffers = 3;
+constexpr int kFetchBuffers = 2;
+constexpr int kGradientBuffers = 3;
 constexpr int kWays = 2;  // a file has a queue for reads and one for writes
 
 std::int64_t in_blocks(std::int64_t bytes) { return static_cast<std::int64_t>(slot_bytes(bytes)); }
@@ -50,18 +50,18 @@ DiskStaging disk_staging(std::span<const LayerOnDisk> layers) {
     if (layer.weights == 0) continue;
     longest = std::max({longest, layer.weights, layer.states});
     copies |= layer.weights_on_host;
-    staging.update_slabs = std::min(staging.update_slabs + 1, kUpdateSlabs);
-    staging.update_slab_bytes =
-        std::max(staging.update_slab_bytes,
+    staging.update_buffers = std::min(staging.update_buffers + 1, kUpdateBuffers);
+    staging.update_buffer_bytes =
+        std::max(staging.update_buffer_bytes,
                  in_blocks(layer.states) + (layer.weights_on_host ? 0 : in_blocks(layer.weights)));
     if (layer.gradients > 0) {
-      staging.gradient_slabs = std::min(staging.gradient_slabs + 1, kGradientSlabs);
-      staging.gradient_slab_bytes =
-          std::max(staging.gradient_slab_bytes, in_blocks(layer.gradients));
+      staging.gradient_buffers = std::min(staging.gradient_buffers + 1, kGradientBuffers);
+      staging.gradient_buffer_bytes =
+          std::max(staging.gradient_buffer_bytes, in_blocks(layer.gradients));
     }
     if (!layer.fetches_weights || layer.weights_on_host) continue;
-    staging.fetch_slabs = std::min(staging.fetch_slabs + 1, kFetchSlabs);
-    staging.fetch_slab_bytes = std::max(staging.fetch_slab_bytes, in_blocks(layer.weights));
+    staging.fetch_buffers = std::min(staging.fetch_buffers + 1, kFetchBuffers);
+    staging.fetch_buffer_bytes = std::max(staging.fetch_buffer_bytes, in_blocks(layer.weights));
   }
   if (copies)
     staging.copy_bytes =

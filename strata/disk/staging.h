@@ -50,17 +50,17 @@ std::int64_t disk_bytes(std::span<const LayerOnDisk> layers);
 
 /// The host memory for the layers while the rank trains.
 struct DiskStaging {
-  int update_slabs = 0;
-  std::int64_t update_slab_bytes =
+  int update_buffers = 0;
+  std::int64_t update_buffer_bytes =
       0;  ///< weights (unless they are on the host) and states of a layer
-  int fetch_slabs = 0;
-  std::int64_t fetch_slab_bytes = 0;  ///< weights of a layer
-  int gradient_slabs = 0;
-  std::int64_t gradient_slab_bytes = 0;  ///< gradients of a layer
-  std::int64_t copy_bytes = 0;           ///< the file's copy buffers for weights on the host
+  int fetch_buffers = 0;
+  std::int64_t fetch_buffer_bytes = 0;  ///< weights of a layer
+  int gradient_buffers = 0;
+  std::int64_t gradient_buffer_bytes = 0;  ///< gradients of a layer
+  std::int64_t copy_bytes = 0;             ///< the file's copy buffers for weights on the host
   std::int64_t bytes() const {
-    return update_slabs * update_slab_bytes + fetch_slabs * fetch_slab_bytes +
-           gradient_slabs * gradient_slab_bytes + copy_bytes;
+    return update_buffers * update_buffer_bytes + fetch_buffers * fetch_buffer_bytes +
+           gradient_buffers * gradient_buffer_bytes + copy_bytes;
   }
 };
 DiskStaging disk_staging(std::span<const LayerOnDisk> layers);

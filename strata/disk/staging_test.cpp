@@ -31,17 +31,17 @@ TEST(Staging, BuffersAreFewAndFitLargestLayer) {
   const LayerOnDisk large{.weights = kBlock + 1, .states = 3 * kBlock, .fetches_weights = true};
   EXPECT_EQ(disk_staging({}).bytes(), 0);
   const DiskStaging one = disk_staging(std::vector{small});
-  EXPECT_EQ(one.update_slabs, 1);
-  EXPECT_EQ(one.fetch_slabs, 1);
+  EXPECT_EQ(one.update_buffers, 1);
+  EXPECT_EQ(one.fetch_buffers, 1);
   EXPECT_EQ(one.bytes(), 2 * kBlock + kBlock);
   for (const int layers : {4, 400}) {
     std::vector<LayerOnDisk> all(static_cast<std::size_t>(layers), small);
     all[2] = large;
     const DiskStaging staging = disk_staging(all);
-    EXPECT_EQ(staging.update_slabs, 3);
-    EXPECT_EQ(staging.update_slab_bytes, 5 * kBlock);
-    EXPECT_EQ(staging.fetch_slabs, 2);
-    EXPECT_EQ(staging.fetch_slab_bytes, 2 * kBlock);
+    EXPECT_EQ(staging.update_buffers, 3);
+    EXPECT_EQ(staging.update_buffer_bytes, 5 * kBlock);
+    EXPECT_EQ(staging.fetch_buffers, 2);
+    EXPECT_EQ(staging.fetch_buffer_bytes, 2 * kBlock);
     EXPECT_EQ(staging.bytes(), 3 * 5 * kBlock + 2 * 2 * kBlock);
   }
 }
@@ -57,9 +57,9 @@ TEST(Staging, GradientsUseThreeBuffersAndOneSlotEach) {
   EXPECT_EQ(table.bytes.size(), 10u);
   EXPECT_EQ(disk_bytes(layers), 2 * (4 * 2 + 10) * kBlock + 4 * 2 * kBlock);
   const DiskStaging staging = disk_staging(layers);
-  EXPECT_EQ(staging.gradient_slabs, 3);
+  EXPECT_EQ(staging.gradient_buffers, 3);
   EXPECT_EQ(staging.bytes(), 3 * 10 * kBlock + 3 * 2 * kBlock);
-  EXPECT_EQ(disk_staging(std::vector{whole}).gradient_slabs, 1);
+  EXPECT_EQ(disk_staging(std::vector{whole}).gradient_buffers, 1);
 }
 
 TEST(Staging, WeightsOnHostUseNoBuffer) {
@@ -67,7 +67,7 @@ TEST(Staging, WeightsOnHostUseNoBuffer) {
       5,
       {.weights = 9 * kBlock, .states = kBlock, .weights_on_host = true, .fetches_weights = true});
   const DiskStaging staging = disk_staging(layers);
-  EXPECT_EQ(staging.fetch_slabs, 0);
+  EXPECT_EQ(staging.fetch_buffers, 0);
   EXPECT_EQ(staging.bytes() - staging.copy_bytes, 3 * kBlock);
   const std::vector<LayerOnDisk> odd = {{.weights = 10, .states = 10, .weights_on_host = true}};
   EXPECT_EQ(chunk_table(odd).bytes, (std::vector<std::int64_t>{10, kBlock}));
@@ -88,8 +88,8 @@ TEST(Staging, CopyBuffersAreNoLongerThanChunks) {
 TEST(Staging, WeightsThatStayOnTheDeviceNeedNoFetch) {
   const DiskStaging staging =
       disk_staging(std::vector<LayerOnDisk>(5, {.weights = kBlock, .states = 2 * kBlock}));
-  EXPECT_EQ(staging.fetch_slabs, 0);
-  EXPECT_EQ(staging.update_slab_bytes, 3 * kBlock);
+  EXPECT_EQ(staging.fetch_buffers, 0);
+  EXPECT_EQ(staging.update_buffer_bytes, 3 * kBlock);
 }
 
 }  // namespace

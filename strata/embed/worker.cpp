@@ -38,7 +38,7 @@ PooledFeature EmbeddingWorker::pooled_feature(std::size_t feature) const {
 void EmbeddingWorker::begin(std::int64_t step, std::vector<StepRows> ahead) {
   finish_tasks();
   steps_.clear();
-  asked_.clear();
+  requested_.clear();
   requests_.clear();
   std::vector<TableOfStep> wanted;
   for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
@@ -78,7 +78,7 @@ bool EmbeddingWorker::take_known(const TableOfStep& of, const std::vector<StepRo
     const std::lock_guard lock(mutex_);
     step->rows[of.table] = std::move(rows);
     step->versions[of.table] = version;
-    ++asked_[of.step];
+    ++requested_[of.step];
   }
   changed_.notify_all();
   return true;
@@ -107,7 +107,7 @@ void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOf
   {
     const std::lock_guard lock(mutex_);
     requests_.push_back(std::move(request));
-    for (const auto& [number, table] : wanted) ++asked_[number];
+    for (const auto& [number, table] : wanted) ++requested_[number];
   }
   changed_.notify_all();
 }
@@ -163,7 +163,7 @@ void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
   {
     std::unique_lock lock(mutex_);
     const auto tables = static_cast<int>(options_.tables.size());
-    changed_.wait(lock, [&] { return failure_ || asked_[number] == tables; });
+    changed_.wait(lock, [&] { return failure_ || requested_[number] == tables; });
     if (failure_) std::rethrow_exception(failure_);
     step = steps_.at(number);
     // In the order of asking: whatever this step needs is in one of the first requests.
@@ -174,7 +174,7 @@ void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
     for (const auto& request : requests_)
       if (serves(request)) requests.push_back(request);
     std::erase_if(requests_, serves);
-    asked_.erase(number);
+    requested_.erase(number);
   }
   await_rows(requests);
   waited_seconds_ += now_seconds() - began;

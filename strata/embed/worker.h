@@ -131,7 +131,7 @@ class EmbeddingWorker {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::int64_t, std::shared_ptr<Step>> steps_;
-  std::map<std::int64_t, int> asked_;  // by step: tables
+  std::map<std::int64_t, int> requested_;  // by step: tables
   std::deque<std::shared_ptr<Request>> requests_;
   std::exception_ptr failure_;  // of a task
 

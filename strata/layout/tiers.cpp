@@ -35,12 +35,13 @@ bool is_updated_at_once(const TierLayout& tiers, const LayerShards& shards, int 
          !tied.has(layer);
 }
 
-TierLayout tiers_on_ranks(TierLayout asked, const Dataflow& dataflow, const LayerSet& with_weights,
-                          const std::vector<int>& rank_of_layer, const ShardLayout& shards) {
+TierLayout tiers_on_ranks(TierLayout requested, const Dataflow& dataflow,
+                          const LayerSet& with_weights, const std::vector<int>& rank_of_layer,
+                          const ShardLayout& shards) {
   const LayerSet shared = tied_across_ranks(dataflow, rank_of_layer);
   const LayerSet tied = tied_layers(dataflow);
-  for (int layer = 0; layer < static_cast<int>(asked.layers.size()); ++layer) {
-    LayerTiers& tiers = asked.layers[layer];
+  for (int layer = 0; layer < static_cast<int>(requested.layers.size()); ++layer) {
+    LayerTiers& tiers = requested.layers[layer];
     if (!with_weights.has(layer)) tiers = {};
     if (!tiers.updates_on_host()) continue;
     if (shared.has(layer)) tiers.weights = Tier::kDevice;
@@ -48,12 +49,12 @@ TierLayout tiers_on_ranks(TierLayout asked, const Dataflow& dataflow, const Laye
       tiers.gradients = tied.has(layer) ? Tier::kDevice : std::max(tiers.gradients, Tier::kHost);
     } else if (shared.has(layer)) {
       tiers.gradients = Tier::kDevice;
-    } else if (asked.gradient_buffers > 0 &&
-               is_updated_at_once(asked, shards[layer], layer, tied)) {
+    } else if (requested.gradient_buffers > 0 &&
+               is_updated_at_once(requested, shards[layer], layer, tied)) {
       tiers.gradients = Tier::kHost;
     }
   }
-  return asked;
+  return requested;
 }
 
 }  // namespace strata

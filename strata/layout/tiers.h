@@ -71,7 +71,8 @@ bool is_updated_at_once(const TierLayout& tiers, const LayerShards& shards, int 
 /// device. Where gradients are reduced, the reduction moves them to where they are updated,
 /// whatever was requested, except those of tied layers, which stay. Gradients that an update consumes
 /// at once, from buffers of the host that layers share, do not go to a disk.
-TierLayout tiers_on_ranks(TierLayout asked, const Dataflow& dataflow, const LayerSet& with_weights,
-                          const std::vector<int>& rank_of_layer, const ShardLayout& shards);
+TierLayout tiers_on_ranks(TierLayout requested, const Dataflow& dataflow,
+                          const LayerSet& with_weights, const std::vector<int>& rank_of_layer,
+                          const ShardLayout& shards);
 
 }  // namespace strata

@@ -114,19 +114,19 @@ class ProbedLayer {
         device_(request.device),
         stream_(stream),
         ahead_(ahead),
-        store_(device_medium(), Residency::kUntilReleased, request.device),
+        store_(resident_backend(), Residency::kUntilReleased, request.device),
         slice_(split),
         inputs_(random_inputs(specs, request.device)) {
     store_.insert(0, layout,
                   {.shard = {0, layout.own_numel},
                    .dtype = request.precision,
                    .optimizer_slots = static_cast<int>(optimizer.slot_names().size())});
-    const Lease lease = store_.acquire(0, StateKind::kWeights);
+    const Pin pin = store_.acquire(0, StateKind::kWeights);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const at::Tensor first_values =
           at::zeros(layout.placements[i].shape, host_options(at::kFloat));
       initialise(first_values, layout.specs[i], "probe", /*seed=*/1, /*rank=*/0, split.ranks);
-      lease.weights()[i].detach().copy_(first_values);
+      pin.weights()[i].detach().copy_(first_values);
     }
     sink_.sum = zero_loss(request.device.options(at::kDouble));
     if (!on_host())
@@ -141,12 +141,12 @@ class ProbedLayer {
 
   // Once forward, backward and update.
   void run(const std::function<double()>& clock) {
-    const Lease lease = store_.acquire(0, StateKinds::all());
-    lease.open_gradients();
+    const Pin pin = store_.acquire(0, StateKinds::all());
+    pin.open_gradients();
     ahead_.copy();
     const Moment start = moment(clock);
     LayerGraph graph{.inputs = make_inputs(inputs_)};
-    std::vector<at::Tensor> outputs = forward_with_graph(layer_, context_, lease.weights(), graph);
+    std::vector<at::Tensor> outputs = forward_with_graph(layer_, context_, pin.weights(), graph);
     const Moment forward_end = moment(clock);
     std::vector<at::Tensor> gradients;
     for (const at::Tensor& output : outputs)
@@ -158,7 +158,7 @@ class ProbedLayer {
     const Moment backward_end = moment(clock);
     ahead_.copy();
     const Moment update_start = moment(clock);
-    update(lease);
+    update(pin);
     const Moment update_end = moment(clock);
     if (++runs_ == 1) return;  // the first run includes page faults and the start of libraries
     seconds_[0].push_back(between(start, forward_end));
@@ -190,15 +190,15 @@ class ProbedLayer {
     return stream_.queue() ? seconds_between(begin.event, end.event) : end.seconds - begin.seconds;
   }
 
-  void update(const Lease& lease) {
+  void update(const Pin& pin) {
     if (layout_.own_numel > 0) {
-      const at::Tensor own = lease.gradient_shard();
-      const MasterWeights master = lease.master();
+      const at::Tensor own = pin.gradient_shard();
+      const MasterWeights master = pin.master();
       const UpdateRange range{.weights = master.weights,
                               .gradients = own,
-                              .slots = lease.slots(),
+                              .slots = pin.slots(),
                               .decay_numel = layout_.decay_numel,
-                              .rounded = lease.rounded(),
+                              .rounded = pin.rounded(),
                               .remainder = master.remainder};
       if (on_host()) {
         sum_of_squares(own);
@@ -210,7 +210,7 @@ class ProbedLayer {
         optimizer_.update(range, optimizer_.begin_update(scalars(), device_));
       }
     }
-    lease.zero_gradients();
+    pin.zero_gradients();
   }
 
   const Layer& layer_;

@@ -166,16 +166,16 @@ TEST_F(Probe, RejectsWorkThatExceedsMemoryBeforeMeasuring) {
 }
 
 TEST_F(Probe, ReportsLongMeasurements) {
-  std::vector<std::string> told;
-  options_.tell = [&](const std::string& layers) { told.push_back(layers); };
+  std::vector<std::string> reported;
+  options_.tell = [&](const std::string& layers) { reported.push_back(layers); };
   CostTable costs = byte_costs(model_, request_);
   costs.layers[1].backward_seconds = 0.15;
   probe_seconds(costs, model_, request_, options_);
-  EXPECT_TRUE(told.empty());
+  EXPECT_TRUE(reported.empty());
   std::filesystem::remove(options_.cache_file);
   costs.layers[1].backward_seconds = 0.25;  // five times
   probe_seconds(costs, model_, request_, options_);
-  EXPECT_EQ(told, std::vector<std::string>{"first, second"});
+  EXPECT_EQ(reported, std::vector<std::string>{"first, second"});
 }
 
 // A device whose clock only layers and copies advance, independently of the host's clock.

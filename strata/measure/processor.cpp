@@ -149,13 +149,13 @@ std::string fastest_text(const PrecisionRates& rates) {
 }
 
 std::string slow_precision_text(at::ScalarType precision, const PrecisionRates& rates) {
-  const PrecisionRate* asked = rate_of(precision, rates);
+  const PrecisionRate* requested = rate_of(precision, rates);
   const PrecisionRate* fp32 = rate_of(at::kFloat, rates);
   const PrecisionRate* fastest = fastest_of(rates);
-  if (!asked || !fp32 || precision == at::kFloat) return "";
-  if (asked->flops_per_second >= kSlow * fp32->flops_per_second) return "";
+  if (!requested || !fp32 || precision == at::kFloat) return "";
+  if (requested->flops_per_second >= kSlow * fp32->flops_per_second) return "";
   return precision_name(precision) +
-         " is slow on this processor: " + format_double(asked->flops_per_second / 1e9, 1) +
+         " is slow on this processor: " + format_double(requested->flops_per_second / 1e9, 1) +
          " GFLOP/s, " + precision_name(fastest->precision) + " " +
          format_double(fastest->flops_per_second / 1e9, 1) +
          "; set train.precision=" + precision_name(fastest->precision) +

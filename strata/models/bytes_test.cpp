@@ -25,14 +25,14 @@ TEST_P(DecoderBytes, EqualMeasuredBytes) {
     const std::vector<TensorSpec> inputs = model.input_specs(layer, batch, values);
     for (const bool keep : {false, true}) {
       SCOPED_TRACE(model.name(layer) + (keep ? ", kept" : ""));
-      const LayerBytes said = model.layer(layer).bytes(inputs, keep);
+      const LayerBytes stated = model.layer(layer).bytes(inputs, keep);
       const LayerBytes measured = measured_bytes(model.layer(layer), inputs, keep);
       const double small =
           kTolerance * static_cast<double>(measured.saved + measured.backward_transient) + 1024;
-      EXPECT_NEAR(said.saved, measured.saved, small);
-      EXPECT_NEAR(said.forward_transient, measured.forward_transient, small);
-      EXPECT_NEAR(said.backward_transient, measured.backward_transient, small);
-      EXPECT_NEAR(said.without_graph(), measured.without_graph(), small);
+      EXPECT_NEAR(stated.saved, measured.saved, small);
+      EXPECT_NEAR(stated.forward_transient, measured.forward_transient, small);
+      EXPECT_NEAR(stated.backward_transient, measured.backward_transient, small);
+      EXPECT_NEAR(stated.without_graph(), measured.without_graph(), small);
     }
   }
 }

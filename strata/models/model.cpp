@@ -47,9 +47,9 @@ void check_split(const DecoderOptions& options, TensorSplit split) {
 
 }  // namespace
 
-Sequential make_model(const DecoderOptions& given, DecoderOutput output, TensorSplit split,
+Sequential make_model(const DecoderOptions& input, DecoderOutput output, TensorSplit split,
                       at::ScalarType precision, DeviceKind device) {
-  const DecoderOptions options = completed(given);
+  const DecoderOptions options = completed(input);
   split.sequence = split.sequence && split.ranks > 1;
   check_split(options, split);
   const DecoderSetup setup{

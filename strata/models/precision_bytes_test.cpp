@@ -98,9 +98,9 @@ void PrecisionBytes::expect_what_layers_allocate() {
             measure(model.layer(layer),
                     {.training = true, .keep_intermediates = keep, .loss_scale = 1, .loss = &sink},
                     weights, inputs, account);
-        const LayerBytes said = model.layer(layer).bytes(specs, keep);
+        const LayerBytes stated = model.layer(layer).bytes(specs, keep);
         const double small = 0.05 * static_cast<double>(real.saved + real.backward_transient);
-        EXPECT_NEAR(said.saved, real.saved, 1024);
+        EXPECT_NEAR(stated.saved, real.saved, 1024);
         const auto expect_enough = [&](std::int64_t foretold, std::int64_t taken) {
           EXPECT_LE(static_cast<double>(taken), static_cast<double>(foretold) + small);
           // Several threads make pieces of a weight's gradient at the same time, this thread one
@@ -108,9 +108,9 @@ void PrecisionBytes::expect_what_layers_allocate() {
           const std::int64_t piece = std::get<2>(GetParam()) < 128 ? foretold / 2 : 0;
           EXPECT_GE(static_cast<double>(taken + piece), static_cast<double>(foretold) - small);
         };
-        expect_enough(said.forward_transient, real.forward_transient);
-        expect_enough(said.backward_transient, real.backward_transient);
-        expect_enough(said.without_graph(), real.without_graph());
+        expect_enough(stated.forward_transient, real.forward_transient);
+        expect_enough(stated.backward_transient, real.backward_transient);
+        expect_enough(stated.without_graph(), real.without_graph());
       }
     }
   });

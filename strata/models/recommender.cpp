@@ -18,7 +18,7 @@ void refuse_mesh(const std::string& where, const std::string& what, const std::s
 
 }  // namespace
 
-Sequential make_recommender(const RecommenderOptions& given, const RecommenderInputs& inputs,
+Sequential make_recommender(const RecommenderOptions& input, const RecommenderInputs& inputs,
                             RecommenderOutput output, TensorSplit split, at::ScalarType precision) {
   if (split.ranks > 1)
     refuse_mesh("mesh.tp", "layers of a recommender are not divided among ranks", "1",
@@ -26,7 +26,7 @@ Sequential make_recommender(const RecommenderOptions& given, const RecommenderIn
   if (precision != at::kFloat)
     refuse_mesh("train.precision", "a recommender computes in 32 bit", "fp32",
                 c10::toString(precision));
-  const RecommenderOptions options = completed(given, inputs);
+  const RecommenderOptions options = completed(input, inputs);
   std::vector<std::string> batch = {"numeric", "rows"};
   if (output == RecommenderOutput::kLoss) batch.push_back("labels");
   Sequential model(std::move(batch));

@@ -24,9 +24,9 @@ std::string text_of(const std::vector<std::int64_t>& widths) {
 }
 
 // Refuses a field that the kind does not use.
-void only_for(bool given, const RecommenderOptions& options, const std::string& field,
+void only_for(bool is_set, const RecommenderOptions& options, const std::string& field,
               const std::string& expected) {
-  if (given)
+  if (is_set)
     throw kRecommenderErrors.user(
         "model." + field, std::string("a field that a ") + name_of(options.kind) + " doesn't have",
         expected, "a value", "leave it out, or choose another model.kind");

@@ -34,13 +34,13 @@ TEST_P(Recommenders, StatedBytesEqualMeasuredBytes) {
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const std::vector<TensorSpec> specs = model.input_specs(layer, batch, values);
     SCOPED_TRACE(model.name(layer));
-    const LayerBytes said = model.layer(layer).bytes(specs, false);
+    const LayerBytes stated = model.layer(layer).bytes(specs, false);
     const LayerBytes measured = measured_bytes(model.layer(layer), specs, false);
     const double small =
         kTolerance * static_cast<double>(measured.saved + measured.backward_transient) + 4096;
-    EXPECT_NEAR(said.saved, measured.saved, small);
-    EXPECT_NEAR(said.forward_transient, measured.forward_transient, small);
-    EXPECT_NEAR(said.backward_transient, measured.backward_transient, small);
+    EXPECT_NEAR(stated.saved, measured.saved, small);
+    EXPECT_NEAR(stated.forward_transient, measured.forward_transient, small);
+    EXPECT_NEAR(stated.backward_transient, measured.backward_transient, small);
   }
 }
 

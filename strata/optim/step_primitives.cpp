@@ -36,7 +36,7 @@ class HostStepPrimitives final : public StepPrimitives {
 
   BegunUpdate begin_update(const kernels::UpdateConstants& constants, const StepScalars& scalars,
                            Device) const override {
-    const UnchargedScope nobody;
+    const UnchargedScope uncharged;
     BegunUpdate begun{&scalars, at::empty({sizeof(kernels::UpdateStep)}, host_options(at::kByte))};
     new (begun.constants.mutable_data_ptr()) kernels::UpdateStep(
         update_step(constants, update_number(scalars), scalars.learning_rate, scalars.factor));

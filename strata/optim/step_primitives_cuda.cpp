@@ -61,7 +61,7 @@ class CudaStepPrimitives final : public StepPrimitives {
 
   BegunUpdate begin_update(const kernels::UpdateConstants& constants, const StepScalars& scalars,
                            Device device) const override {
-    const UnchargedScope nobody;
+    const UnchargedScope uncharged;
     BegunUpdate begun{&scalars,
                       at::empty({sizeof(kernels::UpdateStep)}, device.options(at::kByte))};
     cuda::begin_update(constants, &scalars,
@@ -92,7 +92,7 @@ class CudaStepPrimitives final : public StepPrimitives {
     const std::lock_guard lock(mutex_);
     at::Tensor& table = tables_[key];
     if (!table.defined()) {
-      const UnchargedScope nobody;  // shared by ranks on the device, outlives them
+      const UnchargedScope uncharged;  // shared by ranks on the device, outlives them
       const auto bytes = static_cast<std::int64_t>(layers.size_bytes());
       const at::Tensor host = at::empty({bytes}, host_options(at::kByte));
       std::memcpy(host.mutable_data_ptr(), layers.data(), layers.size_bytes());

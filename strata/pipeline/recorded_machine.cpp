@@ -141,7 +141,7 @@ void RecordedMachine::perform(const Action& action) {
   // One pair of events a segment: what is recorded knows no times.
   const LayerRange layers = current_->program[position].layers;
   const auto span =
-      machine_.device_span(LaneKind::kCompute, layers.begin < layers.end ? layers.begin : -1);
+      machine_.device_span(TrackKind::kCompute, layers.begin < layers.end ? layers.begin : -1);
   if (segment->recording) return replay(*segment);
   auto recording = options_.make_recording(device_);
   try {
@@ -177,7 +177,7 @@ void RecordedMachine::perform_all(const Segment& range) {
 
 void RecordedMachine::record(RecordedSegment& segment, Recording& recording) {
   current_->inputs = begun_;
-  machine_.reclaim_loans();
+  machine_.reclaim_exports();
   segment.before = machine_.tables().dense();
   machine_.set_tables(segment.before);
   recording.record([this, &segment, done = false]() mutable {
@@ -195,7 +195,7 @@ void RecordedMachine::record(RecordedSegment& segment, Recording& recording) {
 void RecordedMachine::replay(RecordedSegment& segment) {
   machine_.tables().copy_to(segment.before);
   machine_.set_tables(segment.before);
-  machine_.reclaim_loans();
+  machine_.reclaim_exports();
   StepInputs now = machine_.exchange_inputs(current_->inputs);
   segment.recording->replay();
   machine_.exchange_inputs(std::move(now));

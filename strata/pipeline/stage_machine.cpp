@@ -27,8 +27,8 @@ MessageTag tag_of(Op send, const Action& action) {
 
 StageMachine::StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                            LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
-                           OffloadedActivations* offloaded, LaneTrace* lane_trace, BatchRows* rows,
-                           GradientFilter* filter)
+                           OffloadedActivations* offloaded, TrackTrace* track_trace,
+                           BatchRows* rows, GradientFilter* filter)
     : model_(model),
       plan_(std::move(plan)),
       options_(options),
@@ -37,7 +37,7 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
       groups_(groups),
       offloaded_(offloaded),
       step_end_(groups, model.num_layers(), options.clip),
-      lane_trace_(lane_trace),
+      track_trace_(track_trace),
       rows_(rows),
       filter_(filter) {
   loss_.sum = zero_loss(groups.world.device().options(at::kDouble));
@@ -51,7 +51,7 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
 }
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {
-  if (device_lanes_) device_lanes_->settle();  // those of earlier steps
+  if (device_tracks_) device_tracks_->settle();  // those of earlier steps
   inputs_ = std::move(inputs);
   step_end_.begin({.step = inputs_.step,
                    .learning_rate = inputs_.learning_rate,
@@ -206,20 +206,19 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   for (const InputRef& ref : model_.inputs(layer))
     inputs.push_back(ref.value >= 0 ? tables_.values.take(ref.value, micro_batch)
                                     : inputs_.micro_batches[micro_batch].inputs[ref.batch_input]);
-  const Lease lease = store_.acquire(layer, StateKind::kWeights);
-  const auto span = device_span(LaneKind::kCompute, layer);  // after the weights' arrival
+  const Pin pin = store_.acquire(layer, StateKind::kWeights);
+  const auto span = device_span(TrackKind::kCompute, layer);  // after the weights' arrival
   const ForwardContext context = this->context(layer, micro_batch);
   std::vector<at::Tensor> outputs;
   if (!inputs_.training) {
-    outputs = forward_without_graph(model_.layer(layer), context, lease.weights(), inputs);
+    outputs = forward_without_graph(model_.layer(layer), context, pin.weights(), inputs);
   } else {
     LayerGraph& graph = graphs_[{layer, micro_batch}];
     graph.inputs = make_inputs(std::move(inputs), model_.differentiable_inputs(layer));
     const double begin = now_seconds();
-    outputs =
-        plan_.decisions().recompute.has(layer)
-            ? forward_without_graph(model_.layer(layer), context, lease.weights(), graph.inputs)
-            : forward_with_graph(model_.layer(layer), context, lease.weights(), graph);
+    outputs = plan_.decisions().recompute.has(layer)
+                  ? forward_without_graph(model_.layer(layer), context, pin.weights(), graph.inputs)
+                  : forward_with_graph(model_.layer(layer), context, pin.weights(), graph);
     if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kForward, now_seconds() - begin);
   }
   const std::vector<int>& values = model_.outputs(layer);
@@ -256,10 +255,10 @@ void StageMachine::recompute(const Action& action) {
     if (graph.inputs.empty())
       graph.inputs = make_inputs(offloaded_->take(layer, action.micro_batch),
                                  model_.differentiable_inputs(layer));
-    const Lease lease = store_.acquire(layer, StateKind::kWeights);
-    const auto span = device_span(LaneKind::kCompute, layer);
+    const Pin pin = store_.acquire(layer, StateKind::kWeights);
+    const auto span = device_span(TrackKind::kCompute, layer);
     // The first forward has sent the outputs to their consumers; only the graph is needed.
-    forward_with_graph(model_.layer(layer), context(layer, action.micro_batch), lease.weights(),
+    forward_with_graph(model_.layer(layer), context(layer, action.micro_batch), pin.weights(),
                        graph);
   }
 }
@@ -278,10 +277,10 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   STRATA_CHECK(entry != graphs_.end(), "pipeline.backward");
   LayerGraph graph = std::move(entry->second);
   graphs_.erase(entry);
-  const Lease lease = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
-  const auto span = device_span(LaneKind::kCompute, layer);
+  const Pin pin = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
+  const auto span = device_span(TrackKind::kCompute, layer);
   const double begin = now_seconds();
-  lease.open_gradients();  // after an offload: allocates and clears a new one
+  pin.open_gradients();  // after an offload: allocates and clears a new one
   std::vector<at::Tensor> gradients =
       strata::backward(std::move(graph), std::move(output_gradients));
   if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kBackward, now_seconds() - begin);
@@ -303,20 +302,20 @@ MessageTag StageMachine::activation_tag(const Action& action) const {
 }
 
 void StageMachine::send_activation(const Action& action) {
-  const auto span = device_span(LaneKind::kCommunicate, -1);
+  const auto span = device_span(TrackKind::kCommunicate, -1);
   groups_[Axis::kPipeline].send(action.peer, activation_tag(action),
                                 tables_.values.take(action.value, action.micro_batch));
 }
 
 void StageMachine::send_gradient(const Action& action) {
-  const auto span = device_span(LaneKind::kCommunicate, -1);
+  const auto span = device_span(TrackKind::kCommunicate, -1);
   groups_[Axis::kPipeline].send(
       action.peer, tag_of(Op::kSendGradient, action),
       tables_.gradients.take(action.value, action.consumer, action.micro_batch));
 }
 
 void StageMachine::receive(const Action& action) {
-  const auto span = device_span(LaneKind::kCommunicate, -1);
+  const auto span = device_span(TrackKind::kCommunicate, -1);
   if (action.op == Op::kReceiveActivation) {
     tables_.values.put(action.value, action.micro_batch,
                        groups_[Axis::kPipeline].receive(action.peer, activation_tag(action)),

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "strata/base/executor.h"
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/comm/group.h"
 #include "strata/comm/tensor_group.h"
 #include "strata/data/batch.h"
@@ -19,7 +19,7 @@
 #include "strata/nn/graph/sequential.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_rows.h"
-#include "strata/pipeline/device_lanes.h"
+#include "strata/pipeline/device_tracks.h"
 #include "strata/pipeline/gradient_filter.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/layer_seconds.h"
@@ -65,12 +65,12 @@ struct StepInputs {
 class StageMachine final : public Machine {
  public:
   /// `plan`: its programs will run. `optimizer` may be null for forward-only programs, `offloaded`
-  /// if no activation leaves the device. `lane_trace`: records updates on the host; null: not
+  /// if no activation leaves the device. `track_trace`: records updates on the host; null: not
   /// recorded. `rows`: source of embeddings; null: the mini-batch contains them. `filter`: changes
   /// gradients before the update; null: nothing does.
   StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
-               OffloadedActivations* offloaded = nullptr, LaneTrace* lane_trace = nullptr,
+               OffloadedActivations* offloaded = nullptr, TrackTrace* track_trace = nullptr,
                BatchRows* rows = nullptr, GradientFilter* filter = nullptr);
 
   /// Sets the inputs of the next run of `program` and clears gradients and loss.
@@ -94,11 +94,11 @@ class StageMachine final : public Machine {
   const at::Tensor& input_gradient(int batch_input) const { return input_gradients_[batch_input]; }
 
   /// From now on records the device's work for each layer, message and end of a step. Null: stops.
-  /// `lanes` must outlive the machine or the next call.
-  void trace_device(DeviceLanes* lanes) { device_lanes_ = lanes; }
+  /// `tracks` must outlive the machine or the next call.
+  void trace_device(DeviceTracks* tracks) { device_tracks_ = tracks; }
   /// Device work enqueued during its lifetime belongs to this track.
-  DeviceLanes::Span device_span(LaneKind lane, int layer) {
-    return device_lanes_ ? device_lanes_->span(lane, layer) : DeviceLanes::Span();
+  DeviceTracks::Span device_span(TrackKind track, int layer) {
+    return device_tracks_ ? device_tracks_->span(track, layer) : DeviceTracks::Span();
   }
 
   /// Data between two actions. A copy shares the tensors.
@@ -117,9 +117,9 @@ class StageMachine final : public Machine {
 
   /// Makes the compute stream wait for the readers of this rank's exported buffers, because a
   /// recording writes to them without checking.
-  void reclaim_loans() {
+  void reclaim_exports() {
     RankDevice& device = groups_.world.rank_device();
-    device.loans.reclaim(device.stream);
+    device.exports.reclaim(device.stream);
   }
 
   /// Call after a program: frees the inputs before the next program begins.
@@ -171,12 +171,12 @@ class StageMachine final : public Machine {
   void add_squares_on_host(int layer);
   void update(const Action& action);
   bool updates_on_host(int layer) const;
-  UpdateRange update_range(const Lease& lease) const;
+  UpdateRange update_range(const Pin& pin) const;
   /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
   /// other weights.
-  using FoundStatistics = std::vector<at::Tensor>;
-  FoundStatistics find_statistics(int layer);  // collective over replicas
-  void update_shard(const Lease& lease, const BegunUpdate& step, const FoundStatistics& found);
+  using ColumnStatistics = std::vector<at::Tensor>;
+  ColumnStatistics find_statistics(int layer);  // collective over replicas
+  void update_shard(const Pin& pin, const BegunUpdate& step, const ColumnStatistics& found);
   void update_on_host(int layer);
   void gather_weights(const Action& action);
   const LayerCuts& cuts_of(int layer);
@@ -212,9 +212,9 @@ class StageMachine final : public Machine {
   };
   std::map<int, HostSquares> host_squares_;
   // per layer: exchange of updated weights in progress
-  std::map<int, std::pair<Lease, AllGather>> gathers_;
-  LaneTrace* lane_trace_;
-  DeviceLanes* device_lanes_ = nullptr;  // null: not traced
+  std::map<int, std::pair<Pin, AllGather>> gathers_;
+  TrackTrace* track_trace_;
+  DeviceTracks* device_tracks_ = nullptr;  // null: not traced
   BatchRows* rows_;
   GradientFilter* filter_;
   // Null: no layer is updated on the host.

@@ -26,23 +26,23 @@ std::size_t tied_weight(const LayerLayout& layout, const std::string& tie) {
 }  // namespace
 
 void StageMachine::send_tied(const Action& action) {
-  const auto span = device_span(LaneKind::kCommunicate, -1);
+  const auto span = device_span(TrackKind::kCommunicate, -1);
   const Tie& tie = model_.dataflow().ties[action.value];
   const bool is_gradient = action.op == Op::kSendTiedGradient;
-  const Lease lease = store_.acquire(is_gradient ? action.consumer : tie.owner,
-                                     is_gradient ? StateKind::kGradients : StateKind::kWeights);
-  const std::size_t weight = tied_weight(lease.layout(), tie.name);
+  const Pin pin = store_.acquire(is_gradient ? action.consumer : tie.owner,
+                                 is_gradient ? StateKind::kGradients : StateKind::kWeights);
+  const std::size_t weight = tied_weight(pin.layout(), tie.name);
   // A copy, because the buffer itself will be overwritten.
   groups_[Axis::kPipeline].send(
       action.peer,
       {.kind = static_cast<std::int32_t>(action.op),
        .value = action.value,
        .consumer = action.consumer},
-      (is_gradient ? lease.weight_gradient(weight) : lease.weights()[weight].detach()).clone());
+      (is_gradient ? pin.weight_gradient(weight) : pin.weights()[weight].detach()).clone());
 }
 
 void StageMachine::receive_tied(const Action& action) {
-  const auto span = device_span(LaneKind::kCommunicate, -1);
+  const auto span = device_span(TrackKind::kCommunicate, -1);
   const bool is_gradient = action.op == Op::kReceiveTiedGradient;
   const Op send = is_gradient ? Op::kSendTiedGradient : Op::kSendTiedWeight;
   at::Tensor tensor =
@@ -53,21 +53,21 @@ void StageMachine::receive_tied(const Action& action) {
     tables_.received_ties[{action.value, action.consumer}] = std::move(tensor);
     return;
   }
-  const Lease lease = store_.acquire(action.consumer, StateKind::kWeights);
+  const Pin pin = store_.acquire(action.consumer, StateKind::kWeights);
   const std::string& tie = model_.dataflow().ties[action.value].name;
-  lease.weights()[tied_weight(lease.layout(), tie)].detach().copy_(tensor);
+  pin.weights()[tied_weight(pin.layout(), tie)].detach().copy_(tensor);
 }
 
 // Adds the gradients of all uses to the owner's, in ascending layer order.
 void StageMachine::add_ties(const Action& action) {
   const Tie& tie = model_.dataflow().ties[action.value];
-  const Lease owner = store_.acquire(tie.owner, StateKind::kGradients);
-  const auto span = device_span(LaneKind::kCompute, tie.owner);
+  const Pin owner = store_.acquire(tie.owner, StateKind::kGradients);
+  const auto span = device_span(TrackKind::kCompute, tie.owner);
   at::Tensor sum = owner.weight_gradient(tied_weight(owner.layout(), tie.name));
   for (const int user : tie.users) {
     if (is_local(user)) {
-      const Lease lease = store_.acquire(user, StateKind::kGradients);
-      sum.add_(lease.weight_gradient(tied_weight(lease.layout(), tie.name)));
+      const Pin pin = store_.acquire(user, StateKind::kGradients);
+      sum.add_(pin.weight_gradient(tied_weight(pin.layout(), tie.name)));
     } else {
       sum.add_(tables_.received_ties.at({action.value, user}));
       tables_.received_ties.erase({action.value, user});
@@ -84,7 +84,7 @@ const LayerCuts& StageMachine::cuts_of(int layer) {
 
 void StageMachine::reduce_gradients(const Action& action) {
   const int layer = action.layers.begin;
-  const auto span = device_span(LaneKind::kCommunicate, layer);
+  const auto span = device_span(TrackKind::kCommunicate, layer);
   reductions_.emplace(
       layer, GradientReduction::start(groups_, store_.acquire(layer, StateKind::kGradients),
                                       cuts_of(layer), model_.split().sequence));
@@ -94,11 +94,11 @@ void StageMachine::await_gradients(const Action& action) {
   const int layer = action.layers.begin;
   const auto last_of_step = static_cast<int>(inputs_.micro_batches.size()) - 1;
   const bool last = action.micro_batch < 0 || action.micro_batch == last_of_step;
-  const auto span = device_span(LaneKind::kCommunicate, layer);
+  const auto span = device_span(TrackKind::kCommunicate, layer);
   const bool on_disk = store_.placement(layer).on_disk(StateKind::kGradientShard);
   {
-    const Lease lease = store_.acquire_to_copy(layer, StateKind::kGradientShard);
-    reductions_.at(layer).finish(lease, /*first=*/action.micro_batch <= 0, last);
+    const Pin pin = store_.acquire_to_copy(layer, StateKind::kGradientShard);
+    reductions_.at(layer).finish(pin, /*first=*/action.micro_batch <= 0, last);
     reductions_.erase(layer);
     if (on_disk && last) add_squares_on_host(layer);
   }
@@ -112,7 +112,7 @@ void StageMachine::await_gradients(const Action& action) {
 void StageMachine::offload_gradients(int layer) {
   {
     std::vector<Completion> pending;
-    const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
+    const Pin pin = store_.acquire(layer, StateKind::kGradientShard, pending);
     store_.release(layer, StateKind::kGradients);
     add_squares_on_host(layer);
   }
@@ -153,17 +153,17 @@ void part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard, in
 // its squares are missing from the norm.
 void StageMachine::add_squares_on_host(int layer) {
   std::vector<Completion> pending;
-  const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
+  const Pin pin = store_.acquire(layer, StateKind::kGradientShard, pending);
   const UnchargedScope nobody;  // numbers of the step
   const at::Tensor blocks =
-      at::empty({num_blocks(lease.layout().own_numel)}, host_options(at::kDouble));
+      at::empty({num_blocks(pin.layout().own_numel)}, host_options(at::kDouble));
   Completion added = host_updates_->submit(
-      [this, layer, blocks, &layout = lease.layout(), part = part_of(layer),
-       shard = lease.placement().shard, gradients = lease.gradient_shard()] {
+      [this, layer, blocks, &layout = pin.layout(), part = part_of(layer),
+       shard = pin.placement().shard, gradients = pin.gradient_shard()] {
         const double begin = now_seconds();
         const ThreadPoolScope scope(*host_threads_);
         part_squares(layout, part, shard, groups_[Axis::kTensor].rank(), gradients, blocks);
-        if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
+        if (track_trace_) track_trace_->add({TrackKind::kUpdate, layer, begin, now_seconds()});
       },
       std::move(pending));
   host_squares_[layer] = {blocks, std::move(added)};
@@ -177,10 +177,10 @@ void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
     return;
   }
   const double began = now_seconds();
-  const Lease lease = store_.acquire(layer, StateKind::kGradientShard);
-  const auto span = device_span(LaneKind::kCompute, layer);
-  part_squares(lease.layout(), part_of(layer), lease.placement().shard,
-               groups_[Axis::kTensor].rank(), lease.gradient_shard(), blocks);
+  const Pin pin = store_.acquire(layer, StateKind::kGradientShard);
+  const auto span = device_span(TrackKind::kCompute, layer);
+  part_squares(pin.layout(), part_of(layer), pin.placement().shard, groups_[Axis::kTensor].rank(),
+               pin.gradient_shard(), blocks);
   layer_times_.add_update(layer, now_seconds() - began);
 }
 
@@ -188,11 +188,11 @@ void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
 void StageMachine::filter_gradients() {
   if (filter_ == nullptr) return;
   groups_.world.barrier();
-  std::vector<Lease> leases;
+  std::vector<Pin> pins;
   std::vector<at::Tensor> gradients;
   for (const int layer : store_.layers()) {
-    leases.push_back(store_.acquire(layer, StateKind::kGradientShard));
-    gradients.push_back(leases.back().gradient_shard());
+    pins.push_back(store_.acquire(layer, StateKind::kGradientShard));
+    gradients.push_back(pins.back().gradient_shard());
     groups_.world.before_write(gradients.back());
   }
   filter_->filter(gradients);
@@ -215,7 +215,7 @@ void StageMachine::reduce_norm_and_loss() {
                    blocks.narrow(0, layer.begin, layer.end - layer.begin));
   host_squares_.clear();
   const auto span =
-      device_span(groups_.world.size() > 1 ? LaneKind::kCommunicate : LaneKind::kCompute, -1);
+      device_span(groups_.world.size() > 1 ? TrackKind::kCommunicate : TrackKind::kCompute, -1);
   step_end_.end(blocks, std::move(layers), loss_.sum);
   store_.end_offload();
 }
@@ -235,25 +235,25 @@ void StageMachine::update(const Action& action) {
     const double began = now_seconds();
     if (step_end_.known().skip == 0) {  // otherwise the device decides itself
       if (!begun) begun = optimizer_->begin_update(step_end_.scalars(), groups_.world.device());
-      const FoundStatistics found = find_statistics(layer);
+      const ColumnStatistics found = find_statistics(layer);
       update_shard(store_.acquire(layer, StateKind::kGradientShard | StateKind::kOptimizer |
                                              StateKind::kWeightShard),
                    *begun, found);
     }
     layer_times_.add_update(layer, now_seconds() - began);
     if (plan_.shards()[layer].gathers_weights()) {
-      Lease lease = store_.acquire(layer, StateKind::kWeights);
-      AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),
-                                          cuts_of(layer).shards, lease.flat_weights());
-      gathers_.emplace(layer, std::pair(std::move(lease), std::move(gather)));
+      Pin pin = store_.acquire(layer, StateKind::kWeights);
+      AllGather gather = AllGather::start(groups_.shard, pin.weight_shard(), cuts_of(layer).shards,
+                                          pin.flat_weights());
+      gathers_.emplace(layer, std::pair(std::move(pin), std::move(gather)));
     }
   }
 }
 
 // Moments of all replicas are added in rank order, so all get the same result.
-StageMachine::FoundStatistics StageMachine::find_statistics(int layer) {
+StageMachine::ColumnStatistics StageMachine::find_statistics(int layer) {
   const LayerLayout& layout = store_.layout(layer);
-  FoundStatistics found(layout.specs.size());
+  ColumnStatistics found(layout.specs.size());
   const UnchargedScope nobody;  // numbers of the step
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     if (layout.specs[i].statistic != Statistic::kMean) continue;
@@ -275,18 +275,17 @@ StageMachine::FoundStatistics StageMachine::find_statistics(int layer) {
 namespace {
 
 // The statistics of a shard. `found`: those of its layer, one per weight.
-std::vector<StatisticRange> statistics_of(const Lease& lease,
-                                          const std::vector<at::Tensor>& found) {
-  const LayerLayout& layout = lease.layout();
-  const FlatRange shard = lease.placement().shard;
+std::vector<StatisticRange> statistics_of(const Pin& pin, const std::vector<at::Tensor>& found) {
+  const LayerLayout& layout = pin.layout();
+  const FlatRange shard = pin.placement().shard;
   std::vector<StatisticRange> ranges;
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
     const std::int64_t begin = std::max(shard.begin, place.offset);
     const std::int64_t end = std::min(shard.end, place.offset + place.numel);
     if (!found[i].defined() || begin >= end) continue;
-    const MasterWeights master = lease.master();
-    STRATA_CHECK(!master.split() && !lease.rounded().defined(), "pipeline.statistics_of");
+    const MasterWeights master = pin.master();
+    STRATA_CHECK(!master.split() && !pin.rounded().defined(), "pipeline.statistics_of");
     const at::Tensor values = master.weights.narrow(0, begin - shard.begin, end - begin);
     ranges.push_back({values,
                       found[i].narrow(0, begin - place.offset, end - begin).to(values.device()),
@@ -303,51 +302,51 @@ void move_statistics(const std::vector<StatisticRange>& ranges, const StepScalar
 }  // namespace
 
 // The trained elements of the shard.
-UpdateRange StageMachine::update_range(const Lease& lease) const {
-  const FlatRange shard = lease.placement().shard;
+UpdateRange StageMachine::update_range(const Pin& pin) const {
+  const FlatRange shard = pin.placement().shard;
   const auto before = [&](std::int64_t end) {
     return std::clamp<std::int64_t>(end - shard.begin, 0, shard.size());
   };
-  const std::int64_t trained = before(lease.layout().trained_numel);
-  const MasterWeights master = lease.master().narrow(0, trained);
-  std::vector<at::Tensor> slots = lease.slots();
+  const std::int64_t trained = before(pin.layout().trained_numel);
+  const MasterWeights master = pin.master().narrow(0, trained);
+  std::vector<at::Tensor> slots = pin.slots();
   for (at::Tensor& slot : slots) slot = slot.narrow(0, 0, trained);
-  const at::Tensor rounded = lease.rounded();
+  const at::Tensor rounded = pin.rounded();
   return {.weights = master.weights,
-          .gradients = lease.gradient_shard().narrow(0, 0, trained),
+          .gradients = pin.gradient_shard().narrow(0, 0, trained),
           .slots = std::move(slots),
-          .decay_numel = before(lease.layout().decay_numel),
+          .decay_numel = before(pin.layout().decay_numel),
           .rounded = rounded.defined() ? rounded.narrow(0, 0, trained) : rounded,
           .remainder = master.remainder};
 }
 
-void StageMachine::update_shard(const Lease& lease, const BegunUpdate& step,
-                                const FoundStatistics& found) {
-  if (lease.placement().shard.size() == 0) return;
-  groups_.world.before_write(lease.weight_shard());  // which peers have gathered
-  const auto span = device_span(LaneKind::kCompute, lease.layer());
-  optimizer_->update(update_range(lease), step);
-  move_statistics(statistics_of(lease, found), step_end_.scalars());
+void StageMachine::update_shard(const Pin& pin, const BegunUpdate& step,
+                                const ColumnStatistics& found) {
+  if (pin.placement().shard.size() == 0) return;
+  groups_.world.before_write(pin.weight_shard());  // which peers have gathered
+  const auto span = device_span(TrackKind::kCompute, pin.layer());
+  optimizer_->update(update_range(pin), step);
+  move_statistics(statistics_of(pin, found), step_end_.scalars());
 }
 
 // Starts the update only: the next fetch of the weights waits for it, the rank does not.
 void StageMachine::update_on_host(int layer) {
   const StepScalars step = step_end_.read();
   if (step.skip != 0) return;
-  const FoundStatistics found = find_statistics(layer);
+  const ColumnStatistics found = find_statistics(layer);
   const StateKinds kinds = StateKind::kOptimizer | StateKind::kWeightShard;
   std::vector<Completion> pending;
   Completion updated;
   {
-    const Lease lease = store_.acquire(layer, kinds | StateKind::kGradientShard, pending);
-    if (lease.placement().shard.size() == 0) return;
+    const Pin pin = store_.acquire(layer, kinds | StateKind::kGradientShard, pending);
+    if (pin.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
-        [this, layer, range = update_range(lease), statistics = statistics_of(lease, found), step] {
+        [this, layer, range = update_range(pin), statistics = statistics_of(pin, found), step] {
           const double begin = now_seconds();
           const ThreadPoolScope scope(*host_threads_);
           optimizer_->update(range, optimizer_->begin_update(step, Device{}));
           move_statistics(statistics, step);
-          if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
+          if (track_trace_) track_trace_->add({TrackKind::kUpdate, layer, begin, now_seconds()});
         },
         std::move(pending));
   }
@@ -363,23 +362,23 @@ void StageMachine::gather_weights(const Action& action) {
     }
     const auto found = gathers_.find(layer);
     STRATA_CHECK(found != gathers_.end(), "pipeline.gather_weights");
-    const auto span = device_span(LaneKind::kCommunicate, layer);
+    const auto span = device_span(TrackKind::kCommunicate, layer);
     found->second.second.finish();
     gathers_.erase(found);
   }
 }
 
 void StageMachine::gather_from_host(int layer) {
-  const Lease lease = store_.acquire_to_copy(layer, StateKind::kWeightShard | StateKind::kWeights);
-  const FlatRange shard = lease.placement().shard;
-  at::Tensor own = lease.flat_weights().narrow(0, shard.begin, shard.size());
+  const Pin pin = store_.acquire_to_copy(layer, StateKind::kWeightShard | StateKind::kWeights);
+  const FlatRange shard = pin.placement().shard;
+  at::Tensor own = pin.flat_weights().narrow(0, shard.begin, shard.size());
   groups_.world.before_write(own);
-  if (lease.shards_travel()) {
-    lease.bring_shard(StateKind::kWeightShard, 0, own);
+  if (pin.shards_travel()) {
+    pin.bring_shard(StateKind::kWeightShard, 0, own);
   } else {
-    own.copy_(lease.weight_shard());
+    own.copy_(pin.weight_shard());
   }
-  AllGather::start(groups_.shard, own, cuts_of(layer).shards, lease.flat_weights()).finish();
+  AllGather::start(groups_.shard, own, cuts_of(layer).shards, pin.flat_weights()).finish();
 }
 
 }  // namespace strata

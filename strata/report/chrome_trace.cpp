@@ -53,10 +53,10 @@ Json span_of(const TraceEvent& event, double origin, std::size_t pid, std::size_
               std::move(arguments));
 }
 
-Json span_of(const LaneEvent& event, double origin, std::size_t pid, std::size_t tid) {
+Json span_of(const TrackEvent& event, double origin, std::size_t pid, std::size_t tid) {
   const bool of_layer = event.layer >= 0;
-  return span(of_layer ? "layer " + std::to_string(event.layer) : name_of(event.lane),
-              name_of(event.lane), {event.begin_seconds - origin, event.end_seconds - origin}, pid,
+  return span(of_layer ? "layer " + std::to_string(event.layer) : name_of(event.track),
+              name_of(event.track), {event.begin_seconds - origin, event.end_seconds - origin}, pid,
               tid, of_layer ? Json{{"layer", event.layer}} : Json::object());
 }
 
@@ -85,19 +85,19 @@ std::string to_chrome_trace(const std::vector<TraceProcess>& processes) {
         add(span_of(event, process.origin_seconds, pid, rank));
       }
     }
-    if (std::ranges::all_of(process.lanes, &std::vector<LaneEvent>::empty)) continue;
-    constexpr std::size_t kThreads = 1 + kNumLaneKinds;  // threads of a rank
+    if (std::ranges::all_of(process.tracks, &std::vector<TrackEvent>::empty)) continue;
+    constexpr std::size_t kThreads = 1 + kNumTrackKinds;  // threads of a rank
     const std::size_t ranks = process.ranks.size();
     for (std::size_t rank = 0; rank < ranks; ++rank) add(place_of(pid, rank, rank * kThreads));
-    for (std::size_t rank = 0; rank < process.lanes.size(); ++rank) {
-      std::set<LaneKind> named;
-      for (const LaneEvent& event : process.lanes[rank]) {
-        const auto lane = static_cast<std::size_t>(event.lane);
-        const std::size_t tid = ranks + rank * kNumLaneKinds + lane;
-        if (named.insert(event.lane).second) {
+    for (std::size_t rank = 0; rank < process.tracks.size(); ++rank) {
+      std::set<TrackKind> named;
+      for (const TrackEvent& event : process.tracks[rank]) {
+        const auto track = static_cast<std::size_t>(event.track);
+        const std::size_t tid = ranks + rank * kNumTrackKinds + track;
+        if (named.insert(event.track).second) {
           add(name_of("thread_name", pid, tid,
-                      "rank " + std::to_string(rank) + ", " + name_of(event.lane)));
-          add(place_of(pid, tid, rank * kThreads + 1 + lane));
+                      "rank " + std::to_string(rank) + ", " + name_of(event.track)));
+          add(place_of(pid, tid, rank * kThreads + 1 + track));
         }
         add(span_of(event, process.origin_seconds, pid, tid));
       }

@@ -10,16 +10,16 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/schedule/trace.h"
 
 namespace strata {
 
 struct TraceProcess {
   std::string name;
-  double origin_seconds = 0;                   ///< time of the clock at which the trace starts
-  std::vector<std::vector<TraceEvent>> ranks;  ///< one list a rank
-  std::vector<std::vector<LaneEvent>> lanes;   ///< one list a rank, or empty
+  double origin_seconds = 0;                    ///< time of the clock at which the trace starts
+  std::vector<std::vector<TraceEvent>> ranks;   ///< one list a rank
+  std::vector<std::vector<TrackEvent>> tracks;  ///< one list a rank, or empty
 };
 
 /// "F s0 m3", "U s1", "N".

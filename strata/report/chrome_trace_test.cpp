@@ -41,8 +41,9 @@ TEST(ChromeTrace, PlacesSpansInMicrosecondsFromOrigin) {
 
 TEST(ChromeTrace, PlacesTracksAfterTheirRank) {
   std::vector<TraceProcess> processes = two_timelines();
-  processes[0].lanes = {{{LaneKind::kToDevice, 4, 10.25, 10.5}, {LaneKind::kToDevice, 5, 10.5, 11}},
-                        {{LaneKind::kUpdate, 4, 10.0, 10.25}}};
+  processes[0].tracks = {
+      {{TrackKind::kToDevice, 4, 10.25, 10.5}, {TrackKind::kToDevice, 5, 10.5, 11}},
+      {{TrackKind::kUpdate, 4, 10.0, 10.25}}};
   const auto events = nlohmann::json::parse(to_chrome_trace(processes))["traceEvents"];
   std::map<std::pair<int, int>, std::string> names;  // names of threads, by process and place
   std::map<std::pair<int, int>, int> places;

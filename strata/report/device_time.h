@@ -8,13 +8,13 @@
 
 #include <vector>
 
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 
 namespace strata {
 
 /// Whether the device itself runs the track.
-inline bool is_device_work(LaneKind lane) {
-  return lane == LaneKind::kCompute || lane == LaneKind::kCommunicate;
+inline bool is_device_work(TrackKind track) {
+  return track == TrackKind::kCompute || track == TrackKind::kCommunicate;
 }
 
 struct DeviceTime {
@@ -27,7 +27,7 @@ struct DeviceTime {
 };
 
 /// All 0 if no track of the device is among the events.
-DeviceTime device_time(const std::vector<LaneEvent>& lanes, double begin_seconds,
+DeviceTime device_time(const std::vector<TrackEvent>& tracks, double begin_seconds,
                        double end_seconds);
 
 }  // namespace strata

@@ -135,9 +135,9 @@ inline ReportTimeline example_step(int ranks, int micro_batches, double stretch,
 /// the link. `stretch` scales all times.
 inline ReportTimeline example_offloaded_step(int layers, double stretch, double begin_seconds) {
   const double forward = 0.05 * stretch, fetch = 0.06 * stretch, update = 0.03 * stretch;
-  ReportTimeline timeline{.ranks = {{}}, .lanes = {{}}, .begin_seconds = begin_seconds};
+  ReportTimeline timeline{.ranks = {{}}, .tracks = {{}}, .begin_seconds = begin_seconds};
   std::vector<TraceEvent>& rank = timeline.ranks[0];
-  std::vector<LaneEvent>& lanes = timeline.lanes[0];
+  std::vector<TrackEvent>& tracks = timeline.tracks[0];
   double now = begin_seconds, link = begin_seconds, optimizer = begin_seconds;
   const auto compute = [&](Op op, int layer, double seconds) {
     if (link > now) rank.push_back({Op::kPrefetchWeights, 0, 0, layer, now, link});
@@ -146,17 +146,17 @@ inline ReportTimeline example_offloaded_step(int layers, double stretch, double 
     now += seconds;
   };
   for (int layer = 0; layer < layers; ++layer) {
-    lanes.push_back({LaneKind::kUpdate, layer, optimizer, optimizer + update});
+    tracks.push_back({TrackKind::kUpdate, layer, optimizer, optimizer + update});
     optimizer += update;
     link = std::max(link, optimizer);
-    lanes.push_back({LaneKind::kToDevice, layer, link, link + fetch});
+    tracks.push_back({TrackKind::kToDevice, layer, link, link + fetch});
     link += fetch;
     compute(Op::kForward, layer, forward);
   }
   for (int layer = layers - 1; layer >= 0; --layer) {
-    if (layer < layers - 2) lanes.push_back({LaneKind::kToDevice, layer, now - forward, now});
+    if (layer < layers - 2) tracks.push_back({TrackKind::kToDevice, layer, now - forward, now});
     compute(Op::kBackward, layer, 2.1 * forward);
-    lanes.push_back({LaneKind::kToHost, layer, now, now + fetch});
+    tracks.push_back({TrackKind::kToHost, layer, now, now + fetch});
   }
   rank.push_back({Op::kOffloadGradients, 0, 0, 0, now, now + fetch});
   rank.push_back({Op::kReduceNormAndLoss, -1, -1, -1, now + fetch, now + 1.2 * fetch});
@@ -169,28 +169,28 @@ inline ReportTimeline example_offloaded_step(int layers, double stretch, double 
 /// before the first layer and between two others. `stretch` scales all times.
 inline ReportTimeline example_device_step(int layers, double stretch, double begin_seconds) {
   const double work = 0.004 * stretch, launch = 0.0012 * stretch, exchange = 0.009 * stretch;
-  ReportTimeline timeline{.ranks = {{}, {}}, .lanes = {{}, {}}, .begin_seconds = begin_seconds};
+  ReportTimeline timeline{.ranks = {{}, {}}, .tracks = {{}, {}}, .begin_seconds = begin_seconds};
   for (int rank = 0; rank < 2; ++rank) {
-    std::vector<LaneEvent>& lanes = timeline.lanes[rank];
+    std::vector<TrackEvent>& tracks = timeline.tracks[rank];
     double host = begin_seconds, device = begin_seconds, link = begin_seconds;
     const auto give = [&](Op op, int layer, double seconds) {
       timeline.ranks[rank].push_back({op, 0, 0, layer, host, host + launch});
       host += launch;
       if (layer == 3 && rank == 1) device += 0.005 * stretch;  // enqueued late
       device = std::max(device, host);
-      lanes.push_back({LaneKind::kCompute, layer, device, device + seconds});
+      tracks.push_back({TrackKind::kCompute, layer, device, device + seconds});
       device += seconds;
     };
     for (int layer = 0; layer < layers; ++layer) give(Op::kForward, layer, work);
     for (int layer = layers - 1; layer >= 0; --layer) {
       give(Op::kBackward, layer, 2 * work);
       link = std::max(link, device);
-      lanes.push_back({LaneKind::kCommunicate, layer, link, link + exchange});
+      tracks.push_back({TrackKind::kCommunicate, layer, link, link + exchange});
       link += exchange;
     }
     timeline.ranks[rank].push_back({Op::kReduceNormAndLoss, -1, -1, -1, host, link});
     timeline.ranks[rank].push_back({Op::kUpdate, -1, -1, 0, link, link + work});
-    lanes.push_back({LaneKind::kCompute, 0, link, link + work});
+    tracks.push_back({TrackKind::kCompute, 0, link, link + work});
     timeline.step_seconds = std::max(timeline.step_seconds, link + work - begin_seconds);
   }
   return timeline;

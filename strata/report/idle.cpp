@@ -103,15 +103,15 @@ Computes computes_of(const std::vector<TraceEvent>& events) {
 }
 
 // When any track of a use is busy, in ascending order and without overlaps.
-class BusyLanes {
+class BusyTracks {
  public:
-  explicit BusyLanes(std::vector<LaneEvent> events) {
-    std::ranges::sort(events, {}, &LaneEvent::begin_seconds);
-    for (const LaneEvent& event : events) {
-      if (event.lane == LaneKind::kCommunicate)
+  explicit BusyTracks(std::vector<TrackEvent> events) {
+    std::ranges::sort(events, {}, &TrackEvent::begin_seconds);
+    for (const TrackEvent& event : events) {
+      if (event.track == TrackKind::kCommunicate)
         continue;  // the rank's own actions enqueued it (device_time.h)
       std::vector<Stretch>& busy =
-          event.lane == LaneKind::kCompute ? device_ : stretches_[rank_of(event.lane)];
+          event.track == TrackKind::kCompute ? device_ : stretches_[rank_of(event.track)];
       if (busy.empty() || busy.back().end < event.begin_seconds) {
         busy.push_back({event.begin_seconds, event.end_seconds});
       } else {
@@ -148,9 +148,9 @@ class BusyLanes {
   // If several apply, the one nearest to the device is the cause.
   static constexpr std::array kUses{TimeUse::kLink, TimeUse::kHostUpdate, TimeUse::kDisk};
 
-  static std::size_t rank_of(LaneKind lane) {
-    if (lane == LaneKind::kToDevice || lane == LaneKind::kToHost) return 0;
-    return lane == LaneKind::kUpdate ? 1 : 2;
+  static std::size_t rank_of(TrackKind track) {
+    if (track == TrackKind::kToDevice || track == TrackKind::kToHost) return 0;
+    return track == TrackKind::kUpdate ? 1 : 2;
   }
 
   std::array<std::vector<Stretch>, 3> stretches_;
@@ -160,13 +160,13 @@ class BusyLanes {
 // Walks over one rank's step and records every interval.
 class Walk {
  public:
-  Walk(int rank, bool has_peers, const Senders& senders, const Computes& computes, BusyLanes lanes,
-       double drained, double begin, double end)
+  Walk(int rank, bool has_peers, const Senders& senders, const Computes& computes,
+       BusyTracks tracks, double drained, double begin, double end)
       : rank_(rank),
         has_peers_(has_peers),
         senders_(senders),
         computes_(computes),
-        lanes_(std::move(lanes)),
+        tracks_(std::move(tracks)),
         drained_(drained),
         at_(begin),
         end_(end) {}
@@ -206,22 +206,22 @@ class Walk {
     if (is_work(use)) return work(event.end_seconds, use);
     if (is_message(event.op)) wait_for_sender(event);
     if (is_wait_for_memory(event.op))
-      return wait_for_lanes(event.end_seconds, has_peers_ ? use : TimeUse::kOther);
+      return wait_for_tracks(event.end_seconds, has_peers_ ? use : TimeUse::kOther);
     idle(event.end_seconds, use);
   }
 
   void work(double until, TimeUse use) {
     until = std::min(until, end_);
     while (at_ < until) {
-      const auto [busy, holds] = lanes_.device_at(at_);
+      const auto [busy, holds] = tracks_.device_at(at_);
       spend(std::min(until, holds), busy ? use : TimeUse::kLaunch);
     }
   }
 
-  void wait_for_lanes(double until, TimeUse otherwise) {
+  void wait_for_tracks(double until, TimeUse otherwise) {
     until = std::min(until, end_);
     while (at_ < until) {
-      const auto [use, holds] = lanes_.use_at(at_, otherwise);
+      const auto [use, holds] = tracks_.use_at(at_, otherwise);
       use == otherwise ? idle(std::min(until, holds), use) : spend(std::min(until, holds), use);
     }
   }
@@ -242,7 +242,7 @@ class Walk {
   bool has_peers_;
   const Senders& senders_;
   const Computes& computes_;
-  BusyLanes lanes_;
+  BusyTracks tracks_;
   double drained_;  // the end of the last compute of any rank
   double at_, end_;
   TimeSplit split_;
@@ -338,7 +338,7 @@ double TimeSplit::idle_seconds() const {
 
 std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>& ranks,
                                       double begin_seconds, double end_seconds,
-                                      const std::vector<std::vector<LaneEvent>>& lanes) {
+                                      const std::vector<std::vector<TrackEvent>>& tracks) {
   const Senders senders(ranks);
   std::vector<Computes> computes;
   double drained = kNever;
@@ -348,7 +348,8 @@ std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>
   }
   std::vector<TimeSplit> splits;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
-    BusyLanes busy(rank < static_cast<int>(lanes.size()) ? lanes[rank] : std::vector<LaneEvent>());
+    BusyTracks busy(rank < static_cast<int>(tracks.size()) ? tracks[rank]
+                                                           : std::vector<TrackEvent>());
     Walk walk(rank, ranks.size() > 1, senders, computes[rank], std::move(busy), drained,
               begin_seconds, end_seconds);
     splits.push_back(walk.along(ranks[rank]));

@@ -31,7 +31,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/schedule/trace.h"
 
 namespace strata {
@@ -88,10 +88,10 @@ struct TimeSums {
 TimeSums sums_of(const TimeSplit& split);
 
 /// Returns one split per rank, of the step from `begin_seconds` to `end_seconds`. If a rank's
-/// device has a track of its own (device_time.h), its work is that of the device. `lanes`: the
+/// device has a track of its own (device_time.h), its work is that of the device. `tracks`: the
 /// tracks of each rank; empty: none.
 std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>& ranks,
                                       double begin_seconds, double end_seconds,
-                                      const std::vector<std::vector<LaneEvent>>& lanes = {});
+                                      const std::vector<std::vector<TrackEvent>>& tracks = {});
 
 }  // namespace strata

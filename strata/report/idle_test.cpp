@@ -130,14 +130,14 @@ TEST(AttributeTime, SeparatesFetchesAndReductionsWithinStep) {
 TEST(AttributeTime, NamesCauseOfWaitForMemory) {
   const std::vector<Timeline> ranks{
       {event(Op::kPrefetchWeights, 0, 0, 0, 10), event(Op::kForward, 0, 0, 10, 12)}};
-  const std::vector<LaneEvent> lanes{
-      {LaneKind::kDiskRead, 7, 5, 8}, {LaneKind::kDiskRead, 8, 6.5, 7},  // overlaps with it
-      {LaneKind::kUpdate, 1, 1, 2},   {LaneKind::kUpdate, 2, 2, 4},
-      {LaneKind::kToDevice, 1, 3, 6}, {LaneKind::kToDevice, 2, 11, 12}};
+  const std::vector<TrackEvent> tracks{
+      {TrackKind::kDiskRead, 7, 5, 8}, {TrackKind::kDiskRead, 8, 6.5, 7},  // overlaps with it
+      {TrackKind::kUpdate, 1, 1, 2},   {TrackKind::kUpdate, 2, 2, 4},
+      {TrackKind::kToDevice, 1, 3, 6}, {TrackKind::kToDevice, 2, 11, 12}};
   for (const bool peers : {false, true}) {
     std::vector<Timeline> all = ranks;
     if (peers) all.push_back(ranks[0]);
-    const TimeSplit split = attribute_time(all, 0, 12, {lanes})[0];
+    const TimeSplit split = attribute_time(all, 0, 12, {tracks})[0];
     EXPECT_EQ(split[TimeUse::kHostUpdate], 2);
     EXPECT_EQ(split[TimeUse::kLink], 3);
     EXPECT_EQ(split[TimeUse::kDisk], 2);
@@ -151,8 +151,9 @@ TEST(AttributeTime, IgnoresTracksWhileRankWorks) {
   const std::vector<Timeline> ranks{{event(Op::kForward, 0, 0, 0, 4),
                                      event(Op::kOffloadGradients, 0, 0, 4, 6),
                                      event(Op::kReduceNormAndLoss, -1, -1, 6, 8)}};
-  const std::vector<LaneEvent> lanes{{LaneKind::kToHost, 0, 1, 5}, {LaneKind::kUpdate, 0, 5, 20}};
-  const TimeSplit split = attribute_time(ranks, 0, 8, {lanes})[0];
+  const std::vector<TrackEvent> tracks{{TrackKind::kToHost, 0, 1, 5},
+                                       {TrackKind::kUpdate, 0, 5, 20}};
+  const TimeSplit split = attribute_time(ranks, 0, 8, {tracks})[0];
   EXPECT_EQ(split[TimeUse::kCompute], 4);
   EXPECT_EQ(split[TimeUse::kLink], 1);
   EXPECT_EQ(split[TimeUse::kHostUpdate], 1);

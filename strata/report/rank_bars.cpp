@@ -30,7 +30,7 @@ std::vector<TimedRank> timed_ranks(const ReportInput& input) {
        {std::pair{"predicted", &input.predicted}, {"measured", &input.measured}}) {
     if (side->step_seconds <= 0) continue;
     const std::vector<TimeSplit> splits = attribute_time(
-        side->ranks, side->begin_seconds, side->begin_seconds + side->step_seconds, side->lanes);
+        side->ranks, side->begin_seconds, side->begin_seconds + side->step_seconds, side->tracks);
     for (std::size_t rank = 0; rank < splits.size(); ++rank) {
       double seconds = 0;
       for (const double use : splits[rank].seconds) seconds += use;
@@ -230,8 +230,8 @@ std::optional<Card> idle_card(const ReportInput& input) {
             .legend = time_legend(ranks),
             .bars = time_bars(ranks)};
   // The rank's own spans are then launches, from which the device would appear idle.
-  const bool devices = std::ranges::any_of(input.measured.lanes, [](const auto& lanes) {
-    return std::ranges::any_of(lanes, is_device_work, &LaneEvent::lane);
+  const bool devices = std::ranges::any_of(input.measured.tracks, [](const auto& tracks) {
+    return std::ranges::any_of(tracks, is_device_work, &TrackEvent::track);
   });
   if (devices)
     card.note = "Measured ranks gave their work to devices: what those did stands below.";

@@ -66,9 +66,9 @@ TEST(TimeBars, AreProportionalToSeconds) {
 TEST(TimeBars, HaveNumbersUnlessDevicesDidTheWork) {
   ReportInput input{.title = "tracks"};
   input.measured = half_idle(1);
-  input.measured.lanes = {{{LaneKind::kToDevice, 0, 0.0, 0.25}}};
+  input.measured.tracks = {{{TrackKind::kToDevice, 0, 0.0, 0.25}}};
   EXPECT_EQ(card_of(input, "idle")["table"]["rows"][0][0], "rank 0, measured");
-  input.measured.lanes[0][0].lane = LaneKind::kCompute;
+  input.measured.tracks[0][0].track = TrackKind::kCompute;
   const nlohmann::json card = card_of(input, "idle");
   EXPECT_FALSE(card.contains("table"));
   EXPECT_NE(card["note"].get<std::string>().find("gave their work to devices"), std::string::npos);

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/report/metrics.h"
 #include "strata/schedule/trace.h"
 
@@ -36,10 +36,10 @@ struct ReportMemory {
 };
 
 struct ReportTimeline {
-  std::vector<std::vector<TraceEvent>> ranks{};  ///< one list per rank
-  std::vector<std::vector<LaneEvent>> lanes{};   ///< tracks, one list per rank; empty: none
-  double begin_seconds = 0;                      ///< begin of the step on the events' clock
-  double step_seconds = 0;                       ///< end of the step on the axis
+  std::vector<std::vector<TraceEvent>> ranks{};   ///< one list per rank
+  std::vector<std::vector<TrackEvent>> tracks{};  ///< tracks, one list per rank; empty: none
+  double begin_seconds = 0;                       ///< begin of the step on the events' clock
+  double step_seconds = 0;                        ///< end of the step on the axis
 };
 
 /// Any other result of a run.

@@ -37,9 +37,9 @@ class Reader {
   }
   std::string_view take(std::size_t count) {
     if (count > bytes_.size()) throw std::out_of_range("the message ends early");
-    const std::string_view taken = bytes_.substr(0, count);
+    const std::string_view consumed = bytes_.substr(0, count);
     bytes_.remove_prefix(count);
-    return taken;
+    return consumed;
   }
 
  private:

@@ -24,8 +24,8 @@ struct TrackLook {
   const char* words;  // text of the tooltip
 };
 
-TrackLook look_of(LaneKind track) {
-  static constexpr TrackLook kLooks[kNumLaneKinds] = {
+TrackLook look_of(TrackKind track) {
+  static constexpr TrackLook kLooks[kNumTrackKinds] = {
       {"fetch", "weights to the device"},      {"offload", "gradients to the host"},
       {"update", "update on the host"},        {"disk-read", "read from the disk"},
       {"disk-write", "written to the disk"},   {"forward", "work of the device"},
@@ -43,7 +43,7 @@ class Gatherer {
       for (const auto& events : side->ranks)
         for (const TraceEvent& event : events)
           timeline_.seconds = std::max(timeline_.seconds, event.end_seconds - side->begin_seconds);
-      for (const auto& events : side->lanes) layers_numbered_ |= !events.empty();
+      for (const auto& events : side->tracks) layers_numbered_ |= !events.empty();
     }
   }
 
@@ -57,8 +57,8 @@ class Gatherer {
       for (const auto& [name, side] : sides_)
         if (rank < side->ranks.size())
           all.rows.push_back({.name = name, .sides = {{name, actions(*side, rank)}}});
-      for (int kind = 0; kind < kNumLaneKinds; ++kind)
-        add_track(static_cast<LaneKind>(kind), rank, all.rows);
+      for (int kind = 0; kind < kNumTrackKinds; ++kind)
+        add_track(static_cast<TrackKind>(kind), rank, all.rows);
       timeline_.ranks.push_back(std::move(all));
     }
     for (const auto& [name, side] : sides_)
@@ -99,15 +99,15 @@ class Gatherer {
   }
 
   // Omitted if both sides are idle.
-  void add_track(LaneKind track, std::size_t rank, std::vector<TimelineRow>& rows) {
+  void add_track(TrackKind track, std::size_t rank, std::vector<TimelineRow>& rows) {
     TimelineRow row{.name = name_of(track), .is_track = true};
     const TrackLook look = look_of(track);
     bool idle = true;
     for (const auto& [name, side] : sides_) {
       row.sides.push_back({.name = name});
-      if (rank >= side->lanes.size()) continue;
-      for (const LaneEvent& event : side->lanes[rank]) {
-        if (event.lane != track) continue;
+      if (rank >= side->tracks.size()) continue;
+      for (const TrackEvent& event : side->tracks[rank]) {
+        if (event.track != track) continue;
         idle = false;
         const std::string layer = event.layer >= 0 ? "\nlayer " + std::to_string(event.layer) : "";
         row.sides.back().spans.push_back(span(look.style, look.words + layer, event.layer,

@@ -108,9 +108,9 @@ WireBytes wire_bytes(std::span<const FeatureSpec> tables, std::span<const double
 WireBytes sample_wire_bytes(const FeatureSpec& row, std::int64_t shards,
                             const SampleTraffic& traffic) {
   check_feature(row);
-  const auto count = [](double given, const char* where) {
-    require(given >= 1 && given <= kMostCount, where, "a step has at least one of these",
-            "1 to " + format_count(kMostCount), format_double_exactly(given));
+  const auto count = [](double input, const char* where) {
+    require(input >= 1 && input <= kMostCount, where, "a step has at least one of these",
+            "1 to " + format_count(kMostCount), format_double_exactly(input));
   };
   count(traffic.batch, "batch");
   count(traffic.ids, "ids");

@@ -135,7 +135,7 @@ RowOptions row_options(const RowOptions& defaults, const YamlSection& kept) {
           {.help = "Features that name the same table share its rows; empty: one of its own."});
   describe_staleness(set, "staleness", options);
   describe_rows(set, "", options);
-  if (kept.is_given()) set.load_section(kept, "");
+  if (kept.is_set()) set.load_section(kept, "");
   return options;
 }
 

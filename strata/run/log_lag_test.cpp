@@ -115,9 +115,9 @@ TEST_F(LogLag, NamesDivergedStepAndSavesNoLaterOne) {
     for (const int lag : {0, 1}) {
       const std::string saved =
           folder_.path("every-" + std::to_string(every) + "-lag-" + std::to_string(lag));
-      std::vector<std::int64_t> told;
+      std::vector<std::int64_t> reported;
       TrainingRequest request;
-      request.on_step = [&](const StepRecord& record) { told.push_back(record.step); };
+      request.on_step = [&](const StepRecord& record) { reported.push_back(record.step); };
       try {
         train(
             {"train.log_lag=" + std::to_string(lag), "train.clip=0", "train.warmup=0",
@@ -135,11 +135,12 @@ TEST_F(LogLag, NamesDivergedStepAndSavesNoLaterOne) {
         if (lag == 0) diverged = step;
         EXPECT_EQ(step, diverged);
       }
-      ASSERT_FALSE(told.empty());
-      EXPECT_EQ(diverged, "step " + std::to_string(told.back() + 1));
+      ASSERT_FALSE(reported.empty());
+      EXPECT_EQ(diverged, "step " + std::to_string(reported.back() + 1));
       for (const auto& entry : std::filesystem::directory_iterator(saved)) {
         const std::string name = entry.path().filename();
-        if (name.starts_with("step-")) EXPECT_LE(std::stoll(name.substr(5)), told.back()) << name;
+        if (name.starts_with("step-"))
+          EXPECT_LE(std::stoll(name.substr(5)), reported.back()) << name;
       }
     }
   }

@@ -69,10 +69,10 @@ CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
           .counts_passes = machine.device.kind == MachineKind::kCuda};
 }
 
-PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const MachineProfile& given,
+PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const MachineProfile& input,
                          int processes) {
   const TrainOptions& train = recipe.train;
-  const MachineProfile machine = with_device_of(recipe, given);
+  const MachineProfile machine = with_device_of(recipe, input);
   PlanRequest request{
       .dataflow = model.dataflow(),
       .costs_none = with_gpu_costs(byte_costs(model, cost_request(recipe, true, machine)), machine),

@@ -114,7 +114,7 @@ class RankLoop {
     group_.barrier();
     trainer_.trace().clear();
     const double begin = now_seconds();
-    group_.doing("data loading");
+    group_.report_progress("data loading");
     const MiniBatch batch = task_->mini_batch(step, seen);
     const double learning_rate = learning_rate_.at(step);
     trainer_.begin_step(batch, learning_rate);
@@ -198,7 +198,7 @@ class RankLoop {
 
   void keep_events(double begin) {
     if (kept_.size() == kKeptSteps) kept_.erase(kept_.begin());
-    kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}, {trainer_.take_lanes()}});
+    kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}, {trainer_.take_tracks()}});
   }
 
   void require_finite(const StepRecord& record) const {
@@ -248,7 +248,7 @@ class RankLoop {
 
   void validate(StepRecord& record) {
     if (!state_.data.evaluates()) return;
-    group_.doing("validation");
+    group_.report_progress("validation");
     Evaluation evaluation = task_->evaluate(trainer_, group_);
     require_finite_validation(evaluation.loss);
     record.validation_loss = evaluation.loss;
@@ -270,7 +270,7 @@ class RankLoop {
 
   // Saves in the background; the step after the next reports the checkpoint.
   void save() {
-    group_.doing("checkpoint");
+    group_.report_progress("checkpoint");
     // Waits for the previous checkpoint first: servers keep the rows of two versions, and one of
     // them must belong to a complete checkpoint.
     announce(saver_.wait());

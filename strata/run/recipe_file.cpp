@@ -55,27 +55,28 @@ std::string other_task_with(const std::string& path, const TaskKind& task) {
   return "";
 }
 
-struct Given {
+struct RecipeFields {
   const OptionSet& options;
   const std::string& recipe;  // name of the recipe
 
   // A field that is not in the recipe has no place of its own; a feature's field gets the place of
   // the feature's name.
   std::string where(const std::string& path) const {
-    if (options.is_given(path)) return options.where(path);
+    if (options.is_set(path)) return options.where(path);
     const std::size_t end = path.find("].");
     if (end == std::string::npos) return recipe;
     const std::string name = path.substr(0, end + 2) + "name";
-    return name != path && options.is_given(name) ? options.where(name) : recipe;
+    return name != path && options.is_set(name) ? options.where(name) : recipe;
   }
 };
 
 // Throws UserError unless `holds`, with the place of `path`.
-void require(bool holds, const Given& given, const std::string& path, const std::string& what,
-             const std::string& expected, const std::string& got, const std::string& fix) {
+void require(bool holds, const RecipeFields& fields, const std::string& path,
+             const std::string& what, const std::string& expected, const std::string& got,
+             const std::string& fix) {
   if (holds) return;
   throw UserError({.operation = "run.recipe",
-                   .where = given.where(path),
+                   .where = fields.where(path),
                    .what = path + ": " + what,
                    .expected = expected,
                    .got = got,
@@ -94,12 +95,12 @@ std::string beginning_of(std::istream& stream) {
 
 std::string text(std::int64_t number) { return std::to_string(number); }
 
-void check(const Recipe& r, const Given& given) {
-  require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
+void check(const Recipe& r, const RecipeFields& fields) {
+  require(r.train.micro_batch <= r.train.mini_batch, fields, "train.micro_batch",
           "larger than the mini-batch", "at most " + text(r.train.mini_batch),
           text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
   const auto where = [&](const std::string& field) {
-    return field == "mesh" ? given.recipe : given.where(field);
+    return field == "mesh" ? fields.recipe : fields.where(field);
   };
   r.task->check(r, where);
   const MeshLimits limits = r.task->mesh_limits(r);
@@ -107,10 +108,10 @@ void check(const Recipe& r, const Given& given) {
   const std::int64_t micro_batches =
       (r.train.mini_batch + r.train.micro_batch - 1) / r.train.micro_batch;
   const std::int64_t most = std::clamp<std::int64_t>(kMostLayerRuns / layers, 1, kMostMicroBatches);
-  require(micro_batches <= most, given, "train.micro_batch", "too many micro-batches to plan",
+  require(micro_batches <= most, fields, "train.micro_batch", "too many micro-batches to plan",
           "at most " + text(most) + " of " + text(layers) + " layers", text(micro_batches),
           "set train.micro_batch to " + text((r.train.mini_batch + most - 1) / most) + " or more");
-  require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
+  require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), fields,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
   if (r.mesh.automatic) {  // its axes give the number of ranks

@@ -14,10 +14,11 @@ namespace strata {
 namespace {
 
 // `mesh: auto` without sizes: as many ranks as devices.
-MeshOptions asked_mesh(const Recipe& recipe, std::int64_t devices) {
-  MeshOptions asked = recipe.mesh;
-  if (asked.ranks == 0 && asked.axes.size() == 1) asked.ranks = std::max<std::int64_t>(1, devices);
-  return asked;
+MeshOptions requested_mesh(const Recipe& recipe, std::int64_t devices) {
+  MeshOptions requested = recipe.mesh;
+  if (requested.ranks == 0 && requested.axes.size() == 1)
+    requested.ranks = std::max<std::int64_t>(1, devices);
+  return requested;
 }
 
 std::int64_t cores_here() { return std::thread::hardware_concurrency(); }
@@ -39,12 +40,14 @@ MeshSearch search_mesh(const Recipe& recipe) {
   const Rendezvous rendezvous = rendezvous_from_environment();
   const int gpus = recipe.device_kind() == DeviceKind::kCuda ? cuda_backend().count() : 0;
   // One rank per process, or per GPU, or per core.
-  const MeshOptions asked = asked_mesh(recipe, rendezvous.processes > 1 ? rendezvous.processes
-                                               : gpus > 0               ? gpus
-                                                                        : cores_here());
-  const auto ranks = static_cast<int>(asked.ranks > 0 ? asked.ranks : asked.axes.size());
+  const MeshOptions requested =
+      requested_mesh(recipe, rendezvous.processes > 1 ? rendezvous.processes
+                             : gpus > 0               ? gpus
+                                                      : cores_here());
+  const auto ranks =
+      static_cast<int>(requested.ranks > 0 ? requested.ranks : requested.axes.size());
   const RankDevices devices = rank_devices(recipe, ranks, rendezvous);
-  return search_mesh(asked, recipe.task->mesh_limits(recipe), [&](const MeshOptions& mesh) {
+  return search_mesh(requested, recipe.task->mesh_limits(recipe), [&](const MeshOptions& mesh) {
     return on_devices(request_of(recipe, mesh, {}), mesh.axes, devices, rendezvous.processes);
   });
 }
@@ -55,7 +58,7 @@ MeshSearch search_mesh(const Recipe& recipe, const MachineProfile& machine) {
   const std::int64_t devices = machine.peers.devices > 0
                                    ? machine.peers.devices
                                    : (machine.device.kind == MachineKind::kCuda ? 1 : cores);
-  return search_mesh(asked_mesh(recipe, devices), recipe.task->mesh_limits(recipe),
+  return search_mesh(requested_mesh(recipe, devices), recipe.task->mesh_limits(recipe),
                      [&](const MeshOptions& mesh) { return request_of(recipe, mesh, machine); });
 }
 

@@ -53,7 +53,7 @@ void add_timelines(ReportInput& input, const PlannedRun& run, const TrainingResu
   for (int rank = 0; rank < run.ranks; ++rank) {
     const RankTimeline& planned = simulation.ranks[planned_rank(run, rank)];
     input.predicted.ranks.push_back(row_of(planned));
-    input.predicted.lanes.push_back(lanes_within(planned, simulation.step_seconds));
+    input.predicted.tracks.push_back(tracks_within(planned, simulation.step_seconds));
   }
   input.predicted.step_seconds = simulation.step_seconds;
   if (result.last_steps.empty()) return;
@@ -62,8 +62,8 @@ void add_timelines(ReportInput& input, const PlannedRun& run, const TrainingResu
   input.measured = {.ranks = step.ranks,
                     .begin_seconds = step.begin_seconds,
                     .step_seconds = step.end_seconds - step.begin_seconds};
-  for (int rank = 0; rank < static_cast<int>(step.lanes.size()); ++rank)
-    input.measured.lanes.push_back(lanes_during(result.last_steps, index, rank));
+  for (int rank = 0; rank < static_cast<int>(step.tracks.size()); ++rank)
+    input.measured.tracks.push_back(tracks_during(result.last_steps, index, rank));
   input.measured_step =
       result.records.back().step - static_cast<std::int64_t>(result.last_steps.size() - 1 - index);
 }

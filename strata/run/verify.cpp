@@ -90,9 +90,9 @@ bool Verification::holds() const {
   return std::abs(mesh_loss - reference_loss) <= allowed && !first_difference();
 }
 
-Verification verify(const Recipe& given, const PlannedRun& run, const std::string& resume) {
-  Recipe recipe = given;
-  if (std::shared_ptr<const Task> task = given.task->replayed(resume))
+Verification verify(const Recipe& input, const PlannedRun& run, const std::string& resume) {
+  Recipe recipe = input;
+  if (std::shared_ptr<const Task> task = input.task->replayed(resume))
     recipe.task = std::move(task);
   const Sequential one = whole_model_of(recipe);
   const StepDecisions& decided = run.plan.decisions();

@@ -78,7 +78,7 @@ class WeightWindow {
       for (const int layer : uses_[i]) need(layer, i);
       look_ahead(i);
       full_.push_back(program_[i]);
-      for (std::vector<int>* layers : {&kept_, &given_up_}) {
+      for (std::vector<int>* layers : {&kept_, &evicted_}) {
         const std::vector<int> now = *layers;
         for (const int layer : now)
           if (next_use(layer, i + 1) == kNever) release(*layers, layer);
@@ -106,7 +106,7 @@ class WeightWindow {
           *std::ranges::max_element(kept_, {}, [&](int held) { return next_use(held, now); });
       if (next_use(last, now) == now) break;
       std::erase(kept_, last);
-      given_up_.push_back(last);
+      evicted_.push_back(last);
     }
     if (!has(ahead_, layer)) bring(layer);
     std::erase(ahead_, layer);
@@ -128,12 +128,12 @@ class WeightWindow {
 
   // An evicted layer is released only when its slot is needed.
   void bring(int layer) {
-    if (has(given_up_, layer)) {
-      std::erase(given_up_, layer);
+    if (has(evicted_, layer)) {
+      std::erase(evicted_, layer);
       return;
     }
-    while (!given_up_.empty() && kept_.size() + ahead_.size() + given_up_.size() >= window_)
-      release(given_up_, given_up_.front());
+    while (!evicted_.empty() && kept_.size() + ahead_.size() + evicted_.size() >= window_)
+      release(evicted_, evicted_.front());
     full_.push_back({.op = Op::kPrefetchWeights, .layers = {layer, layer + 1}});
   }
 
@@ -148,9 +148,9 @@ class WeightWindow {
   // per layer: the positions of its uses, ascending
   std::vector<std::vector<std::size_t>> positions_;
   // All layers that are fetched or being fetched.
-  std::vector<int> kept_;      // needed now, or with the nearest next use
-  std::vector<int> ahead_;     // fetched for their next use
-  std::vector<int> given_up_;  // evicted but not yet released
+  std::vector<int> kept_;     // needed now, or with the nearest next use
+  std::vector<int> ahead_;    // fetched for their next use
+  std::vector<int> evicted_;  // evicted but not yet released
   Program full_;
 };
 

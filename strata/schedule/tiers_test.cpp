@@ -43,8 +43,8 @@ TEST(TiersOnRanks, TiedWeightsAndGradientsOfOtherRanksStayOnDevice) {
 }
 
 TEST(TiersOnRanks, ReductionMovesGradientsToTheirUpdateExceptTiedOnes) {
-  for (const LayerTiers asked : {kAllAway, kWeightsAndStatesAway})
-    EXPECT_EQ(tiers_of(plan_of(asked, {{0, 4}}, 2)),
+  for (const LayerTiers requested : {kAllAway, kWeightsAndStatesAway})
+    EXPECT_EQ(tiers_of(plan_of(requested, {{0, 4}}, 2)),
               (All{kWeightsAndStatesAway, kAllAway, {}, kWeightsAndStatesAway}));
   EXPECT_EQ(tiers_of(plan_of(kOnlyStatesAway, {{0, 4}}, 2)),
             (All{kOnlyStatesAway, kStatesAway, {}, kOnlyStatesAway}));

@@ -56,7 +56,7 @@ Decoder::Decoder(const Sequential& model, const Mesh& mesh, const Room& room, co
       groups_(make_mesh_groups(world, mesh)),
       plan_(model.dataflow(), /*with_weights=*/{},
             {.partition = even_partition(model.num_layers(), mesh[Axis::kPipeline])}),
-      store_(device_medium(), Residency::kUntilReleased, world.device()),
+      store_(resident_backend(), Residency::kUntilReleased, world.device()),
       cache_(model, layers_of(plan_.decisions().partition, groups_[Axis::kPipeline].rank()),
              room.sequences, room.positions, world.device()),
       machine_(model, plan_, {}, store_, /*optimizer=*/nullptr, groups_) {
@@ -69,23 +69,23 @@ std::vector<NamedState> Decoder::weights() {
   std::vector<NamedState> weights;
   for (const int layer : store_.layers()) {
     const LayerLayout& layout = model_.layout(layer);
-    const auto lease = std::make_shared<const Lease>(store_.acquire(layer, StateKind::kWeights));
+    const auto pin = std::make_shared<const Pin>(store_.acquire(layer, StateKind::kWeights));
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const WeightSpec& spec = layout.specs[i];
       const bool borrowed = layout.placements[i].borrowed;
       weights.push_back(
           {.name = borrowed ? owner_name(model_, spec) : model_.name(layer) + "." + spec.name,
            .shape = spec.shape,
-           .local = lease->weights()[i].view({-1}),
+           .local = pin->weights()[i].view({-1}),
            .runs = slice_runs(spec, groups_[Axis::kTensor].rank(), groups_[Axis::kTensor].size()),
-           .lease = lease});
+           .pin = pin});
     }
   }
   return weights;
 }
 
 at::Tensor Decoder::forward(std::span<const NewTokens> batch) {
-  groups_.world.doing("decoding", passes_);
+  groups_.world.report_progress("decoding", passes_);
   std::vector<std::int64_t> packed;
   for (const NewTokens& item : batch)
     packed.insert(packed.end(), item.tokens.begin(), item.tokens.end());

@@ -114,9 +114,9 @@ SampleBatch TabularValidationLoader::read(std::vector<std::int64_t> which) const
   return reader_.read(which);
 }
 
-TabularData open_tabular(const TabularOptions& given, std::uint64_t seed,
+TabularData open_tabular(const TabularOptions& input, std::uint64_t seed,
                          const std::string& state) {
-  const TabularOptions options = complete(given);
+  const TabularOptions options = complete(input);
   const bool synthetic = options.format == SampleFormat::kSynthetic;
   // The state of a checkpoint is checked before all lines are read.
   std::shared_ptr<const Preprocessing> preprocessing;

@@ -18,7 +18,7 @@ class TabularOptionsTest : public LogTest {
     describe(set, "data", options);
     set.load_yaml(yaml, "r.yaml");
     check(options, "data",
-          [&](const std::string& path) { return set.is_given(path) ? set.where(path) : "r.yaml"; });
+          [&](const std::string& path) { return set.is_set(path) ? set.where(path) : "r.yaml"; });
     return options;
   }
   static ErrorText refusal_of(const std::string& data) {

@@ -148,18 +148,18 @@ TEST_F(RecordFileTest, LeavesNoFileIfWritingFails) {
 }
 
 // A file that counts how often places of samples are requested.
-class AskedPlaces final : public SampleFile {
+class CountingPlaces final : public SampleFile {
  public:
-  explicit AskedPlaces(std::shared_ptr<const SampleFile> file) : file_(std::move(file)) {}
+  explicit CountingPlaces(std::shared_ptr<const SampleFile> file) : file_(std::move(file)) {}
   std::int64_t samples() const override { return file_->samples(); }
   const std::vector<std::string>& columns() const override { return file_->columns(); }
   void read(std::int64_t sample, SampleText& text) const override { file_->read(sample, text); }
   std::string place(std::int64_t sample) const override {
-    ++asked;
+    ++calls;
     return file_->place(sample);
   }
 
-  mutable int asked = 0;
+  mutable int calls = 0;
 
  private:
   std::string path() const override { return "asked"; }
@@ -168,13 +168,13 @@ class AskedPlaces final : public SampleFile {
 
 // Finding the line of a sample requires reading every earlier line.
 TEST_F(RecordFileTest, WritesTextWithoutFindingLines) {
-  const AskedPlaces from(open_samples(write("a.csv", "a,b\n1,x\n2,y\n3,\"x\ty\"\n"), {}));
+  const CountingPlaces from(open_samples(write("a.csv", "a,b\n1,x\n2,y\n3,\"x\ty\"\n"), {}));
   write_samples(from, 0, 3, folder_.path("out.csv"));
-  EXPECT_EQ(from.asked, 0);
+  EXPECT_EQ(from.calls, 0);
   EXPECT_TRUE(refusal([&] {
                 write_samples(from, 0, 3, folder_.path("out.tsv"));
               }).where.ends_with("/a.csv:4"));
-  EXPECT_EQ(from.asked, 1);
+  EXPECT_EQ(from.calls, 1);
 }
 
 // A line of text has 16 MiB at most; 16 samples are a block.

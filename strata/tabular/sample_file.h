@@ -58,6 +58,6 @@ std::shared_ptr<const SampleFile> open_samples(const std::string& path,
 
 /// The format of a file if the options leave it open.
 /// Errors  UserError if its name does not tell.
-SampleFormat format_of(const std::string& path, SampleFormat asked);
+SampleFormat format_of(const std::string& path, SampleFormat requested);
 
 }  // namespace strata

@@ -217,28 +217,28 @@ std::shared_ptr<const SampleFile> open_text_samples(const std::string& path, Sam
   return std::make_shared<const TextFile>(path, format, options, values);
 }
 
-SampleFormat format_of(const std::string& given, SampleFormat asked) {
-  refuse_other_packers(given);
-  if (asked != SampleFormat::kAuto) return asked;
-  const std::string path = unpacked_name(given);
-  if (path != given && path.ends_with(".strata"))
+SampleFormat format_of(const std::string& name, SampleFormat requested) {
+  refuse_other_packers(name);
+  if (requested != SampleFormat::kAuto) return requested;
+  const std::string path = unpacked_name(name);
+  if (path != name && path.ends_with(".strata"))
     throw UserError({.operation = "tabular.open",
-                     .where = given,
+                     .where = name,
                      .what = "records that gzip has packed cannot be read",
                      .expected = "records as strata convert writes them",
-                     .got = quote(given.substr(given.rfind('/') + 1)),
-                     .fix = "unpack them: gunzip " + given});
+                     .got = quote(name.substr(name.rfind('/') + 1)),
+                     .fix = "unpack them: gunzip " + name});
   if (ends_with_any(path, {".csv"})) return SampleFormat::kCsv;
   if (ends_with_any(path, {".tsv"})) return SampleFormat::kTsv;
   if (ends_with_any(path, {".libsvm", ".svm", ".svmlight"})) return SampleFormat::kLibsvm;
   if (ends_with_any(path, {".strata"})) return SampleFormat::kRecords;
   throw UserError({.operation = "tabular.open",
-                   .where = given,
+                   .where = name,
                    .what = "the name does not say what the file is",
                    .expected =
                        "a name that ends with .csv, .tsv, .libsvm or .strata, the first three "
                        "optionally followed by .gz",
-                   .got = quote(given.substr(given.rfind('/') + 1)),
+                   .got = quote(name.substr(name.rfind('/') + 1)),
                    .fix = "set data.format to csv, tsv, criteo, libsvm or records"});
 }
 

@@ -109,7 +109,7 @@ class Inflater {
       stream_.avail_out = static_cast<uInt>(out_.size());
       const std::uint64_t before = stream_.avail_in;
       const int state = inflate(&stream_, Z_NO_FLUSH);
-      taken_ += before - stream_.avail_in;
+      consumed_ += before - stream_.avail_in;
       to.write({out_.data(), out_.size() - stream_.avail_out});
       if (state == Z_MEM_ERROR) throw std::bad_alloc();
       if (state != Z_OK && state != Z_STREAM_END && state != Z_BUF_ERROR)
@@ -134,7 +134,7 @@ class Inflater {
                            const std::string& got) const {
     throw UserError({.operation = "tabular.unpack",
                      .where = log_,
-                     .what = what + " at byte " + std::to_string(taken_),
+                     .what = what + " at byte " + std::to_string(consumed_),
                      .expected = expected,
                      .got = got,
                      .fix = "fetch or pack the file again; `gzip -t` checks it"});
@@ -143,7 +143,7 @@ class Inflater {
   const std::string& log_;
   std::vector<unsigned char> out_;
   z_stream stream_{};
-  std::uint64_t taken_ = 0;
+  std::uint64_t consumed_ = 0;
   bool ended_ = false;
 };
 

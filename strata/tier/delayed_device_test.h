@@ -15,7 +15,7 @@
 
 #include "strata/device/account.h"
 #include "strata/device/delayed_stream_test.h"
-#include "strata/tier/host_medium.h"
+#include "strata/tier/host_backend.h"
 
 namespace strata {
 

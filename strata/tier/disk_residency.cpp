@@ -1,7 +1,7 @@
 // A transfer depends on work that was submitted before it alone: reads wait for updates that wait for
 // reads, and something can always run.
 //
-// A slab has a layer's weights in front, where they are updated here, and the states behind them, each
+// A staging buffer has a layer's weights in front, where they are updated here, and the states behind them, each
 // part in whole disk blocks, as its chunk has it.
 #include "strata/tier/disk_residency.h"
 
@@ -35,7 +35,7 @@ std::shared_ptr<void> charged_for(std::int64_t bytes, MemoryAccount* account) {
   return {account, [bytes](MemoryAccount* charged) { charged->credit(bytes); }};
 }
 
-// The buffers that a part of a slab is divided among; 16-bit ones last, for alignment's sake.
+// The buffers that a part of a staging buffer is divided among; 16-bit ones last, for alignment's sake.
 std::vector<FlatBuffer*> buffers_of(LayerState& state, StateKind kind) {
   if (kind == StateKind::kWeightShard) return {&state.weight_shard};
   if (kind == StateKind::kGradientShard) return {&state.gradient_shard};
@@ -48,7 +48,7 @@ std::vector<FlatBuffer*> buffers_of(LayerState& state, StateKind kind) {
 }  // namespace
 
 DiskResidency::DiskResidency(DiskFiles files, const std::map<int, LayerOnDisk>& layers,
-                             MemoryAccount* host, std::function<void()> agree, LaneTrace* trace,
+                             MemoryAccount* host, std::function<void()> agree, TrackTrace* trace,
                              Device device)
     : files_(std::move(files)), agree_(std::move(agree)), trace_(trace) {
   const std::vector<LayerOnDisk> all = values(layers);
@@ -68,21 +68,22 @@ DiskResidency::DiskResidency(DiskFiles files, const std::map<int, LayerOnDisk>& 
   }
   const DiskStaging staging = disk_staging(all);
   copies_ = charged_for(staging.copy_bytes, host);
-  updates_ = SlabRing(staging.update_slabs, staging.update_slab_bytes, host, device);
-  fetches_ = SlabRing(staging.fetch_slabs, staging.fetch_slab_bytes, host, device);
-  gradients_ = SlabRing(staging.gradient_slabs, staging.gradient_slab_bytes, host, device);
+  updates_ = StagingRing(staging.update_buffers, staging.update_buffer_bytes, host, device);
+  fetches_ = StagingRing(staging.fetch_buffers, staging.fetch_buffer_bytes, host, device);
+  gradients_ = StagingRing(staging.gradient_buffers, staging.gradient_buffer_bytes, host, device);
 }
 
 DiskResidency::~DiskResidency() {
   for (const Completion& transfer : under_way_) transfer.settle();
 }
 
-at::Tensor DiskResidency::part_of(const Slab& slab, const LayerState& state, StateKind kind) {
+at::Tensor DiskResidency::part_of(const StagingBuffer& buffer, const LayerState& state,
+                                  StateKind kind) {
   const Place& place = this->place(state);
-  if (kind == StateKind::kWeightShard) return slab.bytes.narrow(0, 0, place.weight_bytes);
+  if (kind == StateKind::kWeightShard) return buffer.bytes.narrow(0, 0, place.weight_bytes);
   if (kind == StateKind::kGradientShard)
-    return slab.bytes.narrow(0, 0, files_.gradients->chunk_bytes(place.gradients.chunk));
-  return slab.bytes.narrow(0, place.weight_bytes, file().chunk_bytes(place.states.chunk));
+    return buffer.bytes.narrow(0, 0, files_.gradients->chunk_bytes(place.gradients.chunk));
+  return buffer.bytes.narrow(0, place.weight_bytes, file().chunk_bytes(place.states.chunk));
 }
 
 // Ends when all of the work has. A device's events cannot call back: an executor waits for them.
@@ -102,20 +103,20 @@ Completion DiskResidency::under_way(Completion transfer) {
 }
 
 // What was never written is zero, as a buffer in memory is.
-Completion DiskResidency::read(Slab& slab, LayerState& state, StateKind kind) {
+Completion DiskResidency::read(StagingBuffer& buffer, LayerState& state, StateKind kind) {
   const Part& part = place(state).part(kind);
-  std::vector<Completion> after = slab.busy;
+  std::vector<Completion> after = buffer.busy;
   after.push_back(state.pending_on(kind));
   Completion arrived = under_way(
       ended(std::move(after))
           .and_then([this, &file = file_of(kind), chunk = part.chunk, layer = state.layer,
-                     stored = part.stored, into = bytes_of(part_of(slab, state, kind))] {
+                     stored = part.stored, into = bytes_of(part_of(buffer, state, kind))] {
             if (stored)
-              return timed(LaneKind::kDiskRead, layer, {}, file.read(chunk, into).release());
+              return timed(TrackKind::kDiskRead, layer, {}, file.read(chunk, into).release());
             std::memset(into.data(), 0, into.size());
             return Completion();
           }));
-  slab.busy = {arrived};
+  buffer.busy = {arrived};
   return arrived;
 }
 
@@ -128,7 +129,7 @@ Completion DiskResidency::write(LayerState& state, StateKind kind, at::Tensor by
   Completion done = under_way(ended(std::move(after))
                                   .and_then([this, &file = file_of(kind), chunk = part.chunk,
                                              layer = state.layer, bytes = std::move(bytes)] {
-                                    return timed(LaneKind::kDiskWrite, layer, bytes,
+                                    return timed(TrackKind::kDiskWrite, layer, bytes,
                                                  file.write(chunk, bytes_of(bytes)).release());
                                   }));
   if (committed) writes_.push_back(done);
@@ -136,7 +137,7 @@ Completion DiskResidency::write(LayerState& state, StateKind kind, at::Tensor by
 }
 
 // Ends with the transfer, when its time is noted and what it used is released.
-Completion DiskResidency::timed(LaneKind way, int layer, at::Tensor used,
+Completion DiskResidency::timed(TrackKind way, int layer, at::Tensor used,
                                 const Completion& transfer) {
   const Promise ended;
   transfer.then([this, way, layer, used = std::move(used), ended,
@@ -151,17 +152,17 @@ Completion DiskResidency::timed(LaneKind way, int layer, at::Tensor used,
 Completion DiskResidency::stage(LayerState& state, StateKind kind) {
   Part& part = place(state).part(kind);
   STRATA_CHECK(part.where == Where::kOnDisk, "tier.disk_residency");
-  SlabRing& ring = ring_of(kind);
-  Slab* slab = ring.of(state.layer);
-  // A write may still read the bytes that the last lease has left there: each lease has its own slab.
-  if (!slab || slab->leases == 0) slab = &ring.take(state.layer);
-  ++slab->leases;
+  StagingRing& ring = ring_of(kind);
+  StagingBuffer* buffer = ring.of(state.layer);
+  // A write may still read the bytes that the last pin has left there: each pin has its own staging buffer.
+  if (!buffer || buffer->pins == 0) buffer = &ring.take(state.layer);
+  ++buffer->pins;
   part.where = Where::kStaged;
-  const Completion arrived = read(*slab, state, kind);
-  if (kind == StateKind::kWeightShard) slab->complete = {arrived};
-  auto* begin = static_cast<std::byte*>(part_of(*slab, state, kind).mutable_data_ptr());
+  const Completion arrived = read(*buffer, state, kind);
+  if (kind == StateKind::kWeightShard) buffer->complete = {arrived};
+  auto* begin = static_cast<std::byte*>(part_of(*buffer, state, kind).mutable_data_ptr());
   for (FlatBuffer* buffer : buffers_of(state, kind)) {
-    // The slab's own: it outlives them.
+    // The staging buffer's own: it outlives them.
     buffer->install(at::from_blob(begin, buffer->tensor().sizes(), buffer->tensor().options()));
     begin += buffer->bytes().nbytes();
   }
@@ -170,36 +171,36 @@ Completion DiskResidency::stage(LayerState& state, StateKind kind) {
 
 void DiskResidency::unstage(LayerState& state, StateKind kind) {
   Part& part = place(state).part(kind);
-  Slab* const slab = ring_of(kind).of(state.layer);
-  STRATA_CHECK(part.where == Where::kStaged && slab && slab->leases > 0, "tier.disk_residency");
+  StagingBuffer* const buffer = ring_of(kind).of(state.layer);
+  STRATA_CHECK(part.where == Where::kStaged && buffer && buffer->pins > 0, "tier.disk_residency");
   for (FlatBuffer* buffer : buffers_of(state, kind)) buffer->remove();
-  --slab->leases;
+  --buffer->pins;
   part.where = Where::kOnDisk;
 }
 
 Completion DiskResidency::store(LayerState& state, StateKind kind, const Completion& updated) {
-  Slab* const slab = ring_of(kind).of(state.layer);
-  STRATA_CHECK(place(state).part(kind).where == Where::kOnDisk && slab, "tier.disk_residency");
-  if (kind == StateKind::kWeightShard) slab->complete = {updated};
-  Completion done = write(state, kind, part_of(*slab, state, kind), {updated});
-  slab->busy.push_back(done);
+  StagingBuffer* const buffer = ring_of(kind).of(state.layer);
+  STRATA_CHECK(place(state).part(kind).where == Where::kOnDisk && buffer, "tier.disk_residency");
+  if (kind == StateKind::kWeightShard) buffer->complete = {updated};
+  Completion done = write(state, kind, part_of(*buffer, state, kind), {updated});
+  buffer->busy.push_back(done);
   return done;
 }
 
-Slab& DiskResidency::stage_weights(LayerState& state) {
+StagingBuffer& DiskResidency::stage_weights(LayerState& state) {
   const bool stay = !state.placement.tiers.fetches_weights();
   // Weights that stay on the device come there once a step, right after their update.
-  Slab* const updated = stay ? updates_.of(state.layer) : nullptr;
+  StagingBuffer* const updated = stay ? updates_.of(state.layer) : nullptr;
   if (updated && !updated->complete.empty()) return *updated;
-  Slab& slab = (stay ? updates_ : fetches_).take(state.layer);
-  slab.complete = {read(slab, state, StateKind::kWeightShard)};
-  return slab;
+  StagingBuffer& buffer = (stay ? updates_ : fetches_).take(state.layer);
+  buffer.complete = {read(buffer, state, StateKind::kWeightShard)};
+  return buffer;
 }
 
 void DiskResidency::read_until(LayerState& state, StateKind kind, const Completion& event) {
-  Slab* const slab = ring_of(kind).of(state.layer);
-  STRATA_CHECK(slab != nullptr, "tier.disk_residency");
-  slab->busy.push_back(event);
+  StagingBuffer* const buffer = ring_of(kind).of(state.layer);
+  STRATA_CHECK(buffer != nullptr, "tier.disk_residency");
+  buffer->busy.push_back(event);
 }
 
 bool DiskResidency::has_weights_on_host(const LayerState& state) const {
@@ -219,8 +220,8 @@ void DiskResidency::restore(LayerState& state) {
 }
 
 // Transfers of one way overlap: each counts from the end of the one before.
-void DiskResidency::moved(LaneKind way, int layer, double begin_seconds) {
-  (way == LaneKind::kDiskRead ? reading_ : writing_).change([&](Busy& busy) {
+void DiskResidency::moved(TrackKind way, int layer, double begin_seconds) {
+  (way == TrackKind::kDiskRead ? reading_ : writing_).change([&](Busy& busy) {
     const double now = now_seconds();
     const double begin = std::max(begin_seconds, busy.until);
     busy.seconds += now - begin;

@@ -1,4 +1,4 @@
-// Weights on a disk, for a device that works behind the rank's back: a slab is filled again behind the copy
+// Weights on a disk, for a device that works behind the rank's back: a staging buffer is filled again behind the copy
 // from it, and a layer computes behind the copy of what was read.
 #include <gtest/gtest.h>
 
@@ -41,9 +41,9 @@ struct DelayedDisk : testing::Test, DelayedDevice {
     options.slots = 1;
     files.gradients =
         ChunkFile::create(folder.path("run/gradients"), chunk_table(values).gradients, options);
-    auto medium = std::make_unique<DiskResidency>(std::move(files), layers, &host);
+    auto backend = std::make_unique<DiskResidency>(std::move(files), layers, &host);
     store = std::make_unique<LayerStore>(
-        std::make_unique<HostMedium>(LinkOptions{}, std::move(medium), nullptr, streams),
+        std::make_unique<HostBackend>(LinkOptions{}, std::move(backend), nullptr, streams),
         Residency::kUntilReleased, streams.compute, &host);
     for (int layer = 0; layer < kLayers; ++layer)
       store->insert(layer, layout(),
@@ -66,8 +66,8 @@ struct DelayedDisk : testing::Test, DelayedDevice {
   std::unique_ptr<LayerStore> store;
 };
 
-// More layers on their way than there are slabs: each waits for the copy from its slab, the rank for none.
-TEST_F(DelayedDisk, ASlabIsFilledAgainBehindTheCopyFromIt) {
+// More layers on their way than there are staging buffers: each waits for the copy from its staging buffer, the rank for none.
+TEST_F(DelayedDisk, RefillsBufferAfterCopyFromIt) {
   in->hold();
   for (int layer = 0; layer < kLayers; ++layer) store->prefetch(layer, StateKind::kWeights);
   let_others_run();
@@ -79,7 +79,7 @@ TEST_F(DelayedDisk, ASlabIsFilledAgainBehindTheCopyFromIt) {
 }
 
 // As of ZeRO's shards, of which the device wants copies alone.
-TEST_F(DelayedDisk, ASlabIsFilledAgainBehindTheCopyOfAShard) {
+TEST_F(DelayedDisk, RefillsBufferAfterCopyOfShard) {
   std::vector<at::Tensor> copies;
   in->hold();
   for (int layer = 0; layer < kLayers; ++layer) {
@@ -95,8 +95,8 @@ TEST_F(DelayedDisk, ASlabIsFilledAgainBehindTheCopyOfAShard) {
   for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(sums[layer], times_numel(layer + 1));
 }
 
-// A slab is written behind the copy to it, and filled again behind the write.
-TEST_F(DelayedDisk, AGradientIsWrittenBehindTheCopyToItsSlab) {
+// A staging buffer is written behind the copy to it, and filled again behind the write.
+TEST_F(DelayedDisk, WritesGradientAfterCopyToItsBuffer) {
   out->hold();
   const std::jthread later([this] {
     let_others_run();
@@ -104,13 +104,13 @@ TEST_F(DelayedDisk, AGradientIsWrittenBehindTheCopyToItsSlab) {
   });
   for (int layer = 0; layer < kLayers; ++layer) {
     {
-      const Lease lease = store->acquire(layer, StateKind::kGradients);
-      lease.open_gradients();
-      fill(lease.flat_gradients(), static_cast<float>(layer + 1));
+      const Pin pin = store->acquire(layer, StateKind::kGradients);
+      pin.open_gradients();
+      fill(pin.flat_gradients(), static_cast<float>(layer + 1));
     }
     std::vector<Completion> pending;
     {
-      const Lease lease = store->acquire(layer, StateKind::kGradientShard, pending);
+      const Pin pin = store->acquire(layer, StateKind::kGradientShard, pending);
       store->release(layer, StateKind::kGradients);
     }
     store->written(layer, StateKind::kGradientShard,
@@ -118,8 +118,8 @@ TEST_F(DelayedDisk, AGradientIsWrittenBehindTheCopyToItsSlab) {
   }
   store->end_offload();
   for (int layer = 0; layer < kLayers; ++layer) {
-    const Lease lease = store->acquire(layer, StateKind::kGradientShard);
-    EXPECT_EQ(lease.gradient_shard().sum().item<double>(), times_numel(layer + 1)) << layer;
+    const Pin pin = store->acquire(layer, StateKind::kGradientShard);
+    EXPECT_EQ(pin.gradient_shard().sum().item<double>(), times_numel(layer + 1)) << layer;
   }
 }
 

@@ -14,7 +14,7 @@
 #include "strata/device/account.h"
 #include "strata/device/tensor_executor.h"
 #include "strata/disk/disk_forms_test.h"
-#include "strata/tier/host_medium.h"
+#include "strata/tier/host_backend.h"
 #include "strata/tier/store.h"
 
 namespace strata {
@@ -72,13 +72,13 @@ struct DiskTier : testing::Test {
     if (tiers.gradients == Tier::kDisk)
       files.gradients =
           ChunkFile::create(folder->path("run/gradients"), chunk_table(values).gradients, once);
-    auto medium = std::make_unique<DiskResidency>(std::move(files), layers, &host, [this] {
+    auto backend = std::make_unique<DiskResidency>(std::move(files), layers, &host, [this] {
       if (agreement.valid()) agreement.wait();
     });
-    disk = medium.get();
-    store =
-        std::make_unique<LayerStore>(std::make_unique<HostMedium>(LinkOptions{}, std::move(medium)),
-                                     Residency::kUntilReleased, Device{}, &host);
+    disk = backend.get();
+    store = std::make_unique<LayerStore>(
+        std::make_unique<HostBackend>(LinkOptions{}, std::move(backend)), Residency::kUntilReleased,
+        Device{}, &host);
     for (int layer = 0; layer < kLayers; ++layer)
       store->insert(layer, layout(), placed(tiers, slots));
   }
@@ -88,9 +88,9 @@ struct DiskTier : testing::Test {
     std::vector<Completion> pending;
     std::vector<at::Tensor> written;
     {
-      const Lease lease = store->acquire(layer, kUpdated, pending);
-      written = lease.slots();
-      written.push_back(lease.weight_shard());
+      const Pin pin = store->acquire(layer, kUpdated, pending);
+      written = pin.slots();
+      written.push_back(pin.weight_shard());
     }
     store->written(layer, kUpdated,
                    updates.submit(
@@ -102,16 +102,16 @@ struct DiskTier : testing::Test {
   }
 
   void expect_values(int layer, float value) {
-    const Lease lease = store->acquire(layer, kUpdated);
-    std::vector<at::Tensor> all = lease.slots();
-    all.push_back(lease.weight_shard());
+    const Pin pin = store->acquire(layer, kUpdated);
+    std::vector<at::Tensor> all = pin.slots();
+    all.push_back(pin.weight_shard());
     for (const at::Tensor& tensor : all) EXPECT_TRUE(tensor.eq(value).all().item<bool>()) << layer;
   }
 
   float fetched(int layer) {
     store->release(layer, StateKind::kWeights);
-    const Lease lease = store->acquire(layer, StateKind::kWeights);
-    return lease.flat_weights()[7].item<float>();
+    const Pin pin = store->acquire(layer, StateKind::kWeights);
+    return pin.flat_weights()[7].item<float>();
   }
 
   LayerTiers tiers;
@@ -142,7 +142,7 @@ TEST_F(DiskTier, WhatWasNeverWrittenIsZero) {
   EXPECT_EQ(disk->use().bytes_written, 0);
 }
 
-// More updates than slabs are submitted before the first has run: nobody waits, and all are right.
+// More updates than staging buffers are submitted before the first has run: nobody waits, and all are right.
 TEST_F(DiskTier, ARankSubmitsAllUpdatesAndWaitsForNone) {
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
@@ -173,7 +173,7 @@ TEST_F(DiskTier, ReadingWritesNothing) {
   EXPECT_EQ(disk->use().bytes_written, written);
 }
 
-TEST_F(DiskTier, TheHostHoldsItsSlabsAndNoLayer) {
+TEST_F(DiskTier, HostHoldsStagingBuffersOnly) {
   // Gradients are there in any case.
   EXPECT_EQ(host.current_bytes() - kLayers * layout().own_numel * 4, 3 * 3 * 8192 + 2 * 8192);
   for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
@@ -181,26 +181,26 @@ TEST_F(DiskTier, TheHostHoldsItsSlabsAndNoLayer) {
   EXPECT_EQ(host.peak_bytes(), host.current_bytes());
 }
 
-TEST_F(DiskTier, MoreLeasesThanSlabsAreABug) {
-  std::vector<Lease> leases;
-  for (int layer = 0; layer < 3; ++layer) leases.push_back(store->acquire(layer, kUpdated));
+TEST_F(DiskTier, MorePinsThanBuffersAreAnInternalError) {
+  std::vector<Pin> pins;
+  for (int layer = 0; layer < 3; ++layer) pins.push_back(store->acquire(layer, kUpdated));
   EXPECT_THROW((void)store->acquire(3, kUpdated), InternalError);
 }
 
-// The slab that layer 3 gets is still to be updated; layer 4 gets another one.
-TEST_F(DiskTier, StartsAReadWhenItsOwnSlabIsFreeWhateverTheReadBeforeItWaitsFor) {
+// The staging buffer that layer 3 gets is still to be updated; layer 4 gets another one.
+TEST_F(DiskTier, StartsReadWhenItsBufferIsFree) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, static_cast<float>(layer));
   for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, static_cast<float>(layer));
   const Promise updated;
   std::vector<Completion> third, fourth;
   {
-    const Lease lease = store->acquire(0, kUpdated, third);
+    const Pin pin = store->acquire(0, kUpdated, third);
   }
   store->written(0, kUpdated, updated.completion());
   for (const int layer : {1, 2}) expect_values(layer, static_cast<float>(layer));
   third.clear();
-  const Lease waits = store->acquire(3, kUpdated, third);
-  const Lease reads = store->acquire(4, kUpdated, fourth);
+  const Pin waits = store->acquire(3, kUpdated, third);
+  const Pin reads = store->acquire(4, kUpdated, fourth);
   all_of(fourth).wait();
   EXPECT_EQ(reads.weight_shard()[0].item<float>(), 4);
   EXPECT_FALSE(all_of(third).ready());
@@ -209,15 +209,15 @@ TEST_F(DiskTier, StartsAReadWhenItsOwnSlabIsFreeWhateverTheReadBeforeItWaitsFor)
   EXPECT_EQ(waits.weight_shard()[0].item<float>(), 3);
 }
 
-TEST_F(DiskTier, RefusesToWriteAKindThatIsLeased) {
-  const Lease lease = store->acquire(0, kUpdated);
+TEST_F(DiskTier, RefusesToWritePinnedKind) {
+  const Pin pin = store->acquire(0, kUpdated);
   EXPECT_THROW(store->written(0, kUpdated, {}), InternalError);
 }
 
 TEST_F(DiskTier, FailsTheCommitWhenAnUpdateBeforeItFailed) {
   update(0, 1);
   {
-    const Lease lease = store->acquire(1, kUpdated);
+    const Pin pin = store->acquire(1, kUpdated);
   }
   store->written(1, kUpdated, updates.submit([] { throw std::runtime_error("no update"); }));
   EXPECT_THROW(disk->commit(1, "").wait(), std::runtime_error);
@@ -329,7 +329,7 @@ TEST_F(HostWeights, WhoeverWritesAtOnceWaitsForTheCommit) {
     may_write = true;
     agreed.set_value();
   });
-  const Lease lease = store->acquire(0, kUpdated);
+  const Pin pin = store->acquire(0, kUpdated);
   EXPECT_TRUE(may_write);
 }
 
@@ -347,12 +347,12 @@ struct GradientsOnDisk : DiskTier {
     store->written(layer, StateKind::kGradientShard, {});
   }
   void expect_gradient(int layer, float value) {
-    const Lease lease = store->acquire(layer, StateKind::kGradientShard);
-    EXPECT_TRUE(lease.gradient_shard().eq(value).all().item<bool>()) << layer;
+    const Pin pin = store->acquire(layer, StateKind::kGradientShard);
+    EXPECT_TRUE(pin.gradient_shard().eq(value).all().item<bool>()) << layer;
   }
 };
 
-// More layers than slabs, in the order of a backward, each in two parts.
+// More layers than staging buffers, in the order of a backward, each in two parts.
 TEST_F(GradientsOnDisk, ReturnAsTheyWereMade) {
   for (int step = 0; step < 3; ++step) {
     begin_step();
@@ -373,7 +373,7 @@ TEST_F(GradientsOnDisk, OfALaterStepBeginWithZerosAndNoRead) {
   EXPECT_EQ(disk->use().bytes_read, read);
 }
 
-// The slab is filled again only when its reader has ended.
+// The staging buffer is filled again only when its reader has ended.
 TEST_F(GradientsOnDisk, StayAsLongAsTheyAreRead) {
   begin_step();
   for (int layer = 0; layer < kLayers; ++layer) add(layer, static_cast<float>(layer));
@@ -384,8 +384,8 @@ TEST_F(GradientsOnDisk, StayAsLongAsTheyAreRead) {
     std::vector<Completion> pending;
     at::Tensor gradient;
     {
-      const Lease lease = store->acquire(layer, StateKind::kGradientShard, pending);
-      gradient = lease.gradient_shard();
+      const Pin pin = store->acquire(layer, StateKind::kGradientShard, pending);
+      gradient = pin.gradient_shard();
     }
     read.push_back(updates.submit(
         [=] {

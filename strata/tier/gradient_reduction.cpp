@@ -7,22 +7,22 @@
 namespace strata {
 namespace {
 
-void add_partial_gradients(Group& tp, const Lease& lease) {
-  const LayerLayout& layout = lease.layout();
+void add_partial_gradients(Group& tp, const Pin& pin) {
+  const LayerLayout& layout = pin.layout();
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     if (!layout.specs[i].partial_gradient) continue;
-    at::Tensor gradient = lease.weight_gradient(i);
+    at::Tensor gradient = pin.weight_gradient(i);
     all_reduce_sum(tp, gradient);
   }
 }
 
 }  // namespace
 
-GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, const LayerCuts& cuts,
+GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const LayerCuts& cuts,
                                            bool sequence_parallel) {
-  if (sequence_parallel) add_partial_gradients(groups[Axis::kTensor], lease);
-  GradientReduction reduction(groups, std::move(lease), cuts);
-  const Lease& own = reduction.lease_;
+  if (sequence_parallel) add_partial_gradients(groups[Axis::kTensor], pin);
+  GradientReduction reduction(groups, std::move(pin), cuts);
+  const Pin& own = reduction.pin_;
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
   reduction.sum_ = ReduceScatter::start(groups[Axis::kData],
@@ -30,29 +30,29 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, cons
   return reduction;
 }
 
-void GradientReduction::finish(const Lease& lease, bool first, bool last) {
-  const FlatRange shard = lease.placement().shard;
+void GradientReduction::finish(const Pin& pin, bool first, bool last) {
+  const FlatRange shard = pin.placement().shard;
   // Where the shard lives on the host, its sum is the device's work and goes there behind an event.
-  const bool travels = lease.shards_travel();
+  const bool travels = pin.shards_travel();
   const at::Tensor gradients =
       travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
-              : lease.gradient_shard();
+              : pin.gradient_shard();
   const FlatRange part = cuts_->parts[(*groups_)[Axis::kData].rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
   const std::int64_t begin = part.begin - shard.begin;
-  if (travels && !first) lease.bring_shard(StateKind::kGradientShard, begin, own);
+  if (travels && !first) pin.bring_shard(StateKind::kGradientShard, begin, own);
   sum_.finish(own, /*accumulate=*/!first);
   const bool gathers = last && groups_->replica.size() > 1;
   if (gathers) gather_parts(own, gradients);
   // Replicas read the part where it is, and a staging buffer will soon hold another layer's.
-  if (gathers && !travels && lease.placement().on_disk(StateKind::kGradientShard))
+  if (gathers && !travels && pin.placement().on_disk(StateKind::kGradientShard))
     groups_->replica.barrier();
-  if (travels) lease.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
+  if (travels) pin.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
 }
 
 // The rest of the shard, from the replicas that keep it, too.
 void GradientReduction::gather_parts(const at::Tensor& own, const at::Tensor& gradients) {
-  const FlatRange shard = lease_.placement().shard;
+  const FlatRange shard = pin_.placement().shard;
   Shards parts;
   for (int replica = 0; replica < groups_->replica.size(); ++replica) {
     const FlatRange other = cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()];

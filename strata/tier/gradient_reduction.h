@@ -18,23 +18,23 @@ namespace strata {
 
 class GradientReduction {
  public:
-  /// `lease`: of the layer's gradients; kept until the reduction goes. Where only a shard stays (ShardPlacement::whole_gradients false), the
+  /// `pin`: of the layer's gradients; kept until the reduction goes. Where only a shard stays (ShardPlacement::whole_gradients false), the
   /// buffer's bytes leave it here and live until the last peer has read them.
-  static GradientReduction start(MeshGroups& groups, Lease lease, const LayerCuts& cuts,
+  static GradientReduction start(MeshGroups& groups, Pin pin, const LayerCuts& cuts,
                                  bool sequence_parallel);
 
-  /// `lease`: of the layer's gradient shard, to be copied (LayerStore::acquire_to_copy()).
+  /// `pin`: of the layer's gradient shard, to be copied (LayerStore::acquire_to_copy()).
   /// `first`, `last`: no other reduction of this layer goes before, or follows, in this step.
-  void finish(const Lease& lease, bool first, bool last);
+  void finish(const Pin& pin, bool first, bool last);
 
  private:
-  GradientReduction(MeshGroups& groups, Lease lease, const LayerCuts& cuts)
-      : groups_(&groups), lease_(std::move(lease)), cuts_(&cuts) {}
+  GradientReduction(MeshGroups& groups, Pin pin, const LayerCuts& cuts)
+      : groups_(&groups), pin_(std::move(pin)), cuts_(&cuts) {}
 
   void gather_parts(const at::Tensor& own, const at::Tensor& gradients);
 
   MeshGroups* groups_;
-  Lease lease_;
+  Pin pin_;
   const LayerCuts* cuts_;
   ReduceScatter sum_;
 };

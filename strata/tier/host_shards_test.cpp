@@ -16,7 +16,7 @@
 #include "strata/device/tensor_executor.h"
 #include "strata/tier/delayed_device_test.h"
 #include "strata/tier/gradient_reduction.h"
-#include "strata/tier/peer_medium.h"
+#include "strata/tier/peer_backend.h"
 #include "strata/tier/store.h"
 
 namespace strata {
@@ -41,9 +41,9 @@ struct HostShards {
         groups(make_mesh_groups(world, {{Axis::kData, world.size()}}, shards)),
         cuts(cut_layer(layout().own_numel, {.replicas = world.size(), .shards = shards})),
         store(std::make_unique<LayerStore>(
-            std::make_unique<PeerMedium>(
-                groups.shard, std::make_unique<HostMedium>(
-                                  LinkOptions{}, device_medium(), nullptr,
+            std::make_unique<PeerBackend>(
+                groups.shard, std::make_unique<HostBackend>(
+                                  LinkOptions{}, resident_backend(), nullptr,
                                   CopyStreams(group.stream, Stream({}, in), Stream({}, out)))),
             Residency::kUntilReleased, group.stream)) {
     store->insert(0, layout(),
@@ -64,9 +64,9 @@ struct HostShards {
   // As a backward, and the sum over replicas.
   void reduce(float gradient, bool first, bool last) {
     {
-      const Lease lease = store->acquire(0, StateKind::kGradients);
-      lease.open_gradients();
-      fill(lease.flat_gradients(), gradient);
+      const Pin pin = store->acquire(0, StateKind::kGradients);
+      pin.open_gradients();
+      fill(pin.flat_gradients(), gradient);
     }
     GradientReduction::start(groups, store->acquire(0, StateKind::kGradients), cuts, false)
         .finish(store->acquire_to_copy(0, StateKind::kGradientShard), first, last);
@@ -90,24 +90,24 @@ struct HostShards {
 // Of work that a rank may not wait for: it goes on when the rank has, or when that lasts too long.
 class HeldWork {
  public:
-  explicit HeldWork(std::function<void()> go_on = [] {}) : go_on_(std::move(go_on)) {}
+  explicit HeldWork(std::function<void()> go_on = [] {}) : resume_(std::move(go_on)) {}
   ~HeldWork() { end(); }
   HeldWork(const HeldWork&) = delete;
   HeldWork& operator=(const HeldWork&) = delete;
 
-  bool goes_on() const { return goes_on_; }
+  bool resumes() const { return resumes_; }
   void expect_held() {
-    EXPECT_FALSE(goes_on_) << "the rank has waited";
+    EXPECT_FALSE(resumes_) << "the rank has waited";
     end();
   }
 
  private:
   void end() {
-    if (!goes_on_.exchange(true)) go_on_();
+    if (!resumes_.exchange(true)) resume_();
   }
 
-  std::function<void()> go_on_;
-  std::atomic<bool> goes_on_ = false;
+  std::function<void()> resume_;
+  std::atomic<bool> resumes_ = false;
   std::jthread clock_{[this](const std::stop_token& stop) {
     for (int i = 0; i < 20000 && !stop.stop_requested(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -132,9 +132,9 @@ TEST(HostShards, AreGatheredBehindTheUpdateThatMakesThemAndTheRankDoesNotWait) {
       Executor updates(tensor_executor("update"));
       Completion updated;
       {
-        const Lease lease = rank.store->acquire(0, StateKind::kWeightShard);
-        updated = updates.submit([&update, shard = lease.weight_shard(), step] {
-          while (!update.goes_on()) std::this_thread::yield();
+        const Pin pin = rank.store->acquire(0, StateKind::kWeightShard);
+        updated = updates.submit([&update, shard = pin.weight_shard(), step] {
+          while (!update.resumes()) std::this_thread::yield();
           shard.fill_(step + 1);
         });
       }
@@ -143,9 +143,9 @@ TEST(HostShards, AreGatheredBehindTheUpdateThatMakesThemAndTheRankDoesNotWait) {
       update.expect_held();
       double sum = 0;
       {
-        const Lease lease = rank.store->acquire(0, StateKind::kWeights);
+        const Pin pin = rank.store->acquire(0, StateKind::kWeights);
         delayed(rank.group.stream)
-            .give([weights = lease.flat_weights().const_data_ptr<float>(), &sum] {
+            .give([weights = pin.flat_weights().const_data_ptr<float>(), &sum] {
               for (int i = 0; i < layout().own_numel; ++i) sum += weights[i];
             });
       }
@@ -215,10 +215,10 @@ TEST(HostShards, OfGradientsAreOverwrittenBehindTheUpdateThatReadsThem) {
     std::vector<Completion> pending;
     Completion updated;
     {
-      const Lease lease = rank.store->acquire(0, kUpdated, pending);
+      const Pin pin = rank.store->acquire(0, kUpdated, pending);
       updated = updates.submit(
-          [&, gradients = lease.gradient_shard()] {
-            while (!update.goes_on()) std::this_thread::yield();
+          [&, gradients = pin.gradient_shard()] {
+            while (!update.resumes()) std::this_thread::yield();
             read = gradients[0].item<float>();
           },
           std::move(pending));

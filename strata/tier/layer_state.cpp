@@ -96,7 +96,7 @@ void LayerState::make_buffers(const Stream& compute, MemoryAccount* host) {
 at::Tensor LayerState::preset_gradient(std::size_t weight) const {
   const WeightSpec& spec = layout->specs[weight];
   if (spec.statistic == Statistic::kNone) return view_of(gradients, weight);
-  const UnchargedScope nobody;  // numbers of the step
+  const UnchargedScope uncharged;  // numbers of the step
   return first_gradient(spec, gradients.tensor().options());
 }
 

@@ -1,7 +1,7 @@
-/// Holds all bytes that one layer has on a rank, as media move them.
+/// Holds all bytes that one layer has on a rank, as backends move them.
 ///
 /// Every buffer is one storage object for life: bytes come and go under it, its views (autograd
-/// leaves, gradients, saved tensors) stay valid. Nothing but the store, its leases and its media
+/// leaves, gradients, saved tensors) stay valid. Nothing but the store, its pins and its backends
 /// touches one.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "strata/nn/graph/layout.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/tier/flat_buffer.h"
-#include "strata/tier/medium.h"
+#include "strata/tier/state_backend.h"
 
 namespace strata {
 
@@ -45,7 +45,7 @@ struct ShardPlacement {
   bool updates_in_weights() const { return whole_weights && !tiers.updates_on_host(); }
   bool updates_from_gradients() const { return whole_gradients && !tiers.updates_on_host(); }
 
-  /// Whether a kind of the shard is on the host only while somebody leases it.
+  /// Whether a kind of the shard is on the host only while somebody pins it.
   bool on_disk(StateKind kind) const {
     if (!trains || shard.size() == 0 || tiers.states != Tier::kDisk) return false;
     if (kind == StateKind::kWeightShard) return tiers.updated_weights() == Tier::kDisk;

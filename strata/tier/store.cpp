@@ -1,4 +1,4 @@
-// Invariants: a kind with leases is here; a transfer exists exactly while a kind is coming or
+// Invariants: a kind with pins is here; a transfer exists exactly while a kind is coming or
 // leaving. Where weights stay whole there is no shard beside them: kWeightShard then means kWeights.
 #include "strata/tier/store.h"
 
@@ -24,9 +24,12 @@ bool lives_on_host(const LayerState& state, StateKind kind) {
 
 }  // namespace
 
-LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency, Stream compute,
+LayerStore::LayerStore(std::unique_ptr<StateBackend> backend, Residency residency, Stream compute,
                        MemoryAccount* host)
-    : medium_(std::move(medium)), residency_(residency), host_(host), stream_(std::move(compute)) {}
+    : backend_(std::move(backend)),
+      residency_(residency),
+      host_(host),
+      stream_(std::move(compute)) {}
 
 // Memory that a copy still writes to is given out again behind it. What peers send may never come.
 LayerStore::~LayerStore() {
@@ -84,24 +87,24 @@ LayerStore::Entry& LayerStore::entry(int layer) {
 }
 
 // What there is of what is asked for.
-StateKinds LayerStore::kinds_of(const Entry& entry, StateKinds asked) const {
+StateKinds LayerStore::kinds_of(const Entry& entry, StateKinds requested) const {
   const ShardPlacement& placement = entry.state.placement;
   const StateKinds training =
       StateKind::kGradients | StateKind::kGradientShard | StateKind::kOptimizer;
-  STRATA_CHECK(placement.trains || asked - training == asked, "tier.kinds");
-  if (placement.tiers.updates_on_host()) return asked;
-  if (placement.whole_weights && asked.contains(StateKind::kWeightShard))
-    asked = (asked - StateKind::kWeightShard) | StateKind::kWeights;
-  if (asked.contains(StateKind::kGradientShard))
-    asked = (asked - StateKind::kGradientShard) | StateKind::kGradients;
-  return asked;
+  STRATA_CHECK(placement.trains || requested - training == requested, "tier.kinds");
+  if (placement.tiers.updates_on_host()) return requested;
+  if (placement.whole_weights && requested.contains(StateKind::kWeightShard))
+    requested = (requested - StateKind::kWeightShard) | StateKind::kWeights;
+  if (requested.contains(StateKind::kGradientShard))
+    requested = (requested - StateKind::kGradientShard) | StateKind::kGradients;
+  return requested;
 }
 
 void LayerStore::start(Entry& entry, StateKind kind) {
   Status& status = entry.status[static_cast<int>(kind)];
   if (status.where == Where::kLeaving) finish(entry, kind);
   if (status.where != Where::kAway) return;
-  status.transfer = medium_->fetch(entry.state, kind);
+  status.transfer = backend_->fetch(entry.state, kind);
   status.where = status.transfer ? Where::kComing : Where::kHere;
 }
 
@@ -139,24 +142,24 @@ void LayerStore::waited(const LayerState& state, StateKind kind, double begin_se
 void LayerStore::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
                              const at::Tensor& to) {
   const double began = now_seconds();
-  stream_.wait(medium_->bring_shard(state, kind, begin, to));
+  stream_.wait(backend_->bring_shard(state, kind, begin, to));
   waited(state, kind, began);
 }
 
 void LayerStore::offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) {
   const double began = now_seconds();
-  medium_->offload_gradients(state, begin, from);  // may wait for the one before
+  backend_->offload_gradients(state, begin, from);  // may wait for the one before
   waited(state, StateKind::kGradientShard, began);
 }
 
 void LayerStore::leave(Entry& entry, StateKind kind) {
   Status& status = entry.status[static_cast<int>(kind)];
-  STRATA_CHECK_EQ(status.leases, 0, "tier.release");
+  STRATA_CHECK_EQ(status.pins, 0, "tier.release");
   // Peers count on this rank's part in what has started.
   if (status.where == Where::kComing) finish(entry, kind);
   if (status.where != Where::kHere) return;
   const double begin = now_seconds();
-  status.transfer = medium_->evict(entry.state, kind);  // may wait for the one before
+  status.transfer = backend_->evict(entry.state, kind);  // may wait for the one before
   waited(entry.state, kind, begin);
   status.where = status.transfer ? Where::kLeaving : Where::kAway;
 }
@@ -169,7 +172,7 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
     const bool away = entry.status[static_cast<int>(kind)].where == Where::kAway;
     if (kind == StateKind::kWeights && entry.state.placement.gathered_weights && away) {
       // Peers copy this rank's shard, so it is here when theirs are asked for.
-      const Lease shard = acquire_to_copy(layer, StateKind::kWeightShard);
+      const Pin shard = acquire_to_copy(layer, StateKind::kWeightShard);
       const bool on_disk = entry.state.placement.on_disk(StateKind::kWeightShard);
       const AccountScope account(on_disk ? host_ : current_memory_account(), DeviceKind::kCpu);
       start(entry, kind);
@@ -179,20 +182,20 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
   }
 }
 
-Lease LayerStore::acquire(int layer, StateKinds kinds) {
+Pin LayerStore::acquire(int layer, StateKinds kinds) {
   std::vector<Completion> pending;
-  Lease lease = acquire(layer, kinds, pending);
+  Pin pin = acquire(layer, kinds, pending);
   LayerState& state = entry(layer).state;
   for (const StateKind kind : kKinds) {
-    if (!lease.kinds_.contains(kind)) continue;
+    if (!pin.kinds_.contains(kind)) continue;
     wait(state, kind, state.pending_on(kind));
     state.pending_on(kind) = {};
     if (kind == StateKind::kOptimizer) wait(state, kind, state.busy);
   }
-  return lease;
+  return pin;
 }
 
-Lease LayerStore::acquire_to_copy(int layer, StateKinds kinds) {
+Pin LayerStore::acquire_to_copy(int layer, StateKinds kinds) {
   if (!shards_travel(entry(layer).state)) return acquire(layer, kinds);
   std::vector<Completion> pending;
   return acquire(layer, kinds, pending);
@@ -202,37 +205,36 @@ bool LayerStore::shards_travel(const LayerState& state) const {
   return stream_.queue() && state.placement.tiers.updates_on_host();
 }
 
-Lease LayerStore::acquire(int layer, StateKinds kinds, std::vector<Completion>& pending) {
+Pin LayerStore::acquire(int layer, StateKinds kinds, std::vector<Completion>& pending) {
   if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
   Entry& entry = this->entry(layer);
   kinds = kinds_of(entry, kinds);
   prefetch(layer, kinds);
-  Lease lease(*this, entry.state, {});
+  Pin pin(*this, entry.state, {});
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
     finish(entry, kind);
     pending.push_back(entry.state.pending_on(kind));
     if (kind == StateKind::kOptimizer) pending.push_back(entry.state.busy);
-    ++entry.status[static_cast<int>(kind)].leases;
-    lease.kinds_ = lease.kinds_ | kind;
+    ++entry.status[static_cast<int>(kind)].pins;
+    pin.kinds_ = pin.kinds_ | kind;
   }
   if (kinds.contains(StateKind::kWeights))
-    for (const int owner : entry.owners)
-      lease.owners_.push_back(acquire(owner, StateKind::kWeights));
-  return lease;
+    for (const int owner : entry.owners) pin.owners_.push_back(acquire(owner, StateKind::kWeights));
+  return pin;
 }
 
 void LayerStore::written(int layer, StateKinds kinds, const Completion& event) {
   Entry& entry = this->entry(layer);
   for (const StateKind kind : kKinds)
     if (kinds.contains(kind))
-      entry.state.pending_on(kind) = medium_->written(entry.state, kind, event);
+      entry.state.pending_on(kind) = backend_->written(entry.state, kind, event);
   if (kinds.contains(StateKind::kWeightShard)) outdate_weights(layer);
 }
 
 void LayerStore::read_until(int layer, StateKind kind, const Completion& event) {
   LayerState& state = entry(layer).state;
-  state.pending_on(kind) = medium_->read_until(state, kind, event);
+  state.pending_on(kind) = backend_->read_until(state, kind, event);
 }
 
 void LayerStore::outdate_weights(int layer) {
@@ -243,7 +245,7 @@ void LayerStore::outdate_weights(int layer) {
     return;
   // What the device has of it is the past.
   Status& weights = entry.status[static_cast<int>(StateKind::kWeights)];
-  STRATA_CHECK_EQ(weights.leases, 0, "tier.written");
+  STRATA_CHECK_EQ(weights.pins, 0, "tier.written");
   if (!placement.whole_weights) leave(entry, StateKind::kWeights);
   finish(entry, StateKind::kWeights);
   weights.where = Where::kAway;
@@ -256,11 +258,11 @@ void LayerStore::release(int layer, StateKinds kinds) {
     if (kinds.contains(kind)) leave(entry, kind);
 }
 
-void LayerStore::end_lease(int layer, StateKinds kinds) noexcept {
+void LayerStore::unpin(int layer, StateKinds kinds) noexcept {
   Entry& entry = this->entry(layer);
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
-    if (--entry.status[static_cast<int>(kind)].leases > 0) continue;
+    if (--entry.status[static_cast<int>(kind)].pins > 0) continue;
     const bool stays =
         residency_ == Residency::kUntilReleased && !entry.state.placement.on_disk(kind);
     try {

@@ -1,12 +1,12 @@
-/// Holds the bytes of layers, one flat buffer each, and leases them for as long as an action needs
-/// them. Where they come from is the medium's business.
+/// Holds the bytes of layers, one flat buffer each, and pins them for as long as an action needs
+/// them. Where they come from is the backend's business.
 ///
-/// Nothing reads or writes a layer's bytes but through a lease, and a lease names the kinds that it
-/// is for; what nobody leases may be somewhere else.
+/// Nothing reads or writes a layer's bytes but through a pin, and a pin names the kinds that it
+/// is for; what nobody pins may be somewhere else.
 ///
 /// Threads  a store belongs to one rank's thread.
-/// Errors   InternalError: a layer or kind that isn't in the store; a release under a lease; a use
-///          that the lease is not for. What media throw: the kind is then away, and may be asked
+/// Errors   InternalError: a layer or kind that isn't in the store; a release under a pin; a use
+///          that the pin is not for. What backends throw: the kind is then away, and may be asked
 ///          for again.
 #pragma once
 
@@ -23,28 +23,28 @@
 #include "strata/device/device.h"
 #include "strata/schedule/trace.h"
 #include "strata/tier/layer_state.h"
-#include "strata/tier/lease.h"
-#include "strata/tier/medium.h"
+#include "strata/tier/pin.h"
+#include "strata/tier/state_backend.h"
 
 namespace strata {
 
 class MemoryAccount;
 
-/// When bytes that nobody leases leave the device.
+/// When bytes that nobody pins leave the device.
 enum class Residency : std::uint8_t {
   kUntilReleased,  ///< when the program says so
-  kWhileLeased,    ///< at once: the least memory, and proof that nobody reads what he doesn't lease
+  kWhilePinned,    ///< at once: the least memory, and proof that nobody reads what he doesn't pin
 };
 
 class LayerStore {
  public:
   /// `host`: charged for what lives there; null: nobody.
-  explicit LayerStore(std::unique_ptr<Medium> medium,
+  explicit LayerStore(std::unique_ptr<StateBackend> backend,
                       Residency residency = Residency::kUntilReleased, Device device = {},
                       MemoryAccount* host = nullptr)
-      : LayerStore(std::move(medium), residency, Stream::compute(device), host) {}
+      : LayerStore(std::move(backend), residency, Stream::compute(device), host) {}
   /// `compute`: where the rank's work is done; it waits for transfers.
-  LayerStore(std::unique_ptr<Medium> medium, Residency residency, Stream compute,
+  LayerStore(std::unique_ptr<StateBackend> backend, Residency residency, Stream compute,
              MemoryAccount* host = nullptr);
   LayerStore(LayerStore&&) = default;
   LayerStore& operator=(LayerStore&&) = delete;
@@ -55,22 +55,22 @@ class LayerStore {
   void insert(int layer, const LayerLayout& layout, const ShardPlacement& placement);
 
   void prefetch(int layer, StateKinds kinds);
-  Lease acquire(int layer, StateKinds kinds);  ///< waits for what isn't there
-  void release(int layer, StateKinds kinds);   ///< may leave
+  Pin acquire(int layer, StateKinds kinds);   ///< waits for what isn't there
+  void release(int layer, StateKinds kinds);  ///< may leave
 
   /// The same without waiting for what is under way on the host: nothing may touch the bytes before
   /// `pending` have happened.
-  Lease acquire(int layer, StateKinds kinds, std::vector<Completion>& pending);
+  Pin acquire(int layer, StateKinds kinds, std::vector<Completion>& pending);
 
-  /// For shards of which only copies are wanted: where they travel (Lease::shards_travel()), the copies wait.
-  Lease acquire_to_copy(int layer, StateKinds kinds);
+  /// For shards of which only copies are wanted: where they travel (Pin::shards_travel()), the copies wait.
+  Pin acquire_to_copy(int layer, StateKinds kinds);
 
   /// Kinds of a layer that is updated on the host are complete when `event` has happened; weights on the
-  /// device are then the past, and are fetched again. Of what lives on disk, what the last lease has left:
-  /// nothing was leased since.
+  /// device are then the past, and are fetched again. Of what lives on disk, what the last pin has left:
+  /// nothing was pinned since.
   void written(int layer, StateKinds kinds, const Completion& event);
 
-  /// What the last lease of a kind was for reads it until `event` has happened.
+  /// What the last pin of a kind was for reads it until `event` has happened.
   void read_until(int layer, StateKind kind, const Completion& event);
 
   /// Waits for what is done with a kind of a layer: where the device has it, the device does.
@@ -79,12 +79,12 @@ class LayerStore {
   }
 
   /// The step offloads no more gradients: the last one's memory is given back behind its copy.
-  void end_offload() { medium_->end_offload(); }
+  void end_offload() { backend_->end_offload(); }
 
   /// The last part of it: what the device has of such a layer's weights is the past.
   void outdate_weights(int layer);
 
-  /// For media: what there is of a layer.
+  /// For backends: what there is of a layer.
   LayerState& state(int layer) { return entry(layer).state; }
 
   /// How long the rank has waited for a kind, since the store was made.
@@ -99,11 +99,11 @@ class LayerStore {
   std::vector<int> layers() const;  ///< ascending
 
  private:
-  friend class Lease;
+  friend class Pin;
   enum class Where : std::uint8_t { kAway, kComing, kHere, kLeaving };
   struct Status {
     Where where = Where::kAway;
-    int leases = 0;
+    int pins = 0;
     std::unique_ptr<Transfer> transfer;
   };
   struct Entry {
@@ -117,16 +117,16 @@ class LayerStore {
   bool shards_travel(const LayerState& state) const;
   void bring_shard(LayerState& state, StateKind kind, std::int64_t begin, const at::Tensor& to);
   void offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from);
-  void begin_gradients(LayerState& state) { medium_->begin_gradients(state); }
-  StateKinds kinds_of(const Entry& entry, StateKinds asked) const;
+  void begin_gradients(LayerState& state) { backend_->begin_gradients(state); }
+  StateKinds kinds_of(const Entry& entry, StateKinds requested) const;
   void start(Entry& entry, StateKind kind);
   void finish(Entry& entry, StateKind kind);
   void leave(Entry& entry, StateKind kind);
-  void end_lease(int layer, StateKinds kinds) noexcept;
+  void unpin(int layer, StateKinds kinds) noexcept;
   void wait(const LayerState& state, StateKind kind, const Completion& event);
   void waited(const LayerState& state, StateKind kind, double begin_seconds);
 
-  std::unique_ptr<Medium> medium_;
+  std::unique_ptr<StateBackend> backend_;
   Residency residency_;
   std::array<double, kNumStateKinds> waited_{};
   TraceLog* trace_ = nullptr;
@@ -134,7 +134,7 @@ class LayerStore {
   Stream stream_;  // where the rank computes: it waits for transfers
   std::map<int, Entry> entries_;
   std::map<std::string, std::pair<int, std::size_t>> owners_of_ties_;  // layer and weight
-  std::exception_ptr failed_;  // an eviction at the end of a lease: the next call throws it
+  std::exception_ptr failed_;  // an eviction at the end of a pin: the next call throws it
 };
 
 }  // namespace strata

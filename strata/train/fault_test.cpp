@@ -6,7 +6,7 @@
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/pipeline/stage_machine.h"
-#include "strata/tier/peer_medium.h"
+#include "strata/tier/peer_backend.h"
 #include "strata/tier/store.h"
 #include "strata/train/trainer.h"
 
@@ -50,7 +50,7 @@ struct Setting {
 void run_with_fault(const Setting& setting, int faulty_rank, int position) {
   run_thread_ranks({.ranks = kMesh.size()}, [&](Group& group, MemoryAccount&) {
     MeshGroups groups = make_mesh_groups(group, kMesh, setting.plan.shards().shards);
-    LayerStore store(std::make_unique<PeerMedium>(groups.shard));
+    LayerStore store(std::make_unique<PeerBackend>(groups.shard));
     const LayerRange layers =
         setting.plan.decisions().partition.layers(groups[Axis::kPipeline].rank());
     for (int layer = layers.begin; layer < layers.end; ++layer) {

@@ -136,18 +136,18 @@ TEST(Graph, SegmentIsOneEventPairOfDevice) {
     std::size_t performed = 0;
     for (int step = 0; step < 5; ++step) {
       trainer.step(mesh_batch(c, step), 1e-2);
-      EXPECT_TRUE(trainer.take_lanes().empty());
+      EXPECT_TRUE(trainer.take_tracks().empty());
       queue->perform();
-      const std::vector<LaneEvent> lanes = trainer.take_lanes();
-      for (const LaneEvent& event : lanes) EXPECT_EQ(event.lane, LaneKind::kCompute);
+      const std::vector<TrackEvent> tracks = trainer.take_tracks();
+      for (const TrackEvent& event : tracks) EXPECT_EQ(event.track, TrackKind::kCompute);
       if (step == 0) {
-        performed = lanes.size();
+        performed = tracks.size();
         std::set<int> layers;
-        for (const LaneEvent& event : lanes) layers.insert(event.layer);
+        for (const TrackEvent& event : tracks) layers.insert(event.layer);
         EXPECT_EQ(layers.size(), static_cast<std::size_t>(model.num_layers()) + 1);  // and the norm
         EXPECT_GE(performed, 3u * static_cast<std::size_t>(model.num_layers()));
       }
-      EXPECT_EQ(lanes.size(), step < 2 ? performed : 1u) << "step " << step;
+      EXPECT_EQ(tracks.size(), step < 2 ? performed : 1u) << "step " << step;
     }
     EXPECT_EQ(trainer.recorded_use().replayed, 2);
   });
@@ -176,14 +176,14 @@ TEST(Graph, AutoReportsOnceWhyStepCannotBeRecorded) {
   MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
   c.tiers = {.weights = Tier::kHost, .gradients = Tier::kHost, .states = Tier::kHost};
   c.steps = 5;
-  std::vector<std::string> said;
+  std::vector<std::string> reported;
   const MeshRecord performed = train_on_mesh(c, [&](TrainerOptions& options) {
     options.graph = {.on_every_device = true,
-                     .say = [&](const std::string& text) { said.push_back(text); }};
+                     .say = [&](const std::string& text) { reported.push_back(text); }};
   });
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find("steps are not recorded: F s0 m0"), std::string::npos) << said[0];
-  EXPECT_NE(said[0].find("come from elsewhere"), std::string::npos) << said[0];
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_NE(reported[0].find("steps are not recorded: F s0 m0"), std::string::npos) << reported[0];
+  EXPECT_NE(reported[0].find("come from elsewhere"), std::string::npos) << reported[0];
   EXPECT_EQ(performed.replayed, 0);
   expect_same_bits(performed, train_on_mesh(c));
 }
@@ -207,15 +207,15 @@ class FailingRecording final : public Recording {
 TEST(Graph, AutoPerformsWhatCannotBeRecordedAndReportsOnce) {
   MeshCase c = small_mesh_case();
   c.steps = 5;
-  std::vector<std::string> said;
-  const MeshRecord given_up = train_on_mesh(c, [&](TrainerOptions& options) {
+  std::vector<std::string> reported;
+  const MeshRecord abandoned = train_on_mesh(c, [&](TrainerOptions& options) {
     options.graph = {.on_every_device = true,
-                     .say = [&](const std::string& text) { said.push_back(text); },
+                     .say = [&](const std::string& text) { reported.push_back(text); },
                      .make_recording = [](Device) { return std::make_unique<FailingRecording>(); }};
   });
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find("may not be recorded"), std::string::npos) << said[0];
-  expect_same_bits(given_up, train_on_mesh(c));
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_NE(reported[0].find("may not be recorded"), std::string::npos) << reported[0];
+  expect_same_bits(abandoned, train_on_mesh(c));
   try {
     train_on_mesh(c, [&](TrainerOptions& options) {
       options.graph = {.mode = GraphMode::kOn, .make_recording = [](Device) {

@@ -47,26 +47,26 @@ std::vector<TraceEvent> decode_events(const at::Tensor& encoded) {
   return events;
 }
 
-constexpr int kLaneNumbers = 4;
+constexpr int kTrackNumbers = 4;
 
-at::Tensor encode_lanes(const std::vector<LaneEvent>& events) {
-  at::Tensor encoded = at::empty({static_cast<std::int64_t>(events.size()), kLaneNumbers},
+at::Tensor encode_tracks(const std::vector<TrackEvent>& events) {
+  at::Tensor encoded = at::empty({static_cast<std::int64_t>(events.size()), kTrackNumbers},
                                  host_options(at::kDouble));
   double* to = encoded.data_ptr<double>();
-  for (const LaneEvent& event : events)
-    for (const double number : {static_cast<double>(event.lane), static_cast<double>(event.layer),
+  for (const TrackEvent& event : events)
+    for (const double number : {static_cast<double>(event.track), static_cast<double>(event.layer),
                                 event.begin_seconds, event.end_seconds})
       *to++ = number;
   return encoded;
 }
 
-std::vector<LaneEvent> decode_lanes(const at::Tensor& encoded) {
-  std::vector<LaneEvent> events(encoded.size(0));
+std::vector<TrackEvent> decode_tracks(const at::Tensor& encoded) {
+  std::vector<TrackEvent> events(encoded.size(0));
   const double* from = encoded.const_data_ptr<double>();
-  for (LaneEvent& event : events) {
-    event = {static_cast<LaneKind>(static_cast<int>(from[0])), static_cast<int>(from[1]), from[2],
+  for (TrackEvent& event : events) {
+    event = {static_cast<TrackKind>(static_cast<int>(from[0])), static_cast<int>(from[1]), from[2],
              from[3]};
-    from += kLaneNumbers;
+    from += kTrackNumbers;
   }
   return events;
 }
@@ -76,24 +76,24 @@ std::vector<LaneEvent> decode_lanes(const at::Tensor& encoded) {
 void gather_steps(Group& group, std::vector<MeasuredStep>& steps) {
   for (std::size_t step = 0; step < steps.size(); ++step) {
     const MessageTag events{.value = static_cast<std::int32_t>(2 * step)};
-    const MessageTag lanes{.value = static_cast<std::int32_t>(2 * step + 1)};
+    const MessageTag tracks{.value = static_cast<std::int32_t>(2 * step + 1)};
     if (group.rank() > 0) {
       group.send(0, events, encode_events(steps[step].ranks[0]));
-      group.send(0, lanes, encode_lanes(steps[step].lanes[0]));
+      group.send(0, tracks, encode_tracks(steps[step].tracks[0]));
     }
     for (int peer = 1; group.rank() == 0 && peer < group.size(); ++peer) {
       steps[step].ranks.push_back(decode_events(group.receive(peer, events)));
-      steps[step].lanes.push_back(decode_lanes(group.receive(peer, lanes)));
+      steps[step].tracks.push_back(decode_tracks(group.receive(peer, tracks)));
     }
   }
 }
 
-std::vector<LaneEvent> lanes_during(const std::vector<MeasuredStep>& steps, std::size_t step,
-                                    int rank) {
+std::vector<TrackEvent> tracks_during(const std::vector<MeasuredStep>& steps, std::size_t step,
+                                      int rank) {
   const auto [begin, end] = std::pair(steps[step].begin_seconds, steps[step].end_seconds);
-  std::vector<LaneEvent> during;
-  for (const MeasuredStep& taken : steps) {
-    for (LaneEvent event : taken.lanes[rank]) {
+  std::vector<TrackEvent> during;
+  for (const MeasuredStep& measured : steps) {
+    for (TrackEvent event : measured.tracks[rank]) {
       event.begin_seconds = std::max(event.begin_seconds, begin);
       event.end_seconds = std::min(event.end_seconds, end);
       if (event.end_seconds > event.begin_seconds) during.push_back(event);

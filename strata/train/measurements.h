@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/comm/group.h"
 #include "strata/pipeline/layer_seconds.h"
 #include "strata/schedule/trace.h"
@@ -17,8 +17,8 @@ struct MeasuredStep {
   double begin_seconds = 0;
   double end_seconds = 0;
   std::vector<std::vector<TraceEvent>> ranks;
-  std::vector<std::vector<LaneEvent>>
-      lanes;  ///< per rank: events of its tracks that ended during the step
+  std::vector<std::vector<TrackEvent>>
+      tracks;  ///< per rank: events of its tracks that ended during the step
 };
 
 /// On entry `steps` have this rank's events and tracks only; on return rank 0 has those of all
@@ -27,8 +27,8 @@ void gather_steps(Group& group, std::vector<MeasuredStep>& steps);
 
 /// The track events of a rank during one step, collected from all steps, because an event that
 /// ended later may have started in this one.
-std::vector<LaneEvent> lanes_during(const std::vector<MeasuredStep>& steps, std::size_t step,
-                                    int rank);
+std::vector<TrackEvent> tracks_during(const std::vector<MeasuredStep>& steps, std::size_t step,
+                                      int rank);
 
 /// Per layer, the mean of the ranks that have it; empty except on rank 0.
 std::vector<LayerSeconds> gather_layer_seconds(Group& group, const LayerTimes& own, int num_layers);

@@ -20,8 +20,8 @@ TEST(GatherSteps, CollectsEventsAndTracksOfEveryRankOnFirst) {
       MeasuredStep own;
       own.ranks = {std::vector<TraceEvent>(group.rank() + step,
                                            {Op::kBackward, 1, 2, 3, rank + 0.25, rank + 0.5})};
-      own.lanes = {{}};
-      if (group.rank() > 0) own.lanes[0] = {{LaneKind::kDiskWrite, step, rank, rank + 0.125}};
+      own.tracks = {{}};
+      if (group.rank() > 0) own.tracks[0] = {{TrackKind::kDiskWrite, step, rank, rank + 0.125}};
       steps.push_back(own);
     }
     gather_steps(group, steps);
@@ -30,15 +30,15 @@ TEST(GatherSteps, CollectsEventsAndTracksOfEveryRankOnFirst) {
   ASSERT_EQ(gathered.size(), 2u);
   for (int step = 0; step < 2; ++step) {
     ASSERT_EQ(gathered[step].ranks.size(), 3u);
-    ASSERT_EQ(gathered[step].lanes.size(), 3u);
-    EXPECT_TRUE(gathered[step].lanes[0].empty());
+    ASSERT_EQ(gathered[step].tracks.size(), 3u);
+    EXPECT_TRUE(gathered[step].tracks[0].empty());
     for (int rank = 1; rank < 3; ++rank) {
       ASSERT_EQ(gathered[step].ranks[rank].size(), static_cast<std::size_t>(rank + step));
       EXPECT_EQ(gathered[step].ranks[rank][0].op, Op::kBackward);
       EXPECT_EQ(gathered[step].ranks[rank][0].end_seconds, rank + 0.5);
-      ASSERT_EQ(gathered[step].lanes[rank].size(), 1u);
-      const LaneEvent& event = gathered[step].lanes[rank][0];
-      EXPECT_EQ(event.lane, LaneKind::kDiskWrite);
+      ASSERT_EQ(gathered[step].tracks[rank].size(), 1u);
+      const TrackEvent& event = gathered[step].tracks[rank][0];
+      EXPECT_EQ(event.track, TrackKind::kDiskWrite);
       EXPECT_EQ(event.layer, step);
       EXPECT_EQ(event.begin_seconds, rank);
       EXPECT_EQ(event.end_seconds, rank + 0.125);
@@ -47,18 +47,18 @@ TEST(GatherSteps, CollectsEventsAndTracksOfEveryRankOnFirst) {
 }
 
 // An update starts in its own step and ends in the next, which records it.
-TEST(LanesDuring, IncludesEventsOfAllStepsCutToOneStep) {
+TEST(TracksDuring, IncludesEventsOfAllStepsCutToOneStep) {
   const std::vector<MeasuredStep> steps{
-      {10, 20, {{}}, {{{LaneKind::kToDevice, 1, 8, 12}, {LaneKind::kToHost, 2, 14, 15}}}},
-      {20, 30, {{}}, {{{LaneKind::kUpdate, 3, 18, 23}, {LaneKind::kToHost, 4, 24, 25}}}}};
-  const std::vector<LaneEvent> first = lanes_during(steps, 0, 0);
+      {10, 20, {{}}, {{{TrackKind::kToDevice, 1, 8, 12}, {TrackKind::kToHost, 2, 14, 15}}}},
+      {20, 30, {{}}, {{{TrackKind::kUpdate, 3, 18, 23}, {TrackKind::kToHost, 4, 24, 25}}}}};
+  const std::vector<TrackEvent> first = tracks_during(steps, 0, 0);
   ASSERT_EQ(first.size(), 3u);
   EXPECT_EQ(first[0].begin_seconds, 10);
   EXPECT_EQ(first[0].end_seconds, 12);
   EXPECT_EQ(first[1].layer, 2);
   EXPECT_EQ(first[2].layer, 3);
   EXPECT_EQ(first[2].end_seconds, 20);
-  const std::vector<LaneEvent> second = lanes_during(steps, 1, 0);
+  const std::vector<TrackEvent> second = tracks_during(steps, 1, 0);
   ASSERT_EQ(second.size(), 2u);
   EXPECT_EQ(second[0].begin_seconds, 20);
   EXPECT_EQ(second[0].end_seconds, 23);
@@ -82,7 +82,7 @@ TEST(Trainer, TracesTracksAndSplitsActionsAtWaits) {
     trainer.initialise();
     trainer.step(mesh_batch(c, 0), 1e-2);
     trainer.trace().clear();
-    trainer.take_lanes();
+    trainer.take_tracks();
     trainer.step(mesh_batch(c, 1), 1e-2);
     trainer.step(mesh_batch(c, 2), 1e-2);
     double wait = 0, last = 0;
@@ -96,21 +96,21 @@ TEST(Trainer, TracesTracksAndSplitsActionsAtWaits) {
         ++forwards;
       if (event.op == Op::kPrefetchWeights) wait += event.end_seconds - event.begin_seconds;
     }
-    int lanes[kNumLaneKinds] = {};
+    int tracks[kNumTrackKinds] = {};
     double link = 0;
-    for (const LaneEvent& event : trainer.take_lanes()) {
-      ++lanes[static_cast<int>(event.lane)];
+    for (const TrackEvent& event : trainer.take_tracks()) {
+      ++tracks[static_cast<int>(event.track)];
       EXPECT_GE(event.layer, 0);
       EXPECT_LT(event.layer, model.num_layers());
-      if (event.lane == LaneKind::kToDevice) link += event.end_seconds - event.begin_seconds;
+      if (event.track == TrackKind::kToDevice) link += event.end_seconds - event.begin_seconds;
     }
     const int layers = model.num_layers();
     EXPECT_EQ(forwards, 2 * layers);
     // A window of one fetches all layers twice except the one between forward and backward.
-    EXPECT_EQ(lanes[static_cast<int>(LaneKind::kToDevice)], 2 * (2 * layers - 1));
-    EXPECT_EQ(lanes[static_cast<int>(LaneKind::kToHost)], 2 * layers);
+    EXPECT_EQ(tracks[static_cast<int>(TrackKind::kToDevice)], 2 * (2 * layers - 1));
+    EXPECT_EQ(tracks[static_cast<int>(TrackKind::kToHost)], 2 * layers);
     // Sums of squares of both steps, updates of the first; the last updates may still run.
-    EXPECT_GE(lanes[static_cast<int>(LaneKind::kUpdate)], 2 * layers + layers);
+    EXPECT_GE(tracks[static_cast<int>(TrackKind::kUpdate)], 2 * layers + layers);
     EXPECT_GE(wait, link / 2);
   });
 }

@@ -261,7 +261,7 @@ TEST(LossScaling, IsEqualOnEveryMesh) {
 }
 
 // The checkpoint keeps every bit of the fp32 weights, however an update stores them.
-void expect_goes_on_from_a_checkpoint(MeshCase c, const std::function<void(Trainer&)>& start) {
+void expect_resumes_from_checkpoint(MeshCase c, const std::function<void(Trainer&)>& start) {
   c.model.vocab = 256;
   c.steps = 20;
   const Course whole = run_steps(c, start);
@@ -294,12 +294,12 @@ void expect_goes_on_from_a_checkpoint(MeshCase c, const std::function<void(Train
 }
 
 TEST(LossScaling, ResumesFromCheckpointOnDifferentMesh) {
-  expect_goes_on_from_a_checkpoint(small_case(at::kHalf), start_too_high);
+  expect_resumes_from_checkpoint(small_case(at::kHalf), start_too_high);
 }
 
 TEST(Precision, Bf16ResumesFromCheckpointOnDifferentMesh) {
-  expect_goes_on_from_a_checkpoint(small_case(at::kBFloat16),
-                                   [](Trainer& trainer) { trainer.initialise(); });
+  expect_resumes_from_checkpoint(small_case(at::kBFloat16),
+                                 [](Trainer& trainer) { trainer.initialise(); });
 }
 
 }  // namespace

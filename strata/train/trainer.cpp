@@ -12,7 +12,7 @@
 #include "strata/device/block_malloc.h"
 #include "strata/device/device.h"
 #include "strata/nn/graph/initialise.h"
-#include "strata/tier/peer_medium.h"
+#include "strata/tier/peer_backend.h"
 
 namespace strata {
 namespace {
@@ -24,7 +24,7 @@ class ProgressReporter final : public Machine {
  public:
   ProgressReporter(Machine& machine, Group& world) : machine_(machine), world_(world) {}
   void perform(const Action& action) override {
-    world_.doing(words_for(action.op), position_++, action.micro_batch);
+    world_.report_progress(words_for(action.op), position_++, action.micro_batch);
     machine_.perform(action);
   }
 
@@ -53,7 +53,7 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
   };
   try {
     execution.advance();
-    world.doing("the end of the step");
+    world.report_progress("the end of the step");
   } catch (const std::exception& error) {
     const Error found = error_of_action(error, world.device());
     ErrorText text = found.text();
@@ -98,19 +98,19 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
       optimizer_(make_optimizer(options_.optimizer)),
       host_account_(immortal_account("host memory of rank " + std::to_string(world.rank()),
                                      options_.host_bytes, "memory.host")),
-      store_(make_medium(), options_.residency, world.device(), &host_account_),
+      store_(make_backend(), options_.residency, world.device(), &host_account_),
       batch_buffers_(world.device()),
       scale_state_(at::zeros({3}, host_options(at::kFloat))) {
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
   STRATA_CHECK_EQ(plan_.decisions().sequence_parallel, model.split().sequence, "train.trainer");
   for (const int layer : layers_) store_.insert(layer, model.layout(layer), placement_of(layer));
   make_gradient_buffers();
-  if (host_medium_)
+  if (host_backend_)
     offloaded_ = std::make_unique<OffloadedActivations>(
-        host_medium_->link(), Stream::compute(world.device()), &host_account_, &trace_);
+        host_backend_->link(), Stream::compute(world.device()), &host_account_, &trace_);
   machine_ = std::make_unique<StageMachine>(model, plan_, options_.machine, store_,
                                             optimizer_.get(), groups_, offloaded_.get(),
-                                            &lane_trace_, options_.rows, options_.filter);
+                                            &track_trace_, options_.rows, options_.filter);
   recorded_ = std::make_unique<RecordedMachine>(*machine_, plan_, world.device(), options_.graph);
   if (options_.precision == at::kHalf) machine_->set_loss_scale(LossScale::half());
   remember_scale();
@@ -118,38 +118,39 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
 }
 
 // From the device outwards: peers, host memory, a disk, or the backend of the options.
-std::unique_ptr<Medium> Trainer::make_medium() {
-  std::unique_ptr<Medium> medium = options_.medium();
+std::unique_ptr<StateBackend> Trainer::make_backend() {
+  std::unique_ptr<StateBackend> backend = options_.backend();
   if (!plan_.decisions().tiers.layers.empty()) {
     return_large_blocks();
     std::unique_ptr<DiskResidency> disk = make_disk();
     disk_ = disk.get();
     const Device device = groups_.world.device();
     auto host =
-        disk ? std::make_unique<HostMedium>(options_.link, std::move(disk), &lane_trace_, device)
-             : std::make_unique<HostMedium>(options_.link, std::move(medium), &lane_trace_, device);
-    host_medium_ = host.get();
-    medium = std::move(host);
+        disk ? std::make_unique<HostBackend>(options_.link, std::move(disk), &track_trace_, device)
+             : std::make_unique<HostBackend>(options_.link, std::move(backend), &track_trace_,
+                                             device);
+    host_backend_ = host.get();
+    backend = std::move(host);
   }
-  return std::make_unique<PeerMedium>(groups_.shard, std::move(medium));
+  return std::make_unique<PeerBackend>(groups_.shard, std::move(backend));
 }
 
 void Trainer::trace_device(Stream compute) {
   if (!compute.queue()) return;
-  device_lanes_ = std::make_unique<DeviceLanes>(std::move(compute), lane_trace_);
-  machine_->trace_device(device_lanes_.get());
+  device_tracks_ = std::make_unique<DeviceTracks>(std::move(compute), track_trace_);
+  machine_->trace_device(device_tracks_.get());
 }
 
-std::vector<LaneEvent> Trainer::take_lanes() {
-  if (device_lanes_) device_lanes_->settle();
-  return lane_trace_.take();
+std::vector<TrackEvent> Trainer::take_tracks() {
+  if (device_tracks_) device_tracks_->settle();
+  return track_trace_.take();
 }
 
 Trainer::OffloadUse Trainer::offload_use() const {
-  if (!host_medium_) return {};
+  if (!host_backend_) return {};
   return {.host_peak_bytes = host_account_.peak_bytes(),
-          .bytes_to_device = host_medium_->link().bytes_to_device(),
-          .bytes_to_host = host_medium_->link().bytes_to_host(),
+          .bytes_to_device = host_backend_->link().bytes_to_device(),
+          .bytes_to_host = host_backend_->link().bytes_to_host(),
           .weights_wait_seconds = store_.waited_seconds(StateKind::kWeights) +
                                   store_.waited_seconds(StateKind::kWeightShard),
           .gradients_wait_seconds = store_.waited_seconds(StateKind::kGradients) +
@@ -177,8 +178,8 @@ void Trainer::make_gradient_buffers() {
   }
   if (borrowers == 0) return;
   const AccountScope account(host_account_);
-  host_medium_->make_gradient_buffers(std::min(borrowers, plan_.decisions().tiers.gradient_buffers),
-                                      numel);
+  host_backend_->make_gradient_buffers(
+      std::min(borrowers, plan_.decisions().tiers.gradient_buffers), numel);
 }
 
 void Trainer::initialise() {
@@ -192,12 +193,12 @@ void Trainer::initialise() {
 
 // Draws in pieces: a whole layer in fp32, of which each replica keeps a part, could exceed a rank's
 // memory.
-void Trainer::initialise_layer(const Lease& lease) {
-  const LayerLayout& layout = lease.layout();
-  const FlatRange shard = lease.placement().shard;
-  const MasterWeights master = lease.master();
+void Trainer::initialise_layer(const Pin& pin) {
+  const LayerLayout& layout = pin.layout();
+  const FlatRange shard = pin.placement().shard;
+  const MasterWeights master = pin.master();
   // Temporary numbers before the first step, which no plan accounts for.
-  const UnchargedScope nobody;
+  const UnchargedScope uncharged;
   const bool in_place = !master.split() && master.weights.is_cpu();
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
@@ -209,7 +210,7 @@ void Trainer::initialise_layer(const Lease& lease) {
       const MasterWeights part = master.narrow(begin - shard.begin, numel);
       const at::Tensor drawn =
           in_place ? part.weights : at::empty({numel}, host_options(at::kFloat));
-      strata::initialise(drawn, layout.specs[i], model_.name(lease.layer()), options_.machine.seed,
+      strata::initialise(drawn, layout.specs[i], model_.name(pin.layer()), options_.machine.seed,
                          groups_[Axis::kTensor].rank(), groups_[Axis::kTensor].size(),
                          begin - place.offset);
       if (!in_place) part.assign(drawn);
@@ -240,8 +241,8 @@ void Trainer::round_weights() {
   for (const int layer : layers_) {
     if (!store_.placement(layer).rounds_weights()) continue;
     {
-      const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
-      lease.rounded().copy_(lease.master().weights);
+      const Pin pin = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
+      pin.rounded().copy_(pin.master().weights);
     }
     if (store_.placement(layer).tiers.updates_on_host())
       store_.written(layer, StateKind::kWeightShard, {});
@@ -251,18 +252,18 @@ void Trainer::round_weights() {
 // Copies weights to where layers read them. `round`: recomputes 16-bit weights from the fp32 ones.
 void Trainer::bring_weights(bool round) {
   if (round) round_weights();
-  std::vector<std::pair<Lease, AllGather>> gathers;
+  std::vector<std::pair<Pin, AllGather>> gathers;
   for (const int layer : layers_) {
     const ShardPlacement& placement = store_.placement(layer);
     if (placement.tiers.updates_on_host() || !placement.whole_weights || groups_.shard.size() == 1)
       continue;
-    Lease lease = store_.acquire(layer, StateKind::kWeightShard);
-    AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),
-                                        cut({0, lease.layout().own_numel}, groups_.shard.size()),
-                                        lease.flat_weights());
-    gathers.emplace_back(std::move(lease), std::move(gather));
+    Pin pin = store_.acquire(layer, StateKind::kWeightShard);
+    AllGather gather = AllGather::start(groups_.shard, pin.weight_shard(),
+                                        cut({0, pin.layout().own_numel}, groups_.shard.size()),
+                                        pin.flat_weights());
+    gathers.emplace_back(std::move(pin), std::move(gather));
   }
-  for (auto& [lease, gather] : gathers) gather.finish();
+  for (auto& [pin, gather] : gathers) gather.finish();
   gathers.clear();
   for (const int layer : store_.layers()) {
     if (!store_.placement(layer).tiers.updates_on_host()) continue;

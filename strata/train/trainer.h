@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/group.h"
@@ -34,7 +34,7 @@
 #include "strata/schedule/step_plan.h"
 #include "strata/schedule/trace.h"
 #include "strata/tier/disk_residency.h"
-#include "strata/tier/host_medium.h"
+#include "strata/tier/host_backend.h"
 
 namespace strata {
 
@@ -81,7 +81,7 @@ struct TrainerOptions {
       nullptr;
   GradientFilter* filter = nullptr;  ///< changes the rank's gradients before the update
   /// Where each rank's own state lives between uses; peers' shards are gathered on top of it.
-  std::function<std::unique_ptr<Medium>()> medium = device_medium;
+  std::function<std::unique_ptr<StateBackend>()> backend = resident_backend;
   Residency residency = Residency::kUntilReleased;
 };
 
@@ -176,12 +176,12 @@ class Trainer {
   TraceLog& trace() { return trace_; }
   /// Events of the rank's tracks that have ended since the last call: transfers, updates on the
   /// host.
-  std::vector<LaneEvent> take_lanes();
+  std::vector<TrackEvent> take_tracks();
   /// From now on they include the device's work, by its own clock, if `compute` has a queue.
   void trace_device(Stream compute);
 
  private:
-  std::unique_ptr<Medium> make_medium();
+  std::unique_ptr<StateBackend> make_backend();
   std::unique_ptr<DiskResidency> make_disk();
   std::map<int, LayerOnDisk> layers_on_disk() const;
   std::string disk_layout() const;
@@ -193,7 +193,7 @@ class Trainer {
            std::vector<at::Tensor>* scores = nullptr);
   ShardPlacement placement_of(int layer) const;
   void make_gradient_buffers();
-  void initialise_layer(const Lease& lease);
+  void initialise_layer(const Pin& pin);
   void remember_scale();
   std::string global_name(int layer, int weight) const;
   template <typename F>
@@ -209,13 +209,13 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   MemoryAccount& host_account_;  // outlived by what other ranks still read
   TraceLog trace_;
-  LaneTrace lane_trace_;  // outlives its writers
-  std::unique_ptr<DeviceLanes>
-      device_lanes_;                   // null: not traced, or the rank has no asynchronous device
-  HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
-  DiskResidency* disk_ = nullptr;      // of the store; null: no state is on a disk
-  Completion committed_;               // the last commit
-  bool has_committed_ = false;         // or started to
+  TrackTrace track_trace_;  // outlives its writers
+  std::unique_ptr<DeviceTracks>
+      device_tracks_;                    // null: not traced, or the rank has no asynchronous device
+  HostBackend* host_backend_ = nullptr;  // of the store; null: everything is on the device
+  DiskResidency* disk_ = nullptr;        // of the store; null: no state is on a disk
+  Completion committed_;                 // the last commit
+  bool has_committed_ = false;           // or started to
   LayerStore store_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;

@@ -116,7 +116,7 @@ std::unique_ptr<DiskResidency> Trainer::make_disk() {
   if (groups_.world.size() > 1)
     agree = [group = std::make_shared<Group>(with_all(groups_.world))] { group->barrier(); };
   return std::make_unique<DiskResidency>(std::move(files), layers, &host_account_, std::move(agree),
-                                         &lane_trace_, groups_.world.device());
+                                         &track_trace_, groups_.world.device());
 }
 
 void Trainer::go_to_common_step(ChunkFile& file, const std::string& folder,

@@ -7,14 +7,14 @@
 namespace strata {
 namespace {
 
-using LeasePtr = std::shared_ptr<const Lease>;
+using PinPtr = std::shared_ptr<const Pin>;
 
 // The part of a weight in `wanted`, in elements of its layer. `flat` holds the elements of this
 // rank's shard.
-NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
+NamedState state_of(std::string name, const PinPtr& pin, std::size_t weight,
                     const MasterWeights& flat, FlatRange wanted, const Group& tp) {
-  const LayerLayout& layout = lease->layout();
-  const FlatRange held = lease->placement().shard;
+  const LayerLayout& layout = pin->layout();
+  const FlatRange held = pin->placement().shard;
   const WeightSpec& spec = layout.specs[weight];
   const WeightPlacement& place = layout.placements[weight];
   const std::int64_t begin = std::max({held.begin, wanted.begin, place.offset});
@@ -22,7 +22,7 @@ NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
       std::max(begin, std::min({held.end, wanted.end, place.offset + place.numel}));
   NamedState state{.name = std::move(name), .shape = spec.shape, .local = {}, .runs = {}};
   if (begin == end) return state;
-  state.lease = lease;
+  state.pin = pin;
   const MasterWeights part = flat.narrow(begin - held.begin, end - begin);
   state.local = part.weights;
   state.remainder = part.remainder;
@@ -35,8 +35,8 @@ NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
 bool is_split(const WeightSpec& spec) { return spec.split.axis >= 0; }
 
 // The optimizer ignores it and it has no gradient.
-bool is_statistic(const LeasePtr& lease, std::size_t weight) {
-  return lease->layout().specs[weight].statistic != Statistic::kNone;
+bool is_statistic(const PinPtr& pin, std::size_t weight) {
+  return pin->layout().specs[weight].statistic != Statistic::kNone;
 }
 
 }  // namespace
@@ -59,14 +59,14 @@ std::string Trainer::global_name(int layer, int weight) const {
 template <typename F>
 void Trainer::for_each_weight(const std::vector<int>& layers, StateKinds kinds, bool owned, F f) {
   for (const int layer : layers) {
-    const auto lease = std::make_shared<const Lease>(store_.acquire(layer, kinds));
-    const LayerLayout& layout = lease->layout();
+    const auto pin = std::make_shared<const Pin>(store_.acquire(layer, kinds));
+    const LayerLayout& layout = pin->layout();
     const FlatRange part = machine_->part_of(layer);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       if (layout.placements[i].borrowed) continue;
       FlatRange wanted = owned ? part : FlatRange{0, layout.own_numel};
       if (owned && groups_[Axis::kTensor].rank() > 0 && !is_split(layout.specs[i])) wanted = {0, 0};
-      f(global_name(layer, static_cast<int>(i)), i, lease, wanted);
+      f(global_name(layer, static_cast<int>(i)), i, pin, wanted);
     }
   }
 }
@@ -75,8 +75,8 @@ std::vector<NamedState> Trainer::weight_states(const std::vector<int>& layers, b
   std::vector<NamedState> states;
   for_each_weight(
       layers, StateKind::kWeightShard | StateKind::kOptimizer, owned,
-      [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
-        states.push_back(state_of(name, lease, i, lease->master(), wanted, groups_[Axis::kTensor]));
+      [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
+        states.push_back(state_of(name, pin, i, pin->master(), wanted, groups_[Axis::kTensor]));
       });
   return states;
 }
@@ -84,15 +84,14 @@ std::vector<NamedState> Trainer::weight_states(const std::vector<int>& layers, b
 std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, bool owned) {
   const std::vector<std::string> names = optimizer_->slot_names();
   std::vector<NamedState> states;
-  for_each_weight(
-      layers, StateKind::kOptimizer, owned,
-      [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
-        if (is_statistic(lease, i)) return;
-        const std::vector<at::Tensor> slots = lease->slots();
-        for (std::size_t slot = 0; slot < names.size(); ++slot)
-          states.push_back(state_of(name + "." + names[slot], lease, i, {slots[slot]}, wanted,
-                                    groups_[Axis::kTensor]));
-      });
+  for_each_weight(layers, StateKind::kOptimizer, owned,
+                  [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
+                    if (is_statistic(pin, i)) return;
+                    const std::vector<at::Tensor> slots = pin->slots();
+                    for (std::size_t slot = 0; slot < names.size(); ++slot)
+                      states.push_back(state_of(name + "." + names[slot], pin, i, {slots[slot]},
+                                                wanted, groups_[Axis::kTensor]));
+                  });
   const bool first = !layers.empty() && !layers_.empty() && layers.front() == layers_.front();
   if (first && options_.precision == at::kHalf &&
       (!owned || groups_[Axis::kPipeline].rank() == 0)) {
@@ -123,17 +122,16 @@ void Trainer::fill(const FillStates& fill) {
 // The host holds few layers' gradients at a time if they live on disk, so those are copies.
 std::vector<NamedState> Trainer::owned_gradients() {
   std::vector<NamedState> states;
-  for_each_weight(
-      layers_, StateKind::kGradientShard, true,
-      [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
-        if (is_statistic(lease, i)) return;
-        NamedState& state = states.emplace_back(
-            state_of(name, lease, i, {lease->gradient_shard()}, wanted, groups_[Axis::kTensor]));
-        if (!state.lease || !lease->placement().on_disk(StateKind::kGradientShard)) return;
-        const UnchargedScope uncharged;
-        state.local = state.local.clone();
-        state.lease.reset();
-      });
+  for_each_weight(layers_, StateKind::kGradientShard, true,
+                  [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
+                    if (is_statistic(pin, i)) return;
+                    NamedState& state = states.emplace_back(state_of(
+                        name, pin, i, {pin->gradient_shard()}, wanted, groups_[Axis::kTensor]));
+                    if (!state.pin || !pin->placement().on_disk(StateKind::kGradientShard)) return;
+                    const UnchargedScope uncharged;
+                    state.local = state.local.clone();
+                    state.pin.reset();
+                  });
   return states;
 }
 

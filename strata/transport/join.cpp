@@ -216,8 +216,8 @@ void Bootstrap::accept_all(Listener& listener, double seconds) {
 
 // Retries until the deadline: the listener of the previous run may still be closing, and a flooded
 // listener drops connections.
-void Bootstrap::connect(const JoinOptions& options, const std::vector<HostAddress>& given) {
-  std::vector<HostAddress> addresses = given;
+void Bootstrap::connect(const JoinOptions& options, const std::vector<HostAddress>& input) {
+  std::vector<HostAddress> addresses = input;
   if (rendezvous_.store_is_running)
     addresses =
         resolve(rendezvous_.host, options.broadcast_port(rendezvous_, 0, deadline_), deadline_);

@@ -163,7 +163,7 @@ class UcxTransport final : public Transport {
     ucp_ep_h endpoint = nullptr;
     std::deque<OutgoingMessage> waiting;  // the last message and nothing after it
     int pending = 0;                      // sends that are not complete
-    bool lost = false, told = false, last_sent = false, flushed = false;
+    bool lost = false, reported = false, last_sent = false, flushed = false;
   };
   struct PendingSend {  // kept until it is complete
     Peer* peer;
@@ -390,8 +390,8 @@ class UcxTransport final : public Transport {
     bool any = false;
     for (Peer& peer : peers_) {
       if (!arrivals_.empty()) return true;
-      if (peer.lost && !peer.told) {
-        peer.told = any = true;
+      if (peer.lost && !peer.reported) {
+        peer.reported = any = true;
         receiver_->lost(peer.process);
       }
       if (peer.lost || peer.pending > 0) continue;

@@ -38,7 +38,7 @@ void ProgressTable::bind(int rank) {
   entry.changed = Clock::now();
 }
 
-void ProgressTable::doing(int rank, const char* what, int position, int micro_batch) {
+void ProgressTable::report_progress(int rank, const char* what, int position, int micro_batch) {
   change(rank, [&](RankProgress& progress) {
     std::strncpy(progress.what, what, sizeof progress.what - 1);
     progress.position = position;

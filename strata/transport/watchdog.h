@@ -55,7 +55,7 @@ class ProgressTable {
   /// From now on the calling thread's waits count as those of the rank; those of other threads do
   /// not.
   void bind(int rank);
-  void doing(int rank, const char* what, int position, int micro_batch);
+  void report_progress(int rank, const char* what, int position, int micro_batch);
   void begin_wait(int rank, int from, bool collective);
   void end_wait(int rank);
   void end(int rank);

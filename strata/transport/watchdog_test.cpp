@@ -129,9 +129,9 @@ TEST_F(HungDevice, IsNoneIfRankIsBusy) {
 // A process may hang together with its device and report nothing more.
 TEST(ProgressTable, KeepsCountingForSilentDevice) {
   ProgressTable table(1);
-  RankProgress told = progress("backward", 3, 0, -1, 0);
-  told.device.seconds = 7;
-  table.update(0, {&told, 1});
+  RankProgress reported = progress("backward", 3, 0, -1, 0);
+  reported.device.seconds = 7;
+  table.update(0, {&reported, 1});
   RankProgress now = table.of(0);
   while (now.silent_seconds == 0) now = table.of(0);
   EXPECT_DOUBLE_EQ(now.device.seconds, 7 + now.silent_seconds);

@@ -12,7 +12,7 @@ from strata_program import PROGRAM, ProgramTest
 FOLDER = (pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "models" / "stories260K")
 
 
-def told_story():
+def generated_story():
     """The first sample of the model's page: greedy, without a prompt."""
     text = (FOLDER / "stories260K.md").read_text(encoding="utf-8")
     block = text[text.index("-t 0.0"):]
@@ -100,7 +100,7 @@ class Generate(ProgramTest):
 @unittest.skipUnless(FOLDER.is_dir(), "stories260K is not at ../shared/data/models")
 class Stories(ProgramTest):
     def test_the_published_story_comes_out(self):
-        story = told_story()
+        story = generated_story()
         greedy = ["generate", str(FOLDER), "--temperature", "0", "--set", "mesh.threads=1"]
         out = self.succeed(*greedy, "--tokens", "200")
         self.assertGreater(len(out.strip()), 400)
@@ -123,7 +123,7 @@ class Stories(ProgramTest):
         self.assertEqual(process.returncode, 0)
         self.assertGreater(len(pieces), 2)
         text = "".join(pieces).strip()
-        self.assertEqual(text, told_story()[:len(text)])
+        self.assertEqual(text, generated_story()[:len(text)])
 
     def test_training_reads_text_through_its_tokenizer(self):
         options = ["--set", f"data.tokenizer={FOLDER}", "--set", "model.context=16", "--set",

@@ -379,9 +379,9 @@ class Recommender(ProgramTest):
                       ("row", f"127.0.0.1:{ports[0]}", "user", "1"),
                       ("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy", "--follow",
                        f"127.0.0.1:{ports[0]}", "--listen", "unix:copy.sock")):
-            said = self.refuse(*other, says=["[embed.secret]", "STRATA_SECRET"])
-            self.assertNotIn("fingerprint", said)
-            self.assertNotIn(secret.read_text().strip(), said)
+            reported = self.refuse(*other, says=["[embed.secret]", "STRATA_SECRET"])
+            self.assertNotIn("fingerprint", reported)
+            self.assertNotIn(secret.read_text().strip(), reported)
         # With the secret that user is accepted; processes of `launch` have the user's secret.
         self.environment["STRATA_SECRET"] = secret.read_text().strip()
         self.assertEqual(json.loads(self.succeed(*ask, "digest"))["version"], 0)
@@ -470,8 +470,8 @@ class Recommender(ProgramTest):
             local = json.loads(self.succeed("row", "saved", feature, text, "--text", "--json"))
             self.assertTrue(local["there"] and local["hits"] > 0, local)
             self.assertEqual(remote, local)
-        asked = [self.succeed("row", "recipe.yaml", "user", str(number), "--json") for number in range(4)]
-        self.assertEqual([json.loads(line)["there"] for line in asked], [False] * 4)
+        rows = [self.succeed("row", "recipe.yaml", "user", str(number), "--json") for number in range(4)]
+        self.assertEqual([json.loads(line)["there"] for line in rows], [False] * 4)
         shown = self.succeed("row", "saved", "user", "u7", "--text")
         self.assertIn("hits     ", shown)
         self.assertIn("tier     memory", shown)
@@ -488,15 +488,15 @@ class Recommender(ProgramTest):
         page = self.page("report.html")
         for title in ("Feature importance", "Hot ids of user", "Hot ids of words"):
             self.assertTrue(self.card(page, title)["table"]["rows"], title)
-        asked = ("--importance", "--hot-ids", "3", "--set", "train.micro_batch=16")
-        again = self.succeed("evaluate", "saved", *asked, "--json", "found.json")
+        options = ("--importance", "--hot-ids", "3", "--set", "train.micro_batch=16")
+        again = self.succeed("evaluate", "saved", *options, "--json", "found.json")
         loss = next(line for line in out.splitlines() if line.startswith("loss"))
         self.assertIn(loss, again)
         found = json.loads((self.folder / "found.json").read_text())
         self.assertEqual([table["table"] for table in found["hot_ids"]], ["user", "words"])
         self.assertEqual([len(table["ids"]) for table in found["hot_ids"]], [3, 3])
         self.assertEqual({of["feature"] for of in found["importance"]}, {"price", "user", "words"})
-        self.succeed("evaluate", "saved", *asked, "--json", "again.json", "--set", "mesh.dp=2")
+        self.succeed("evaluate", "saved", *options, "--json", "again.json", "--set", "mesh.dp=2")
         self.assertEqual(found, json.loads((self.folder / "again.json").read_text()))
         # A run that has ended prints the same if it is resumed.
         self.assertIn(loss, self.succeed("train", "recipe.yaml", *LOCAL, "--resume", "saved", "--importance"))

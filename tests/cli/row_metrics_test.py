@@ -41,8 +41,8 @@ class RowMetrics(ProgramTest):
         names = {dict(labels)["feature"] for _, labels in families["strata_embed_rows"][1]}
         self.assertEqual(names, {"user", r"the \"best\" \\ words"})
         self.assertEqual(families["strata_embed_staleness"][0], "histogram")
-        told = self.succeed("embed-server", "--ask", "metrics", "--listen", "unix:a.sock")
-        self.assertEqual(prometheus_text.parse(told).keys(), families.keys())
+        reported = self.succeed("embed-server", "--ask", "metrics", "--listen", "unix:a.sock")
+        self.assertEqual(prometheus_text.parse(reported).keys(), families.keys())
 
     def test_health_and_other_paths(self):
         server, port = self.serve()

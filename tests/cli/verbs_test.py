@@ -43,8 +43,8 @@ class Verbs(ProgramTest):
         for name in ("m.jsonl", "saved"):
             self.assertFalse((self.folder / name).exists(), name)
         self.succeed(*train, "--report", "r.html")
-        for asked in (["--importance"], ["--hot-ids", "3"]):
-            self.refuse("evaluate", "saved", *asked, "--json", "found.json", says=[asked[0], "neither features"])
+        for options in (["--importance"], ["--hot-ids", "3"]):
+            self.refuse("evaluate", "saved", *options, "--json", "found.json", says=[options[0], "neither features"])
         none = ("--set", "data.validation_fraction=0")
         self.refuse("evaluate", "saved", *none, "--json", "found.json", says="no samples to evaluate on")
         self.assertFalse((self.folder / "found.json").exists())

@@ -26,9 +26,9 @@ void give(F formula, const Tensors&... tensors) {
 }
 
 // With epilogues it replaces cuBLASLt, whose GELU reads the product before it is rounded.
-class GivenProducts final : public CudaProducts {
+class EmulatedProducts final : public CudaProducts {
  public:
-  explicit GivenProducts(bool epilogues) : formulas_(epilogues) {}
+  explicit EmulatedProducts(bool epilogues) : formulas_(epilogues) {}
 
   at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& bias) const override {
@@ -81,7 +81,7 @@ class GivenProducts final : public CudaProducts {
 std::atomic<bool> with_epilogues = false;
 
 const CudaProducts& products_in_use() {
-  static const GivenProducts plain(false), fused(true);
+  static const EmulatedProducts plain(false), fused(true);
   return with_epilogues ? fused : plain;
 }
 
@@ -90,7 +90,7 @@ at::Tensor heads_like(const at::Tensor& x) {
   return at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
 }
 
-class GivenLibraries final : public CudaLibraries {
+class EmulatedLibraries final : public CudaLibraries {
  public:
   void* stream(const at::Tensor& x) const override {
     STRATA_CHECK(x.is_cuda(), "emulated.stream");
@@ -138,7 +138,7 @@ class GivenLibraries final : public CudaLibraries {
 void multiply_by(ProductLibrary library) { with_epilogues = library == ProductLibrary::kCublasLt; }
 
 const Primitives& cuda_primitives() {
-  static const GivenLibraries libraries;
+  static const EmulatedLibraries libraries;
   [[maybe_unused]] static const bool taken = (multiply_as_environment_says(), true);
   static const CudaPrimitives primitives(libraries);
   return primitives.all();

@@ -57,8 +57,8 @@ class Arena {
     work_.unlock();
   }
 
-  void* allocate(int device, std::size_t asked) {
-    const std::size_t size = std::max<std::size_t>(1, (asked + kBlock - 1) / kBlock) * kBlock;
+  void* allocate(int device, std::size_t requested) {
+    const std::size_t size = std::max<std::size_t>(1, (requested + kBlock - 1) / kBlock) * kBlock;
     const std::lock_guard lock(mutex_);
     Device& of = devices_.at(device);
     if (Pool* pool = this_pool) {
@@ -67,19 +67,19 @@ class Arena {
       if (kept != pool->free.end()) {
         const std::size_t offset = kept->first;
         pool->free.erase(kept);
-        return take(offset, {device, size, asked, pool});
+        return take(offset, {device, size, requested, pool});
       }
     }
     const auto room = std::find_if(of.free.begin(), of.free.end(),
                                    [&](const auto& hole) { return hole.second >= size; });
     TORCH_CHECK_WITH(
         OutOfMemoryError,
-        room != of.free.end() && of.allocated + static_cast<std::int64_t>(asked) <= of.limit,
+        room != of.free.end() && of.allocated + static_cast<std::int64_t>(requested) <= of.limit,
         "CUDA out of memory (emulated)");
     const auto [offset, hole] = *room;
     of.free.erase(room);
     if (hole > size) of.free.emplace(offset + size, hole - size);
-    return take(offset, {device, size, asked, this_pool});
+    return take(offset, {device, size, requested, this_pool});
   }
 
   /// The size of the block, if it is reusable after its release.
@@ -95,7 +95,7 @@ class Arena {
     const std::size_t offset = block->first;
     const Block freed = block->second;
     blocks_.erase(block);
-    devices_.at(freed.device).allocated -= static_cast<std::int64_t>(freed.asked);
+    devices_.at(freed.device).allocated -= static_cast<std::int64_t>(freed.requested);
     if (trace.freed) trace.freed(address);
     if (freed.pool) {
       freed.pool->free.emplace(offset, freed.size);
@@ -132,7 +132,7 @@ class Arena {
   };
   struct Block {
     int device;
-    std::size_t size, asked;
+    std::size_t size, requested;
     Pool* pool;  // null: no recording's
   };
 
@@ -144,9 +144,9 @@ class Arena {
 
   void* take(std::size_t offset, Block block) {
     blocks_.emplace(offset, block);
-    devices_.at(block.device).allocated += static_cast<std::int64_t>(block.asked);
+    devices_.at(block.device).allocated += static_cast<std::int64_t>(block.requested);
     void* address = begin_ + offset;
-    if (trace.allocated) trace.allocated(address, static_cast<std::int64_t>(block.asked));
+    if (trace.allocated) trace.allocated(address, static_cast<std::int64_t>(block.requested));
     return address;
   }
 

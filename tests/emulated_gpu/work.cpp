@@ -53,18 +53,18 @@ class QueueEvent final : public DeviceEvent {
   std::int64_t place_;
   const Capture* recorded_;                 // it is a position in this recording, not in the queue
   std::shared_ptr<const double> happened_;  // in seconds, if it is timed
-  mutable std::atomic<bool> asked_ = false;
+  mutable std::atomic<bool> requested_ = false;
 };
 
 class Queue final : public StreamQueue, public std::enable_shared_from_this<Queue> {
  public:
   explicit Queue(bool computes) : computes_(computes) {}
-  ~Queue() override { done_until(given()); }
+  ~Queue() override { done_until(enqueued()); }
 
   Completion record(EventTime time) override {
     const auto happened = std::make_shared<double>(0);
     if (time == EventTime::kKnown && !recording()) push([happened] { *happened = now_seconds(); });
-    return Completion(std::make_shared<QueueEvent>(shared_from_this(), given(),
+    return Completion(std::make_shared<QueueEvent>(shared_from_this(), enqueued(),
                                                    computes_ ? capture : nullptr, happened));
   }
   void wait(const Completion& event) override {
@@ -82,7 +82,7 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
   }
   void synchronize() override {
     if (computes_) refuse_while_recording("cudaStreamSynchronize");
-    done_until(given());
+    done_until(enqueued());
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
     give([=] { std::memcpy(to, from, bytes); });
@@ -100,7 +100,7 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
       work();
     });
     static const bool eager = std::getenv("STRATA_EMULATED_EAGER") != nullptr;
-    if (eager && computes_) done_until(given());
+    if (eager && computes_) done_until(enqueued());
   }
 
   bool is_done(std::int64_t place) const {
@@ -138,26 +138,26 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
   void push(Work task) {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
-    ++given_;
+    ++enqueued_;
   }
-  std::int64_t given() const {
+  std::int64_t enqueued() const {
     const std::lock_guard lock(mutex_);
-    return given_;
+    return enqueued_;
   }
 
   const bool computes_;
   mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   std::deque<Work> tasks_;
-  std::int64_t given_ = 0, done_ = 0;
+  std::int64_t enqueued_ = 0, done_ = 0;
   bool busy_ = false;
 };
 
 void QueueEvent::done() const { queue_->done_until(place_); }
 bool QueueEvent::ready() const {
   refuse_while_recording("cudaEventQuery");
-  if (asked_) done();
-  asked_ = true;
+  if (requested_) done();
+  requested_ = true;
   return queue_->is_done(place_);
 }
 void QueueEvent::wait() const {

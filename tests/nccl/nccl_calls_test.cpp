@@ -18,7 +18,7 @@ namespace {
 
 constexpr Device kDevice{DeviceKind::kCuda, 1};
 
-const CommunicatorRun run_that_goes_on{
+const CommunicatorRun healthy_run{
     .failed = [] { return false; },
     .fail = [](const Error& error, LibraryFailure) { FAIL() << error.what(); }};
 
@@ -135,7 +135,7 @@ TEST_F(NcclCalls, GroupAllMessagesOfExchange) {
   const at::Tensor a = tensor(10), b = tensor(20), c = tensor(30), none = tensor(0);
   {
     Communicator communicator(library, std::string(128, 'i'), 2, {4, 5, 6, 7}, kDevice,
-                              run_that_goes_on);
+                              healthy_run);
     written.calls.clear();
     const std::vector<Communicator::Part> sends{{0, a}, {1, none}, {3, b}},
         receives{{0, none}, {1, c}, {3, a}};
@@ -172,7 +172,7 @@ TEST_F(NcclCalls, ReduceEachUnevenShard) {
   const std::vector<FlatRange> shards{{0, 30}, {30, 30}, {30, 80}, {80, 100}};
   {
     Communicator communicator(library, std::string(128, 'i'), 2, {4, 5, 6, 7}, kDevice,
-                              run_that_goes_on);
+                              healthy_run);
     written.calls.clear();
     communicator.reduce_scatter_sum(flat, shards, own, stream);
   }

@@ -14,7 +14,7 @@ transformers = import_transformers()
 BEGIN = 1
 
 
-def told_story():
+def generated_story():
     """The first sample of the model's page: greedy, without a prompt."""
     with open(os.path.join(FOLDER, "stories260K.md"), encoding="utf-8") as page:
         text = page.read()
@@ -26,7 +26,7 @@ class Stories(unittest.TestCase):
 
     def test_greedy_tokens_are_the_printed_story(self):
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(FOLDER)
-        story = told_story()
+        story = generated_story()
         count = len(tokenizer(story, add_special_tokens=False)["input_ids"])
         self.assertGreater(count, 200)
         tokens = [int(token) for token in

@@ -79,9 +79,9 @@ class Transformers(unittest.TestCase):
         for name, fields in OURS.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 parity_model("make", folder, *(f"model.{field}" for field in fields))
-                model, told = transformers.AutoModelForCausalLM.from_pretrained(
+                model, reported = transformers.AutoModelForCausalLM.from_pretrained(
                     folder, output_loading_info=True)
-                for what, keys in told.items():
+                for what, keys in reported.items():
                     self.assertFalse(keys, what)  # no name is missing, unexpected or mismatched
                 self.assertEqual(model.config.model_type, THEIRS[name].model_type)
                 self.expect_equal_logits(folder, model.eval())

@@ -25,7 +25,7 @@ TEST(StalledRank, IsNamedWithItsAction) {
   Forked forked(kProcesses, [&](const ForkedProcess&) {
     run_ranks({.ranks = kProcesses, .mesh = mesh, .stall_seconds = 0.5, .stall_fatal_seconds = 4},
               [](Group& group, MemoryAccount&) {
-                group.doing(group.rank() == 2 ? "data loading" : "activation", 17, 4);
+                group.report_progress(group.rank() == 2 ? "data loading" : "activation", 17, 4);
                 const at::Tensor nothing = at::zeros({1});
                 while (group.rank() == 2) {
                   group.before_write(nothing);  // throws when the run has failed

@@ -52,7 +52,7 @@ TabularOptions data_options(const ConvertArguments& arguments) {
     set.add("data.tokenizer", &tokenizer, {.help = "Of a recipe of text."});
     const FileUse use{.operation = "cli.convert", .fix = "name a recipe or a log of samples"};
     set.load_yaml(read_file(arguments.from, use, std::uint64_t{1} << 20), arguments.from);
-    if (set.is_given("data.tokenizer"))
+    if (set.is_set("data.tokenizer"))
       throw UserError({.operation = "cli.convert",
                        .where = set.where("data.tokenizer"),
                        .what = "this recipe trains on text, which needs no conversion",
@@ -61,7 +61,7 @@ TabularOptions data_options(const ConvertArguments& arguments) {
                        .fix = "name a log of samples, or a recipe such as recipes/clicks.yaml"});
     for (const std::string& assignment : arguments.overrides) set.set(assignment);
     check(options, "data", [&](const std::string& path) {
-      return set.is_given(path) ? set.where(path) : arguments.from;
+      return set.is_set(path) ? set.where(path) : arguments.from;
     });
     return options;
   }

@@ -35,7 +35,7 @@ at::Tensor first_gradient(const WeightSpec& spec, const at::TensorOptions& optio
 
 // Belongs to the step: not charged to any rank's budget.
 at::Tensor zero_loss(const at::TensorOptions& options) {
-  const UnchargedScope nobody;
+  const UnchargedScope uncharged;
   return at::zeros({1}, options.dtype(at::kDouble).requires_grad(std::nullopt));
 }
 

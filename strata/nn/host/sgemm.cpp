@@ -54,7 +54,7 @@ struct Operand {
   std::int64_t stride;
   char transposed;  // 'N' or 'T'
 
-  explicit Operand(const at::Tensor& given) : matrix(given) {
+  explicit Operand(const at::Tensor& input) : matrix(input) {
     const auto lies = [&](int rows, int columns) {
       return (matrix.stride(columns) == 1 || matrix.size(columns) == 1) &&
              (matrix.stride(rows) >= matrix.size(columns) || matrix.size(rows) == 1);

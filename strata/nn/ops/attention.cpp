@@ -264,7 +264,7 @@ class DeviceRopeTables {
       if (entry.options == options && entry.table.size(1) == width &&
           entry.table.device() == device && entry.table.size(0) >= positions)
         return entry.table;
-    const UnchargedScope nobody;  // all ranks of the process read it, and it outlives them
+    const UnchargedScope uncharged;  // all ranks of the process read it, and it outlives them
     const auto length =
         static_cast<std::int64_t>(std::bit_ceil(static_cast<std::size_t>(positions)));
     entries_.push_back({options, host_rope_table(options, width, length, 0).to(device)});

@@ -13,8 +13,8 @@ struct PairwiseDotsFunction : torch::autograd::Function<PairwiseDotsFunction> {
   enum Saved { kRest, kFirst };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rest,
-                            const std::optional<at::Tensor>& given_first, std::int64_t width) {
-    const at::Tensor first = given_first.value_or(at::Tensor());
+                            const std::optional<at::Tensor>& first_input, std::int64_t width) {
+    const at::Tensor first = first_input.value_or(at::Tensor());
     context->save_for_backward({rest, first});
     context->saved_data["width"] = width;
     return primitives(rest).interactions.pairwise_dots(first, rest, width);

@@ -129,8 +129,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   enum Saved { kX, kWeight, kBias };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& given_bias, RowParallel split) {
-    const at::Tensor bias = given_bias.value_or(at::Tensor());
+                            const std::optional<at::Tensor>& bias_input, RowParallel split) {
+    const at::Tensor bias = bias_input.value_or(at::Tensor());
     context->save_for_backward({x, weight, bias});
     save_pointer(context, "group", split.group);
     if (!split.group) return product(x, weight, bias);
@@ -153,10 +153,10 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gain,
                             const std::optional<at::Tensor>& norm_bias, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& given_bias, double epsilon, bool keep,
+                            const std::optional<at::Tensor>& bias_input, double epsilon, bool keep,
                             ColumnParallel split, const std::optional<Ahead>& ahead) {
     const Norm norm{gain, norm_bias.value_or(at::Tensor()), epsilon};
-    const at::Tensor bias = given_bias.value_or(at::Tensor());
+    const at::Tensor bias = bias_input.value_or(at::Tensor());
     NormStatistics statistics;
     const at::Tensor normed = primitives(x).norms.norm(x, norm, statistics);
     context->save_for_backward({x, gain, norm.bias, statistics.mean, statistics.rstd, weight, bias,
@@ -206,9 +206,9 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
   enum Saved { kX, kWeight, kBias, kActivated };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& given_bias, Activation activation,
+                            const std::optional<at::Tensor>& bias_input, Activation activation,
                             bool keep, RowParallel split, at::Tensor* made) {
-    const at::Tensor bias = given_bias.value_or(at::Tensor());
+    const at::Tensor bias = bias_input.value_or(at::Tensor());
     // Backward recomputes `activated` with other bits than the fused product: gradients must not
     // depend on `keep`.
     const bool is_made = made && made->defined();

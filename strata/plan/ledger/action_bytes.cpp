@@ -79,7 +79,7 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       }
       break;
     case Op::kReduceNormAndLoss:
-      end_loan();
+      end_export();
       let_parts_go(parts_[rank_].gathered);
       end_offload();
       break;
@@ -201,13 +201,13 @@ void Bookkeeper::end_reduction(int layer) {
   // A rank that starts another reduction in the same step has awaited the previous one. With one
   // reduction per step, all start before any is awaited, so a gradient that peers read stays until
   // the norm.
-  if (shards_[layer].shards.reduced_each) end_loan();
+  if (shards_[layer].shards.reduced_each) end_export();
   if (replicas_ > 1) look_with_transients(std::min(kSumBytes, shards_[layer].own_gradients));
   add(ByteKind::kBuffers, -shards_[layer].received);
-  if (lends(layer)) {
+  if (exports_gradient(layer)) {
     open_[layer] = false;
-    lent_[rank_].first = whole_gradient_kind(layer);
-    lent_[rank_].second += shards_[layer].opened_gradients;
+    exported_[rank_].first = whole_gradient_kind(layer);
+    exported_[rank_].second += shards_[layer].opened_gradients;
   } else {
     let_whole_gradient_go(layer);
   }
@@ -215,13 +215,13 @@ void Bookkeeper::end_reduction(int layer) {
 }
 
 // Whether peers may still read the gradient in place. NCCL is done with it when this rank is.
-bool Bookkeeper::lends(int layer) const {
+bool Bookkeeper::exports_gradient(int layer) const {
   const bool by_library = costs_.launch.kernel > 0 && shards_[layer].received > 0;
   return open_[layer] && replicas_ > 1 && !by_library;
 }
 
-void Bookkeeper::end_loan() {
-  const auto [kind, bytes] = std::exchange(lent_[rank_], {ByteKind::kBuffers, 0});
+void Bookkeeper::end_export() {
+  const auto [kind, bytes] = std::exchange(exported_[rank_], {ByteKind::kBuffers, 0});
   add(kind, -bytes);
 }
 

@@ -63,12 +63,12 @@ class Bookkeeper {
   void let_whole_gradient_go(int layer);
   void end_reduction(int layer);
   std::int64_t travelling_bytes(int layer) const;
-  bool lends(int layer) const;
+  bool exports_gradient(int layer) const;
   void bring_part(int layer);
   void gather(int layer);
   void let_parts_go(int before);
   void add_part(int layer, std::int64_t bytes);
-  void end_loan();
+  void end_export();
   void end_offload();
   ByteKind whole_gradient_kind(int layer) const;
   void take_over(const Action& action, bool lets_go, double seconds);
@@ -103,7 +103,7 @@ class Bookkeeper {
   std::vector<std::int64_t> host_activations_;            // per rank
   std::vector<int> leaving_;  // per rank: the layer whose gradient is being offloaded
   std::vector<std::pair<ByteKind, std::int64_t>>
-      lent_;  // per rank: a reduced gradient that peers still read
+      exported_;  // per rank: a reduced gradient that peers still read
   std::vector<std::int64_t>
       leaving_sum_;  // per rank: a sum of replicas' gradients that is being offloaded
   // This rank's part of gathered weights, which replicas read in place after its fetch.

@@ -53,7 +53,7 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
       activations_leaving_(schedule.num_ranks(), {-1, -1}),
       host_activations_(schedule.num_ranks()),
       leaving_(schedule.num_ranks(), -1),
-      lent_(schedule.num_ranks(), {ByteKind::kBuffers, 0}),
+      exported_(schedule.num_ranks(), {ByteKind::kBuffers, 0}),
       leaving_sum_(schedule.num_ranks()),
       parts_(schedule.num_ranks()),
       pools_(schedule.num_ranks()) {

@@ -41,7 +41,7 @@ TEST(GpuCosts, AreZeroForCpu) {
   request.recording = RecordingPlan::kAlways;
   const Plan plan = make_plan(request);
   EXPECT_TRUE(plan.recorded.empty());
-  EXPECT_TRUE(plan.simulation.ranks[0].lanes.empty());
+  EXPECT_TRUE(plan.simulation.ranks[0].tracks.empty());
   for (const ByteKind kind :
        {ByteKind::kContext, ByteKind::kWorkspaces, ByteKind::kPools, ByteKind::kRounding})
     EXPECT_EQ(plan.ledger[0].at_peak[kind], 0) << name_of(kind);
@@ -197,12 +197,12 @@ TEST(Launches, BindStepWithSlowerHost) {
   EXPECT_NEAR(plan.simulation.step_seconds, host + 0.5e-3 / kUpdate, 1e-12);
   EXPECT_NEAR(plan.simulation.ranks[0].launch_wait_seconds, plan.simulation.step_seconds - kWork,
               1e-12);
-  double lanes = 0;
-  for (const LaneEvent& event : plan.simulation.ranks[0].lanes) {
-    EXPECT_EQ(event.lane, LaneKind::kCompute);
-    lanes += event.end_seconds - event.begin_seconds;
+  double tracks = 0;
+  for (const TrackEvent& event : plan.simulation.ranks[0].tracks) {
+    EXPECT_EQ(event.track, TrackKind::kCompute);
+    tracks += event.end_seconds - event.begin_seconds;
   }
-  EXPECT_NEAR(lanes, kWork, 1e-12);
+  EXPECT_NEAR(tracks, kWork, 1e-12);
 }
 
 TEST(Launches, RecordedStepHasOneSegment) {
@@ -226,8 +226,9 @@ TEST(Launches, PipelineHasSegmentsBetweenMessages) {
   // The message track of the second rank's device shows the two values in transit, its work track
   // the compute.
   double messages = 0, work = 0;
-  for (const LaneEvent& event : plan.simulation.ranks[1].lanes)
-    (event.lane == LaneKind::kCompute ? work : messages) += event.end_seconds - event.begin_seconds;
+  for (const TrackEvent& event : plan.simulation.ranks[1].tracks)
+    (event.track == TrackKind::kCompute ? work : messages) +=
+        event.end_seconds - event.begin_seconds;
   EXPECT_NEAR(messages, 2 * kTransfer, 1e-12);
   EXPECT_NEAR(work, kWork / 2, 1e-12);
   // Only the first forward waits for its host; then the second rank waits for the value.

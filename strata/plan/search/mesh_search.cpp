@@ -20,20 +20,21 @@ constexpr double kNoFaster = 1e-3;
 constexpr int kTriedVirtualStages = 4;
 constexpr int kLastZero = 3;
 
-std::vector<MeshOptions> candidates(const MeshOptions& asked, const MeshLimits& limits) {
-  const int ranks = static_cast<int>(asked.ranks > 0 ? asked.ranks : asked.axes.size());
+std::vector<MeshOptions> candidates(const MeshOptions& requested, const MeshLimits& limits) {
+  const int ranks = static_cast<int>(requested.ranks > 0 ? requested.ranks : requested.axes.size());
   std::vector<MeshOptions> all;
   for (const Mesh& mesh : legal_meshes(ranks, 1, limits)) {
-    MeshOptions options = asked;
+    MeshOptions options = requested;
     options.automatic = false;
     options.axes = mesh;
-    options.sequence_parallel = asked.sequence_parallel && mesh[Axis::kTensor] > 1;
+    options.sequence_parallel = requested.sequence_parallel && mesh[Axis::kTensor] > 1;
     if (options.sequence_parallel && limits.context % mesh[Axis::kTensor] != 0) continue;
     int& zero = options.zero.stage;
     for (zero = 0; zero <= (mesh[Axis::kData] > 1 ? kLastZero : 0); ++zero) {
-      const bool shards = zero > 0 && asked.zero.shard_ranks > 0;
-      options.zero.shard_ranks =
-          shards && mesh[Axis::kData] % asked.zero.shard_ranks == 0 ? asked.zero.shard_ranks : 0;
+      const bool shards = zero > 0 && requested.zero.shard_ranks > 0;
+      options.zero.shard_ranks = shards && mesh[Axis::kData] % requested.zero.shard_ranks == 0
+                                     ? requested.zero.shard_ranks
+                                     : 0;
       options.schedule = ScheduleKind::k1f1b;
       options.virtual_stages = 1;
       all.push_back(options);
@@ -61,7 +62,7 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.shared_bytes = shared_peak_bytes(plan.costs.devices, plan.ledger);
     trial.communication =
         communication_of(plan.steps, plan.micro_batches, costs_for(request), plan.mesh,
-                         lane_seconds(plan, plan.costs), plan.recorded);
+                         track_seconds(plan, plan.costs), plan.recorded);
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(
         0.0, idle_share(plan.costs.devices, plan.simulation) * plan.simulation.step_seconds -
@@ -159,10 +160,10 @@ std::string schedule_text(const MeshOptions& mesh) {
 
 }  // namespace
 
-MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
+MeshSearch search_mesh(const MeshOptions& requested, const MeshLimits& limits,
                        const RequestOf& request_of) {
   MeshSearch search;
-  for (const MeshOptions& mesh : candidates(asked, limits)) {
+  for (const MeshOptions& mesh : candidates(requested, limits)) {
     search.trials.push_back(try_out(mesh, request_of));
   }
   std::vector<MeshTrial>& trials = search.trials;
@@ -173,7 +174,8 @@ MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
       best = &trial;
     }
   }
-  if (best == nullptr) refuse(trials, asked.ranks > 0 ? asked.ranks : asked.axes.size());
+  if (best == nullptr)
+    refuse(trials, requested.ranks > 0 ? requested.ranks : requested.axes.size());
 
   // The winner first, then those that fit by seconds, then the others.
   std::multimap<std::pair<int, double>, MeshTrial> ranking;

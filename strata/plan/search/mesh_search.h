@@ -45,7 +45,7 @@ struct MeshSearch {
 
 /// The number of ranks is `asked.ranks`, or the size of its axes. Keeps shard_ranks, reduce,
 /// sequence_parallel and threads.
-MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
+MeshSearch search_mesh(const MeshOptions& requested, const MeshLimits& limits,
                        const RequestOf& request_of);
 
 /// Prints the winner and `rows` runners-up, the best of each shape of mesh.

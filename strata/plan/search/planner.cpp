@@ -33,7 +33,7 @@ TierPlacement placement_of(const json& text) {
 // Checks the programs here, so that the caller who runs the plan gets checked ones.
 Plan completed(Plan plan, const PlanRequest& request) {
   plan.communication = communication_of(plan.steps, plan.micro_batches, costs_for(request),
-                                        plan.mesh, lane_seconds(plan, plan.costs), plan.recorded);
+                                        plan.mesh, track_seconds(plan, plan.costs), plan.recorded);
   if (request.schedule == ScheduleKind::kForward) {
     plan.steps.evaluation(plan.micro_batches);
   } else {
@@ -72,8 +72,8 @@ double flops_utilisation(const Plan& plan) {
   return flops * micro_batches * pipelines / (peak * devices_of(plan) * seconds);
 }
 
-LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs) {
-  return lane_seconds(costs, plan.steps.shards(), plan.decisions().tiers, plan.rates);
+TrackSeconds track_seconds(const Plan& plan, const CostTable& costs) {
+  return track_seconds(costs, plan.steps.shards(), plan.decisions().tiers, plan.rates);
 }
 
 Plan make_plan(const PlanRequest& request) {
@@ -93,9 +93,9 @@ std::string decisions_text(const Plan& plan) {
   return text.dump();
 }
 
-Plan follow_plan(const PlanRequest& given, const std::string& decided) {
+Plan follow_plan(const PlanRequest& input, const std::string& decided) {
   const json text = json::parse(decided);
-  PlanRequest request = given;
+  PlanRequest request = input;
   if (!text.value("recorded", false)) request.recording = RecordingPlan::kNever;
   Plan plan = evaluate(
       request,

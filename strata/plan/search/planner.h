@@ -97,7 +97,7 @@ const CostTable& costs_for(const PlanRequest& request);
 
 /// The seconds of `costs` on the executors and copy streams between the plan's tiers, for a
 /// simulation.
-LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs);
+TrackSeconds track_seconds(const Plan& plan, const CostTable& costs);
 
 Plan make_plan(const PlanRequest& request);
 

@@ -66,7 +66,7 @@ class Proposer {
                                  .recompute = choices.recompute,
                                  .keep_intermediates = mode() == RecomputeMode::kNone,
                                  .zero = zero,
-                                 .tiers = asked_layout(choices.tiers),
+                                 .tiers = requested_layout(choices.tiers),
                                  .sequence_parallel = mesh.sequence_parallel,
                                  .micro_batch = request_.micro_batch}),
               .micro_batches = request_.shape.micro_batches,
@@ -84,7 +84,7 @@ class Proposer {
       plan.recorded = recorded_programs(plan.steps, schedule);
     plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
                                collective_seconds(costs_, shards, request_.mesh.rates[Axis::kData]),
-                               lane_seconds(plan, costs_), plan.recorded);
+                               track_seconds(plan, costs_), plan.recorded);
     plan.ledger =
         make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation, shards,
                     request_.mesh.reads_in_place, tiers, plan.recorded, validation_pools(plan));
@@ -190,7 +190,7 @@ class Proposer {
     return ranks;
   }
 
-  TierLayout asked_layout(const TierPlacement& placement) const {
+  TierLayout requested_layout(const TierPlacement& placement) const {
     return tier_layout(placement, dataflow_->num_layers, request_.updates_at_once);
   }
 
@@ -203,7 +203,7 @@ class Proposer {
 
   TierLayout layout_of(const TierPlacement& placement, const std::vector<int>& rank_of_layer,
                        const ShardLayout& shards) const {
-    return tiers_on_ranks(asked_layout(placement), *dataflow_, with_weights_, rank_of_layer,
+    return tiers_on_ranks(requested_layout(placement), *dataflow_, with_weights_, rank_of_layer,
                           shards);
   }
 

@@ -116,7 +116,7 @@ class Search {
     std::vector<Run> runs(kept.size());
     const auto tried = [&](std::size_t r) {
       const Run& run = runs[r];
-      return run.gone + (run.asked ? (run.most - run.gone + 1) / 2 : 1);
+      return run.gone + (run.requested ? (run.most - run.gone + 1) / 2 : 1);
     };
     const auto without = [&](std::size_t r, std::size_t count) {
       Layers layers = kept[r];
@@ -144,7 +144,7 @@ class Search {
         } else {
           run.most = tried(r) - 1;
         }
-        run.asked = true;
+        run.requested = true;
         if (run.gone != run.most) continue;
         kept[r] = without(r, run.gone);
         run.end -= run.gone;
@@ -158,7 +158,7 @@ class Search {
   struct Run {
     std::size_t begin = 0, end = 0;
     std::size_t gone = 0, most = 0;
-    bool asked = false;
+    bool requested = false;
   };
 
   void enter_next_run(Run& run, const Layers& layers) const {

@@ -196,15 +196,15 @@ TEST(TierLayout, AdaptsToRanksOfPlan) {
 TEST(LargestWindow, IsBisected) {
   for (int most = 1; most <= 40; ++most) {
     for (int limit = 0; limit <= most; ++limit) {
-      int asked = 0;
+      int calls = 0;
       const int found = largest_window(most, [&](int window) {
-        ++asked;
+        ++calls;
         EXPECT_GE(window, 1);
         EXPECT_LE(window, most);
         return window <= limit;
       });
       EXPECT_EQ(found, limit);
-      EXPECT_LE(asked, 7);
+      EXPECT_LE(calls, 7);
     }
   }
 }

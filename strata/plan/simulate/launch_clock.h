@@ -22,20 +22,20 @@ class LaunchClock {
       : seconds_(seconds), segments_(segments) {}
 
   bool gives() const { return seconds_.kernel > 0; }  ///< false: the rank computes itself
-  double given() const { return given_; }             ///< when everything so far has been enqueued
-  void wait(double until) { given_ = std::max(given_, until); }
+  double enqueued() const { return enqueued_; }       ///< when everything so far has been enqueued
+  void wait(double until) { enqueued_ = std::max(enqueued_, until); }
 
   /// Returns when the action at `position`, which only increases, ends. It has `kernels` kernels;
   /// without a host it would start at `begin` and take `seconds`.
   double end_of(std::size_t position, int kernels, double begin, double work) {
     if (const Segment* segment = recorded_at(position)) {
-      if (std::exchange(given_segment_, segment) != segment) given_ += seconds_.segment;
-      return std::max(begin, given_) + work;
+      if (std::exchange(enqueued_segment_, segment) != segment) enqueued_ += seconds_.segment;
+      return std::max(begin, enqueued_) + work;
     }
-    const double first = given_ + seconds_.kernel;
-    given_ += kernels * seconds_.kernel;
+    const double first = enqueued_ + seconds_.kernel;
+    enqueued_ += kernels * seconds_.kernel;
     one_by_one_ += kernels;
-    return std::max(std::max(begin, first) + work, given_ + work / kernels);
+    return std::max(std::max(begin, first) + work, enqueued_ + work / kernels);
   }
 
   int one_by_one() const { return one_by_one_; }  ///< kernels enqueued outside of segments
@@ -51,8 +51,8 @@ class LaunchClock {
   const LaunchSeconds& seconds_;
   const std::vector<Segment>* segments_;
   std::size_t next_ = 0;  // the first segment that ends after the current position
-  const Segment* given_segment_ = nullptr;
-  double given_ = 0;
+  const Segment* enqueued_segment_ = nullptr;
+  double enqueued_ = 0;
   int one_by_one_ = 0;
 };
 

@@ -4,24 +4,24 @@
 /// Units  seconds from the start of the step.
 #pragma once
 
-#include "strata/plan/simulate/lane_clock.h"
 #include "strata/plan/simulate/launch_clock.h"
 #include "strata/plan/simulate/shared_clock.h"
+#include "strata/plan/simulate/track_clock.h"
 #include "strata/schedule/execute.h"
 
 namespace strata {
 
 class RankClock : public Machine {
  public:
-  RankClock(int rank, SharedClock& shared, LaneState state);
+  RankClock(int rank, SharedClock& shared, TrackState state);
 
   bool ready(const Action& action) override;
   void perform(const Action& action) override;
 
   double now() const { return now_; }
   /// when its host has enqueued everything so far
-  double given() const { return launches_.given(); }
-  const LaneState& state() const { return lanes_.state(); }
+  double enqueued() const { return launches_.enqueued(); }
+  const TrackState& state() const { return tracks_.state(); }
   RankTimeline take_timeline();
 
  private:
@@ -39,7 +39,7 @@ class RankClock : public Machine {
   SharedClock* shared_;
   double& now_;  // the clock of its device, which ranks on the same device share
   LaunchClock launches_;
-  LaneClock lanes_;
+  TrackClock tracks_;
   // collectives of all ranks that this rank has reached and left
   std::size_t came_ = 0, left_ = 0;
   RankTimeline timeline_;

@@ -23,11 +23,11 @@ double ComputeSeconds::sum(LayerRange range, bool backward) const {
 
 SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
                               const CostTable& costs, const CollectiveSeconds& collectives,
-                              const LaneSeconds& lanes, const RecordedPrograms& recorded) {
+                              const TrackSeconds& tracks, const RecordedPrograms& recorded) {
   SharedClock shared{.costs = &costs,
                      .num_ranks = schedule.num_ranks(),
                      .collective_seconds = &collectives,
-                     .lanes = &lanes,
+                     .tracks = &tracks,
                      .dataflow = &dataflow,
                      .layer_seconds = ComputeSeconds(costs),
                      .recorded = &recorded};

@@ -40,8 +40,8 @@ struct MessageHash {
 
 /// A message in transit.
 struct Arrival {
-  double given = 0;  ///< when the sender's host has enqueued it
-  double sent = 0;   ///< when the sender's device has sent it
+  double enqueued = 0;  ///< when the sender's host has enqueued it
+  double sent = 0;      ///< when the sender's device has sent it
   double seconds = 0;
 };
 
@@ -57,7 +57,7 @@ struct SharedClock {
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
   const CollectiveSeconds* collective_seconds = nullptr;
-  const LaneSeconds* lanes = nullptr;
+  const TrackSeconds* tracks = nullptr;
   /// per layer: owners of the tied weights that it uses; empty: none
   std::vector<std::vector<int>> owners;
   const Dataflow* dataflow = nullptr;
@@ -77,14 +77,14 @@ struct SharedClock {
   }
 
   /// Null: the host does not update the layer.
-  const LayerLanes* lanes_of(int layer) const {
-    return lanes->empty() || !(*lanes)[layer].updates_on_host ? nullptr : &(*lanes)[layer];
+  const LayerTracks* tracks_of(int layer) const {
+    return tracks->empty() || !(*tracks)[layer].updates_on_host ? nullptr : &(*tracks)[layer];
   }
 };
 
 /// The arguments must outlive the clock.
 SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
                               const CostTable& costs, const CollectiveSeconds& collectives,
-                              const LaneSeconds& lanes, const RecordedPrograms& recorded);
+                              const TrackSeconds& tracks, const RecordedPrograms& recorded);
 
 }  // namespace strata

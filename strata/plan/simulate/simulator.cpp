@@ -34,7 +34,7 @@ void run(const Schedule& schedule, bool share_devices, std::vector<RankClock>& c
   for (bool moved = true; moved;) {
     moved = false;
     if (share_devices)
-      std::ranges::sort(turns, {}, [&](int r) { return std::pair(clocks[r].given(), r); });
+      std::ranges::sort(turns, {}, [&](int r) { return std::pair(clocks[r].enqueued(), r); });
     for (const int r : turns) {
       const int start = static_cast<int>(executions[r].position());
       moved |= share_devices ? executions[r].step() : executions[r].advance();
@@ -102,7 +102,7 @@ double rows_wait(const CostTable& costs, const Simulation& step) {
 
 // Simulates one step after another one, with the work that the first left unfinished.
 Simulation simulate_step(const Schedule& schedule, SharedClock shared,
-                         std::vector<LaneState>& states) {
+                         std::vector<TrackState>& states) {
   std::vector<RankClock> clocks;
   for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, shared, states[r]);
 
@@ -146,10 +146,10 @@ std::vector<TraceEvent> row_of(const RankTimeline& rank) {
   return row;
 }
 
-std::vector<LaneEvent> lanes_within(const RankTimeline& rank, double step_seconds) {
-  std::vector<LaneEvent> within;
+std::vector<TrackEvent> tracks_within(const RankTimeline& rank, double step_seconds) {
+  std::vector<TrackEvent> within;
   for (const double earlier : {step_seconds, 0.0}) {
-    for (LaneEvent event : rank.lanes) {
+    for (TrackEvent event : rank.tracks) {
       event.begin_seconds = std::max(0.0, event.begin_seconds - earlier);
       event.end_seconds = std::min(step_seconds, event.end_seconds - earlier);
       if (event.end_seconds > event.begin_seconds) within.push_back(event);
@@ -160,17 +160,17 @@ std::vector<LaneEvent> lanes_within(const RankTimeline& rank, double step_second
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives,
-                    const LaneSeconds& lanes, const RecordedPrograms& recorded) {
+                    const TrackSeconds& tracks, const RecordedPrograms& recorded) {
   STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(dataflow.num_layers),
                   "plan.simulate");
   STRATA_CHECK_EQ(costs.values.size(), dataflow.values.size(), "plan.simulate");
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
   STRATA_CHECK(recorded.empty() || std::ssize(recorded) == schedule.num_ranks(), "plan.simulate");
-  SharedClock shared = make_shared_clock(schedule, dataflow, costs, collectives, lanes, recorded);
-  std::vector<LaneState> states(schedule.num_ranks());
+  SharedClock shared = make_shared_clock(schedule, dataflow, costs, collectives, tracks, recorded);
+  std::vector<TrackState> states(schedule.num_ranks());
   Simulation simulation = simulate_step(schedule, shared, states);
   shared.rows_wait_seconds = rows_wait(costs, simulation);
-  if (!lanes.empty() || shared.rows_wait_seconds > 0)
+  if (!tracks.empty() || shared.rows_wait_seconds > 0)
     simulation = simulate_step(schedule, shared, states);
   sort_by_time(schedule, simulation);
   return simulation;

@@ -35,7 +35,7 @@
 
 #include <vector>
 
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/layout/costs.h"
 #include "strata/layout/dataflow.h"
 #include "strata/schedule/action.h"
@@ -56,7 +56,7 @@ struct RankTimeline {
   int launches = 0;                ///< kernels launched one by one, outside of recorded segments
   /// per event: when its device started it; empty: the device is not shared
   std::vector<double> turns;
-  std::vector<LaneEvent> lanes;  ///< by their start in the program
+  std::vector<TrackEvent> tracks;  ///< by their start in the program
   /// per action of the program, in order; the event of a receive is its wait
   std::vector<TraceEvent> events;
 };
@@ -82,7 +82,7 @@ struct CollectiveSeconds {
 };
 
 /// The seconds that executors and copy streams spend on a layer of which a part lives on the host.
-struct LayerLanes {
+struct LayerTracks {
   bool updates_on_host = false;
   double fetch_seconds = 0;           ///< copy of its weights to the device
   double offload_seconds = 0;         ///< copy of its gradients to the host
@@ -98,7 +98,7 @@ struct LayerLanes {
   double activations_offload_seconds = 0;  ///< the same, to the host
 };
 /// Per layer; empty: the host updates none.
-using LaneSeconds = std::vector<LayerLanes>;
+using TrackSeconds = std::vector<LayerTracks>;
 
 /// Per rank: the recorded segments that its device repeats; empty: every action is performed.
 using RecordedPrograms = std::vector<std::vector<Segment>>;
@@ -109,10 +109,10 @@ std::vector<TraceEvent> row_of(const RankTimeline& rank);
 
 /// The tracks of one step among many: work that continues after its end is drawn at its begin,
 /// where the previous step's work continues.
-std::vector<LaneEvent> lanes_within(const RankTimeline& rank, double step_seconds);
+std::vector<TrackEvent> tracks_within(const RankTimeline& rank, double step_seconds);
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives = {},
-                    const LaneSeconds& lanes = {}, const RecordedPrograms& recorded = {});
+                    const TrackSeconds& tracks = {}, const RecordedPrograms& recorded = {});
 
 }  // namespace strata

@@ -113,12 +113,13 @@ CostTable on_devices(CostTable costs, const SharedDevices& devices) {
   return costs;
 }
 
-std::vector<LaneEvent> work_of(const Simulation& simulation, const std::vector<int>& ranks) {
-  std::vector<LaneEvent> work;
+std::vector<TrackEvent> work_of(const Simulation& simulation, const std::vector<int>& ranks) {
+  std::vector<TrackEvent> work;
   for (const int rank : ranks)
-    std::ranges::copy_if(simulation.ranks[rank].lanes, std::back_inserter(work),
-                         [](const LaneEvent& event) { return event.lane == LaneKind::kCompute; });
-  std::ranges::sort(work, {}, &LaneEvent::begin_seconds);
+    std::ranges::copy_if(
+        simulation.ranks[rank].tracks, std::back_inserter(work),
+        [](const TrackEvent& event) { return event.track == TrackKind::kCompute; });
+  std::ranges::sort(work, {}, &TrackEvent::begin_seconds);
   return work;
 }
 
@@ -133,7 +134,7 @@ TEST(Simulation, SerializesWorkOfRanksOnOneDevice) {
     const double work = 2 * (3.0 * micro_batches + 0.25);
     EXPECT_NEAR(shared.step_seconds, work, 1e-6) << micro_batches;
     if (micro_batches > 1) EXPECT_LT(apart.step_seconds, work - 1) << micro_batches;
-    const std::vector<LaneEvent> all = work_of(shared, {0, 1});
+    const std::vector<TrackEvent> all = work_of(shared, {0, 1});
     for (std::size_t i = 1; i < all.size(); ++i)
       EXPECT_GE(all[i].begin_seconds, all[i - 1].end_seconds);
     for (const RankTimeline& rank : shared.ranks) {
@@ -161,7 +162,7 @@ TEST(Simulation, DevicesOfRoundRobinPipelineAreBusyAtOnce) {
               partition, {});
     const Simulation simulation = simulate(schedule, dataflow, partition, costs);
     for (const std::vector<int>& device : {std::vector{0, 2}, std::vector{1, 3}}) {
-      const std::vector<LaneEvent> work = work_of(simulation, device);
+      const std::vector<TrackEvent> work = work_of(simulation, device);
       EXPECT_EQ(work.size(), static_cast<std::size_t>(2 * (2 * micro_batches + 1)));
       for (std::size_t i = 1; i < work.size(); ++i)
         EXPECT_GE(work[i].begin_seconds, work[i - 1].end_seconds);

@@ -38,7 +38,7 @@ bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
 
 TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine, int update_threads,
                      bool measured) {
-  const MemoryLink& asked = memory.link;
+  const MemoryLink& requested = memory.link;
   bool assumed = false;
   std::string text;
   const auto add = [&](const std::string& what, double rate, const char* from) {
@@ -46,17 +46,21 @@ TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine,
   };
   // The recipe's rate, else the machine's, else the assumed one.
   const auto rate_of = [&](const std::string& what, Bytes wished, Bytes known, double otherwise) {
-    const Bytes given = wished.count > 0 ? wished : known;
-    assumed |= given.count == 0;
-    const double rate = given.count > 0 ? static_cast<double>(given.count) : otherwise;
-    add(what, rate, wished.count > 0 ? " (as requested)" : given.count > 0 ? "" : " (assumed)");
+    const Bytes rate_input = wished.count > 0 ? wished : known;
+    assumed |= rate_input.count == 0;
+    const double rate = rate_input.count > 0 ? static_cast<double>(rate_input.count) : otherwise;
+    add(what, rate,
+        wished.count > 0       ? " (as requested)"
+        : rate_input.count > 0 ? ""
+                               : " (assumed)");
     return rate;
   };
   TierRates rates;
-  rates.to_device = rate_of("link in", asked.bandwidth, machine.link.to_device, kAssumedCopyRate);
-  rates.to_host = rate_of("out", asked.bandwidth, machine.link.to_host, kAssumedCopyRate);
-  rates.latency =
-      asked.bandwidth.count > 0 || asked.latency > 0 ? asked.latency : machine.link.latency;
+  rates.to_device =
+      rate_of("link in", requested.bandwidth, machine.link.to_device, kAssumedCopyRate);
+  rates.to_host = rate_of("out", requested.bandwidth, machine.link.to_host, kAssumedCopyRate);
+  rates.latency = requested.bandwidth.count > 0 || requested.latency > 0 ? requested.latency
+                                                                         : machine.link.latency;
   if (measured) {
     text += ", updates as layers were measured";
   } else {
@@ -77,14 +81,14 @@ std::int64_t update_bytes(const HostBytes& host) {
   return host.gradients + 2 * (host.states + host.weights);
 }
 
-LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
-                         const TierRates& rates) {
-  LaneSeconds lanes;
-  if (tiers.layers.empty()) return lanes;
+TrackSeconds track_seconds(const CostTable& costs, const ShardLayout& shards,
+                           const TierLayout& tiers, const TierRates& rates) {
+  TrackSeconds tracks;
+  if (tiers.layers.empty()) return tracks;
   const auto layers = shard_bytes(costs, shards, /*reads_in_place=*/true, tiers);
   for (int l = 0; l < static_cast<int>(layers.size()); ++l) {
     const LayerCost& cost = costs.layers[l];
-    LayerLanes activations;
+    LayerTracks activations;
     if (tiers[l].offloads_activations()) {
       activations.activations_fetch_seconds =
           seconds_of(cost.input_bytes, rates.to_device, rates.latency);
@@ -92,7 +96,7 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
           seconds_of(cost.input_bytes, rates.to_host, rates.latency);
     }
     if (!tiers[l].updates_on_host()) {
-      lanes.push_back(activations);
+      tracks.push_back(activations);
       continue;
     }
     const HostBytes& updated = layers[l].updated;
@@ -103,7 +107,7 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
                               ? static_cast<double>(update_bytes(updated)) / rates.update
                               : cost.update_seconds * share;
     const LayerOnDisk& disk = layers[l].disk;
-    lanes.push_back(
+    tracks.push_back(
         {.updates_on_host = true,
          .fetch_seconds = seconds_of(updated.weights, rates.to_device, rates.latency),
          .offload_seconds = seconds_of(updated.gradients, rates.to_host, rates.latency),
@@ -118,7 +122,7 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
          .activations_fetch_seconds = activations.activations_fetch_seconds,
          .activations_offload_seconds = activations.activations_offload_seconds});
   }
-  return lanes;
+  return tracks;
 }
 
 TierTraffic tier_traffic(const Program& program, const CostTable& costs,
@@ -160,9 +164,9 @@ TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, b
   TierBounds bounds{.unit = unit, .amount = amount};
   for (int r = 0; r < schedule.num_ranks(); ++r) {
     const RankTimeline& rank = simulation.ranks[r];
-    double forward = 0, backward = 0, lanes[kNumLaneKinds] = {};
-    for (const LaneEvent& event : rank.lanes)
-      lanes[static_cast<int>(event.lane)] += event.end_seconds - event.begin_seconds;
+    double forward = 0, backward = 0, tracks[kNumTrackKinds] = {};
+    for (const TrackEvent& event : rank.tracks)
+      tracks[static_cast<int>(event.track)] += event.end_seconds - event.begin_seconds;
     for (std::size_t i = 0; i < rank.events.size(); ++i) {
       const Op op = schedule.programs[r][i].op;
       const double seconds = rank.events[i].end_seconds - rank.events[i].begin_seconds;
@@ -170,18 +174,18 @@ TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, b
       if (op == Op::kRecompute || op == Op::kBackward) backward += seconds;
     }
     if (forward + backward <= 0) continue;
-    const double link = std::max(lanes[static_cast<int>(LaneKind::kToDevice)],
-                                 lanes[static_cast<int>(LaneKind::kToHost)]);
+    const double link = std::max(tracks[static_cast<int>(TrackKind::kToDevice)],
+                                 tracks[static_cast<int>(TrackKind::kToHost)]);
     const double hides = updates_at_once ? backward : forward;
     bounds.link = std::max(bounds.link, amount * link / (forward + backward));
-    const double read = lanes[static_cast<int>(LaneKind::kDiskRead)];
+    const double read = tracks[static_cast<int>(TrackKind::kDiskRead)];
     bounds.disk = std::max(bounds.disk, amount * read / (forward + backward));
     if (hides <= 0) continue;
-    const auto hidden = [&](LaneKind lane) {
-      return amount * lanes[static_cast<int>(lane)] / hides;
+    const auto hidden = [&](TrackKind track) {
+      return amount * tracks[static_cast<int>(track)] / hides;
     };
-    bounds.update = std::max(bounds.update, hidden(LaneKind::kUpdate));
-    bounds.disk = std::max(bounds.disk, hidden(LaneKind::kDiskWrite));
+    bounds.update = std::max(bounds.update, hidden(TrackKind::kUpdate));
+    bounds.disk = std::max(bounds.disk, hidden(TrackKind::kDiskWrite));
   }
   return bounds;
 }

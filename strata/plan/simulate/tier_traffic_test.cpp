@@ -44,17 +44,17 @@ struct Streamed {
     const Schedule lowered = schedule();
     const CostTable costs =
         equal_costs(dataflow, {.forward_seconds = forward, .backward_seconds = backward});
-    const LaneSeconds lanes(layers, {.updates_on_host = true,
-                                     .fetch_seconds = fetch,
-                                     .offload_seconds = offload,
-                                     .update_seconds = update,
-                                     .fetch_read_seconds = fetch_read,
-                                     .update_read_seconds = update_read,
-                                     .update_write_seconds = update_write,
-                                     .gradient_write_seconds = gradient_write,
-                                     .weights_on_disk = fetch_read > 0,
-                                     .gradient_buffers = buffers});
-    return simulate(lowered, dataflow, {{0, layers}}, costs, {}, lanes);
+    const TrackSeconds tracks(layers, {.updates_on_host = true,
+                                       .fetch_seconds = fetch,
+                                       .offload_seconds = offload,
+                                       .update_seconds = update,
+                                       .fetch_read_seconds = fetch_read,
+                                       .update_read_seconds = update_read,
+                                       .update_write_seconds = update_write,
+                                       .gradient_write_seconds = gradient_write,
+                                       .weights_on_disk = fetch_read > 0,
+                                       .gradient_buffers = buffers});
+    return simulate(lowered, dataflow, {{0, layers}}, costs, {}, tracks);
   }
   double step() { return run().step_seconds; }
   double compute() const { return layers * (forward + backward); }
@@ -144,9 +144,9 @@ TEST(TierSimulation, RecomputeWaitsForItsInputs) {
   const CostTable costs =
       equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2, .input_bytes = 100});
   const auto run = [&](double fetch, double offload) {
-    const LaneSeconds lanes =
-        lane_seconds(costs, {}, tiers, {.to_device = 100 / fetch, .to_host = 100 / offload});
-    return simulate(schedule, dataflow, {{0, 3}}, costs, {}, lanes);
+    const TrackSeconds tracks =
+        track_seconds(costs, {}, tiers, {.to_device = 100 / fetch, .to_host = 100 / offload});
+    return simulate(schedule, dataflow, {{0, 3}}, costs, {}, tracks);
   };
   EXPECT_DOUBLE_EQ(run(2, 1).step_seconds, 3 + 3 + 6);  // a fetch takes as long as the backward
   const Simulation slow = run(4, 0.5);
@@ -165,26 +165,27 @@ TEST(TierSimulation, OffloadWaitsForPreviousOne) {
   const Schedule schedule = s.schedule();
   CostTable costs = equal_costs(s.dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   costs.layers[0].backward_seconds = 20;
-  const LaneSeconds lanes(3, {.updates_on_host = true, .offload_seconds = 10});
+  const TrackSeconds tracks(3, {.updates_on_host = true, .offload_seconds = 10});
   // Backwards end at 5 and 7; the second offload ends at 15, and only then layer 0 starts.
-  const Simulation simulation = simulate(schedule, s.dataflow, {{0, 3}}, costs, {}, lanes);
+  const Simulation simulation = simulate(schedule, s.dataflow, {{0, 3}}, costs, {}, tracks);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 15 + 20 + 10);
   EXPECT_DOUBLE_EQ(simulation.ranks[0].offload_wait_seconds, 8 + 10);
 }
 
 // Work that continues after the end of a step is drawn at its begin: nothing is lost, no track has
 // two events at once, and the rank's row has no gap.
-void expect_one_step_of_many(const Simulation& simulation, const double* lane_seconds) {
-  double within[kNumLaneKinds] = {}, free[kNumLaneKinds] = {};
-  for (const LaneEvent& event : lanes_within(simulation.ranks[0], simulation.step_seconds)) {
-    const int lane = static_cast<int>(event.lane);
-    EXPECT_GE(event.begin_seconds, free[lane] - 1e-9) << name_of(event.lane);
+void expect_one_step_of_many(const Simulation& simulation, const double* track_seconds) {
+  double within[kNumTrackKinds] = {}, free[kNumTrackKinds] = {};
+  for (const TrackEvent& event : tracks_within(simulation.ranks[0], simulation.step_seconds)) {
+    const int track = static_cast<int>(event.track);
+    EXPECT_GE(event.begin_seconds, free[track] - 1e-9) << name_of(event.track);
     EXPECT_LE(event.end_seconds, simulation.step_seconds);
-    free[lane] = event.end_seconds;
-    within[lane] += event.end_seconds - event.begin_seconds;
+    free[track] = event.end_seconds;
+    within[track] += event.end_seconds - event.begin_seconds;
   }
-  for (int lane = 0; lane < kNumLaneKinds; ++lane)
-    EXPECT_NEAR(within[lane], lane_seconds[lane], 1e-9) << name_of(static_cast<LaneKind>(lane));
+  for (int track = 0; track < kNumTrackKinds; ++track)
+    EXPECT_NEAR(within[track], track_seconds[track], 1e-9)
+        << name_of(static_cast<TrackKind>(track));
   double now = 0, waits = 0;
   for (const TraceEvent& event : row_of(simulation.ranks[0])) {
     EXPECT_DOUBLE_EQ(event.begin_seconds, now);
@@ -213,18 +214,18 @@ TEST(TierSimulation, StepIsBetweenSlowestTrackAndSumOfAll) {
                .tiers = random() % 3 == 0 ? kStatesAway : kAllAway,
                .micro_batches = 1 + static_cast<int>(random() % 2)};
     const Simulation simulation = s.run();
-    double lanes[kNumLaneKinds] = {};
-    for (const LaneEvent& event : simulation.ranks[0].lanes) {
+    double tracks[kNumTrackKinds] = {};
+    for (const TrackEvent& event : simulation.ranks[0].tracks) {
       EXPECT_LE(event.begin_seconds, event.end_seconds);
-      lanes[static_cast<int>(event.lane)] += event.end_seconds - event.begin_seconds;
+      tracks[static_cast<int>(event.track)] += event.end_seconds - event.begin_seconds;
     }
-    expect_one_step_of_many(simulation, lanes);
+    expect_one_step_of_many(simulation, tracks);
     const double compute = s.compute() * s.micro_batches;
-    EXPECT_DOUBLE_EQ(lanes[static_cast<int>(LaneKind::kUpdate)], s.layers * s.update);
-    EXPECT_DOUBLE_EQ(lanes[static_cast<int>(LaneKind::kToHost)], s.layers * s.offload);
-    EXPECT_GE(simulation.step_seconds + 1e-9, std::max({compute, lanes[0], lanes[1], lanes[2]}))
+    EXPECT_DOUBLE_EQ(tracks[static_cast<int>(TrackKind::kUpdate)], s.layers * s.update);
+    EXPECT_DOUBLE_EQ(tracks[static_cast<int>(TrackKind::kToHost)], s.layers * s.offload);
+    EXPECT_GE(simulation.step_seconds + 1e-9, std::max({compute, tracks[0], tracks[1], tracks[2]}))
         << i;
-    EXPECT_LE(simulation.step_seconds, compute + lanes[0] + lanes[1] + lanes[2] + 1e-9) << i;
+    EXPECT_LE(simulation.step_seconds, compute + tracks[0] + tracks[1] + tracks[2] + 1e-9) << i;
   }
 }
 
@@ -234,31 +235,31 @@ TEST(TierSimulation, UserOfTiedWeightWaitsForItsOwner) {
   const CostTable costs = equal_costs(s.dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   Dataflow tied = s.dataflow;
   tied.ties.push_back({.name = "table", .owner = 2, .users = {0}});
-  const LaneSeconds lanes(3, {.updates_on_host = true, .fetch_seconds = 4});
+  const TrackSeconds tracks(3, {.updates_on_host = true, .fetch_seconds = 4});
   // Layer 0 starts when layer 2's weights have arrived, after those of 0 and 1.
-  const Simulation simulation = simulate(schedule, tied, {{0, 3}}, costs, {}, lanes);
+  const Simulation simulation = simulate(schedule, tied, {{0, 3}}, costs, {}, tracks);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 12 + 9);
 }
 
-TEST(LaneSeconds, AreLatencyPlusBytesOverBandwidth) {
+TEST(TrackSeconds, AreLatencyPlusBytesOverBandwidth) {
   const Dataflow dataflow = chain(2);
   CostTable costs =
       equal_costs(dataflow, {.weight_bytes = 4000, .gradient_bytes = 4000, .state_bytes = 8000});
   const TierLayout tiers{.layers = {{}, kAllAway}};
   const TierRates rates{.to_device = 1000, .to_host = 500, .latency = 0.5, .update = 100};
-  const LaneSeconds lanes = lane_seconds(costs, {}, tiers, rates);
-  EXPECT_FALSE(lanes[0].updates_on_host);
-  EXPECT_TRUE(lanes[1].updates_on_host);
-  EXPECT_DOUBLE_EQ(lanes[1].fetch_seconds, 4.5);
-  EXPECT_DOUBLE_EQ(lanes[1].offload_seconds, 8.5);
-  EXPECT_FALSE(lanes[1].comes_back);
-  EXPECT_TRUE(lane_seconds(costs, {}, {}, rates).empty());
+  const TrackSeconds tracks = track_seconds(costs, {}, tiers, rates);
+  EXPECT_FALSE(tracks[0].updates_on_host);
+  EXPECT_TRUE(tracks[1].updates_on_host);
+  EXPECT_DOUBLE_EQ(tracks[1].fetch_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(tracks[1].offload_seconds, 8.5);
+  EXPECT_FALSE(tracks[1].comes_back);
+  EXPECT_TRUE(track_seconds(costs, {}, {}, rates).empty());
   // Shards of resident weights return without a fetch.
   const ShardLayout shards = shard_layout({.stage = 1}, 2, dataflow, LayerSet::all(2));
-  EXPECT_TRUE(lane_seconds(costs, shards, {.layers = {{}, kStatesAway}}, rates)[1].comes_back);
+  EXPECT_TRUE(track_seconds(costs, shards, {.layers = {{}, kStatesAway}}, rates)[1].comes_back);
 }
 
-TEST(LaneSeconds, UpdateTakesBytesOverRateOrLayerSeconds) {
+TEST(TrackSeconds, UpdateTakesBytesOverRateOrLayerSeconds) {
   const Dataflow dataflow = chain(1);
   CostTable costs = equal_costs(dataflow, {.update_seconds = 3,
                                            .weight_bytes = 400000,
@@ -266,12 +267,12 @@ TEST(LaneSeconds, UpdateTakesBytesOverRateOrLayerSeconds) {
                                            .state_bytes = 800000});
   const TierLayout tiers{.layers = {kAllAway}};
   // 28 bytes per element: 16 read, 12 written.
-  EXPECT_DOUBLE_EQ(lane_seconds(costs, {}, tiers, {.update = 1000})[0].update_seconds, 2800);
-  EXPECT_DOUBLE_EQ(lane_seconds(costs, {}, tiers, {})[0].update_seconds, 3);
+  EXPECT_DOUBLE_EQ(track_seconds(costs, {}, tiers, {.update = 1000})[0].update_seconds, 2800);
+  EXPECT_DOUBLE_EQ(track_seconds(costs, {}, tiers, {})[0].update_seconds, 3);
   // Each of four replicas that divide the states updates its part.
   const ShardLayout shards = shard_layout({.stage = 1}, 4, dataflow, LayerSet::all(1));
-  EXPECT_NEAR(lane_seconds(costs, shards, tiers, {})[0].update_seconds, 0.75, 0.02);
-  EXPECT_NEAR(lane_seconds(costs, shards, tiers, {.update = 1000})[0].update_seconds, 700, 20);
+  EXPECT_NEAR(track_seconds(costs, shards, tiers, {})[0].update_seconds, 0.75, 0.02);
+  EXPECT_NEAR(track_seconds(costs, shards, tiers, {.update = 1000})[0].update_seconds, 700, 20);
   EXPECT_EQ(update_bytes({.weights = 2, .gradients = 4, .states = 10}), 28);
 }
 
@@ -297,12 +298,12 @@ TEST(TierRates, UseRecipeThenMachineThenDefault) {
   EXPECT_DOUBLE_EQ(tier_rates({}, machine, 2, false).update, 800);
   EXPECT_DOUBLE_EQ(tier_rates({}, machine, 8, false).update, 900);
   EXPECT_DOUBLE_EQ(tier_rates({}, machine, 1, true).update, 0);  // the layers' own seconds
-  const TierRates asked =
+  const TierRates requested =
       tier_rates({.link = {.bandwidth = {50}, .latency = 0.25}}, machine, 1, false);
-  EXPECT_DOUBLE_EQ(asked.to_device, 50);
-  EXPECT_DOUBLE_EQ(asked.to_host, 50);
-  EXPECT_DOUBLE_EQ(asked.latency, 0.25);
-  EXPECT_NE(asked.text.find("as requested"), std::string::npos);
+  EXPECT_DOUBLE_EQ(requested.to_device, 50);
+  EXPECT_DOUBLE_EQ(requested.to_host, 50);
+  EXPECT_DOUBLE_EQ(requested.latency, 0.25);
+  EXPECT_NE(requested.text.find("as requested"), std::string::npos);
 }
 
 TEST(TierTraffic, CountsEveryFetchAndEachGradientOnce) {
@@ -342,9 +343,9 @@ TEST(TierSimulation, UpdatesFromDiskRunAtSlowestOfReadUpdateAndWrite) {
   Streamed s{.layers = 12, .update = 1, .window = 12, .update_read = 1, .update_write = 4};
   const Simulation simulation = s.run();
   std::map<int, std::pair<double, double>> spans;  // by layer: from its read to its write
-  for (const LaneEvent& event : simulation.ranks[0].lanes) {
-    if (event.lane == LaneKind::kDiskRead) spans[event.layer].first = event.begin_seconds;
-    if (event.lane == LaneKind::kDiskWrite) spans[event.layer].second = event.end_seconds;
+  for (const TrackEvent& event : simulation.ranks[0].tracks) {
+    if (event.track == TrackKind::kDiskRead) spans[event.layer].first = event.begin_seconds;
+    if (event.track == TrackKind::kDiskWrite) spans[event.layer].second = event.end_seconds;
   }
   ASSERT_EQ(spans.size(), 12u);
   for (const auto& [layer, span] : spans) {
@@ -374,9 +375,9 @@ TEST(TierSimulation, UpdateFollowsGradientThroughDisk) {
              .gradient_write = 3};
   const Simulation simulation = s.run();
   double written = 0;
-  for (const LaneEvent& event : simulation.ranks[0].lanes) {
-    if (event.lane == LaneKind::kDiskWrite && written == 0) written = event.end_seconds;
-    if (event.lane == LaneKind::kDiskRead) EXPECT_GE(event.begin_seconds, written);
+  for (const TrackEvent& event : simulation.ranks[0].tracks) {
+    if (event.track == TrackKind::kDiskWrite && written == 0) written = event.end_seconds;
+    if (event.track == TrackKind::kDiskRead) EXPECT_GE(event.begin_seconds, written);
   }
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1 + 3 + 2 + 4);
   // Three staging buffers: a slow write holds back the offload of the fourth gradient.
@@ -412,31 +413,31 @@ TEST(TierTraffic, DiskCountsUpdatesFetchesAndCommits) {
   }
 }
 
-TEST(LaneSeconds, DiskTakesBytesOverRates) {
+TEST(TrackSeconds, DiskTakesBytesOverRates) {
   const Dataflow dataflow = chain(1);
   const CostTable costs =
       equal_costs(dataflow, {.weight_bytes = 100, .gradient_bytes = 100, .state_bytes = 200});
   const TierRates rates{.disk_read = 10, .disk_write = 5};
-  const auto lanes_of = [&](LayerTiers tiers) {
-    return lane_seconds(costs, {}, {.layers = {tiers}}, rates)[0];
+  const auto tracks_of = [&](LayerTiers tiers) {
+    return track_seconds(costs, {}, {.layers = {tiers}}, rates)[0];
   };
-  const LayerLanes all = lanes_of({Tier::kDisk, Tier::kHost, Tier::kDisk});
+  const LayerTracks all = tracks_of({Tier::kDisk, Tier::kHost, Tier::kDisk});
   EXPECT_DOUBLE_EQ(all.fetch_read_seconds, 10);
   EXPECT_DOUBLE_EQ(all.update_read_seconds, 30);
   EXPECT_DOUBLE_EQ(all.update_write_seconds, 60);
   EXPECT_TRUE(all.weights_on_disk);
   EXPECT_DOUBLE_EQ(all.gradient_write_seconds, 0);
-  const LayerLanes gradients = lanes_of({Tier::kDisk, Tier::kDisk, Tier::kDisk});
+  const LayerTracks gradients = tracks_of({Tier::kDisk, Tier::kDisk, Tier::kDisk});
   EXPECT_DOUBLE_EQ(gradients.update_read_seconds, 40);
   EXPECT_DOUBLE_EQ(gradients.update_write_seconds, 60);
   EXPECT_DOUBLE_EQ(gradients.gradient_write_seconds, 20);
-  const LayerLanes states = lanes_of({Tier::kHost, Tier::kHost, Tier::kDisk});
+  const LayerTracks states = tracks_of({Tier::kHost, Tier::kHost, Tier::kDisk});
   EXPECT_DOUBLE_EQ(states.fetch_read_seconds, 0);
   EXPECT_DOUBLE_EQ(states.update_read_seconds, 20);
   EXPECT_FALSE(states.weights_on_disk);
   // Resident weights are copied from the staging buffer of their update.
-  EXPECT_DOUBLE_EQ(lanes_of({Tier::kDevice, Tier::kHost, Tier::kDisk}).fetch_read_seconds, 0);
-  EXPECT_DOUBLE_EQ(lanes_of(kAllAway).update_write_seconds, 0);
+  EXPECT_DOUBLE_EQ(tracks_of({Tier::kDevice, Tier::kHost, Tier::kDisk}).fetch_read_seconds, 0);
+  EXPECT_DOUBLE_EQ(tracks_of(kAllAway).update_write_seconds, 0);
 }
 
 // Transfers overlap with the whole step, updates with backward or the next forward.

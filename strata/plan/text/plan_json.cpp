@@ -66,10 +66,10 @@ json memory_of(const RankLedger& ledger, const Program& program) {
           {"timeline", points}};
 }
 
-json lanes_of(const RankTimeline& rank) {
+json tracks_of(const RankTimeline& rank) {
   json events = json::array();
-  for (const LaneEvent& event : rank.lanes) {
-    events.push_back({{"lane", name_of(event.lane)},
+  for (const TrackEvent& event : rank.tracks) {
+    events.push_back({{"lane", name_of(event.track)},
                       {"layer", event.layer},
                       {"begin_seconds", event.begin_seconds},
                       {"end_seconds", event.end_seconds}});
@@ -160,7 +160,7 @@ json to_json(const Plan& plan) {
                      {"launches", rank.launches},
                      {"recorded_segments", plan.recorded.empty() ? 0 : plan.recorded[r].size()},
                      {"timeline", timeline_of(rank)},
-                     {"lanes", lanes_of(rank)},
+                     {"lanes", tracks_of(rank)},
                      {"memory", memory_of(plan.ledger[r], plan.schedule().programs[r])},
                      {"communication", traffic_of(plan.communication.ranks[r])}});
   }

@@ -146,9 +146,9 @@ TEST(PlanText, ShowsOffloadsAndTheirCost) {
   EXPECT_EQ(json["tiers"]["window"], 2);
   EXPECT_EQ(json["tiers"]["link"][0]["to_device_bytes"], 98 << 20);
   EXPECT_EQ(json["ranks"][0]["memory"]["host_bytes"], 224 << 20);
-  std::int64_t lanes = 0;
-  for (const auto& event : json["ranks"][0]["lanes"]) lanes += event["lane"] == "link in";
-  EXPECT_EQ(lanes, 14);
+  std::int64_t tracks = 0;
+  for (const auto& event : json["ranks"][0]["lanes"]) tracks += event["lane"] == "link in";
+  EXPECT_EQ(tracks, 14);
 }
 
 TEST(PlanText, ShowsWhatLivesOnDisk) {

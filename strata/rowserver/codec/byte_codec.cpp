@@ -172,9 +172,9 @@ std::int64_t ByteReader::number() {
 
 std::span<const std::byte> ByteReader::bytes(std::size_t count) {
   if (count > bytes_.size()) refuse("it is cut off");
-  const std::span<const std::byte> taken = bytes_.first(count);
+  const std::span<const std::byte> consumed = bytes_.first(count);
   bytes_ = bytes_.subspan(count);
-  return taken;
+  return consumed;
 }
 
 std::span<const std::byte> ByteReader::blob() {

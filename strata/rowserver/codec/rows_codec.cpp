@@ -101,20 +101,20 @@ void write_answer(ByteWriter& to, const std::vector<FeatureRows>& all,
 }
 
 std::vector<FeatureRows> read_answer(ByteReader& from, const std::vector<FeatureSpec>& features,
-                                     std::span<FeatureRead> asked) {
+                                     std::span<FeatureRead> requested) {
   const WirePrecision precision = read_precision(from);
-  if (from.varint() != asked.size()) refuse_other_rows();
-  std::vector<FeatureRows> all(asked.size());
+  if (from.varint() != requested.size()) refuse_other_rows();
+  std::vector<FeatureRows> all(requested.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
     FeatureRows& rows = all[i];
     rows.feature = read_feature(from, features);
     rows.version = from.number();
-    if (rows.feature != asked[i].feature || rows.version != asked[i].version ||
-        from.fixed32() != checksum_of(asked[i].ids))
+    if (rows.feature != requested[i].feature || rows.version != requested[i].version ||
+        from.fixed32() != checksum_of(requested[i].ids))
       refuse_other_rows();
-    rows.values = read_values(from, precision, asked[i].ids.size(), width_of(rows, features));
+    rows.values = read_values(from, precision, requested[i].ids.size(), width_of(rows, features));
   }
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].ids = std::move(asked[i].ids);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].ids = std::move(requested[i].ids);
   return all;
 }
 

@@ -27,6 +27,6 @@ void write_answer(ByteWriter& to, const std::vector<FeatureRows>& all,
                   const std::vector<FeatureSpec>& features, WirePrecision precision);
 /// The answer to `asked`, whose ids go over to it if it fits.
 std::vector<FeatureRows> read_answer(ByteReader& from, const std::vector<FeatureSpec>& features,
-                                     std::span<FeatureRead> asked);
+                                     std::span<FeatureRead> requested);
 
 }  // namespace strata

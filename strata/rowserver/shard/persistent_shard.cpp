@@ -42,7 +42,7 @@ PersistentShard::PersistentShard(PersistentShardOptions options, MakeShardState 
       fingerprint_(fingerprint_of(options_.features, options_.seed)),
       lock_(options_.folder,
             {.operation = "embed.lock",
-             .taken = "another server keeps its rows here",
+             .in_use = "another server keeps its rows here",
              .unwritable = "rows cannot be kept in this folder",
              .fix = "give each server a folder of its own"},
             *options_.files) {

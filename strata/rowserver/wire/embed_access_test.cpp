@@ -48,14 +48,14 @@ TEST(EmbedAccess, RefusesCallsWithoutTheSecret) {
     RemoteServersOptions stranger = remote_with(server.address(), kTheirs);
     stranger.seed = 4;  // a greeting that is refused would show the fingerprint
     const std::string fingerprint = std::to_string(fingerprint_of(stranger.features, 3));
-    for (const std::string& said : {refusal([&] { make_remote_servers(stranger)->await(0); }),
-                                    refusal([&] { runs_to_follow(stranger); }), refusal([&] {
-                                      remote_inspection(server.address(), kTheirs)->digest();
-                                    }),
-                                    refusal([&] { grpc_follow(server.address(), kTheirs, {}); })}) {
-      EXPECT_NE(said.find("[embed.secret]"), std::string::npos) << said;
-      EXPECT_EQ(said.find(fingerprint), std::string::npos) << said;
-      EXPECT_EQ(said.find(kTheirs.secret), std::string::npos) << said;
+    for (const std::string& reported :
+         {refusal([&] { make_remote_servers(stranger)->await(0); }),
+          refusal([&] { runs_to_follow(stranger); }),
+          refusal([&] { remote_inspection(server.address(), kTheirs)->digest(); }),
+          refusal([&] { grpc_follow(server.address(), kTheirs, {}); })}) {
+      EXPECT_NE(reported.find("[embed.secret]"), std::string::npos) << reported;
+      EXPECT_EQ(reported.find(fingerprint), std::string::npos) << reported;
+      EXPECT_EQ(reported.find(kTheirs.secret), std::string::npos) << reported;
     }
     EXPECT_EQ(remote_inspection(server.address(), kOurs)->run(), 0u) << "no run has begun";
     const RemoteServersOptions mine = remote_with(server.address(), kOurs);
@@ -78,8 +78,9 @@ TEST(EmbedAccess, RequiresTheSecretFromReplicas) {
   }
   options.access = kOurs;
   EmbedServer replica(options);
-  const std::unique_ptr<RowInspection> asked = remote_inspection(replica.address(), kOurs);
-  while (!asked->lag().value().following) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::unique_ptr<RowInspection> remote = remote_inspection(replica.address(), kOurs);
+  while (!remote->lag().value().following)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 TEST(EmbedAccess, CreatesSocketWithMode600) {
@@ -166,11 +167,11 @@ TEST(EmbedAccess, DetectsForwardingProgram) {
   EmbedServer server(options);
   const std::string port = server.address().substr(server.address().rfind(':') + 1);
   Relay relay(std::stoi(port));
-  const std::string said =
+  const std::string reported =
       refusal([&] { make_remote_servers(remote_with(relay.address(), kOurs))->await(0); });
   EXPECT_GT(relay.bytes(), 0);
-  EXPECT_NE(said.find("[embed.secret]"), std::string::npos) << said;
-  EXPECT_NE(said.find("ipv4:127.0.0.1:" + port), std::string::npos) << said;
+  EXPECT_NE(reported.find("[embed.secret]"), std::string::npos) << reported;
+  EXPECT_NE(reported.find("ipv4:127.0.0.1:" + port), std::string::npos) << reported;
   EXPECT_EQ(remote_inspection(server.address(), kOurs)->run(), 0u) << "no run has begun";
 }
 

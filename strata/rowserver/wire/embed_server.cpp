@@ -83,8 +83,8 @@ void check(const ServerOptions& options) {
 }  // namespace
 
 struct EmbedServer::Parts {
-  explicit Parts(ServerOptions given)
-      : options((check(given), std::move(given))),
+  explicit Parts(ServerOptions input)
+      : options((check(input), std::move(input))),
         rows(shard_options(options), make_table(options)),
         sessions(options.follow.empty() ? std::make_unique<ShardSessions>(rows) : nullptr),
         replica(options.follow.empty() ? nullptr : make_replica()),

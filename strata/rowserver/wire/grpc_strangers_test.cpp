@@ -259,10 +259,10 @@ TEST(GrpcStrangers, ServerBoundsWaitingQuestions) {
   remote.features = options.features, remote.seed = 3;
   const auto trainer = make_remote_servers(remote);  // while a rank trains, a version may come
   trainer->await(0);
-  constexpr int kAsked = 150;
+  constexpr int kRequested = 150;
   std::atomic<int> too_many = 0, others = 0;
   std::vector<std::jthread> asking;
-  for (int i = 0; i < kAsked; ++i)
+  for (int i = 0; i < kRequested; ++i)
     asking.emplace_back([&] {
       try {
         remote_inspection(server.address(), {}, {.seconds = 60})->digest_at(1);
@@ -272,8 +272,8 @@ TEST(GrpcStrangers, ServerBoundsWaitingQuestions) {
         ++(refused ? too_many : others);
       }
     });
-  while (too_many + others < kAsked - 64) std::this_thread::yield();
-  EXPECT_EQ(too_many, kAsked - 64);
+  while (too_many + others < kRequested - 64) std::this_thread::yield();
+  EXPECT_EQ(too_many, kRequested - 64);
   trainer->update(1, {}, 1.0);
   asking.clear();
   EXPECT_EQ(others, 0);

@@ -315,17 +315,17 @@ void RemoteChannel::take(const WireMessage& message) {
 
 // An answer that cannot be read leaves its request in place, and the request is sent again.
 void RemoteChannel::settle(const WireMessage& message) {
-  std::shared_ptr<std::vector<FeatureRead>> asked;
+  std::shared_ptr<std::vector<FeatureRead>> requested;
   {
     const std::lock_guard lock(mutex_);
     const auto order = order_of_.find(message.id());
     if (order == order_of_.end()) return;  // answered before
-    asked = entries_.at(order->second).reads;
+    requested = entries_.at(order->second).reads;
   }
   std::exception_ptr error;
   if (message.kind() == MessageKind::kFailed) error = message.error();
   std::vector<FeatureRows> rows;
-  if (message.kind() == MessageKind::kRows) rows = message.rows(options_.features, *asked);
+  if (message.kind() == MessageKind::kRows) rows = message.rows(options_.features, *requested);
   Answer answer;
   {
     const std::lock_guard lock(mutex_);

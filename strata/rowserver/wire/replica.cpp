@@ -108,7 +108,7 @@ void Replica::follow_once() {
                               .shard = options.shard,
                               .shards = options.shards,
                               .run = shard_.log().run().number,
-                              .version = anew_ ? -1 : shard_.log().head()};
+                              .version = restarts_ ? -1 : shard_.log().head()};
   const std::unique_ptr<FrameStream> stream = follow_(request);
   {
     const std::lock_guard lock(mutex_);
@@ -132,11 +132,11 @@ void Replica::follow_once() {
       if (number == 0) {
         const std::lock_guard lock(mutex_);
         counts_.following = counts_.primary_trains = true;
-        told_ = false;
+        reported_ = false;
         ++counts_.connections;
       }
       take(frame, download);
-      if (anew_ && !download) break;
+      if (restarts_ && !download) break;
     }
   } catch (...) {
     forget();
@@ -207,7 +207,7 @@ void Replica::take(const StreamFrame& frame, std::unique_ptr<Download>& download
       download->file.close();
       shard_.install(download->empty ? "" : download->path, download->version, download->run);
       download.reset();
-      anew_ = false;
+      restarts_ = false;
       const std::lock_guard lock(mutex_);
       ++counts_.snapshots;
       return;
@@ -219,7 +219,7 @@ void Replica::take(const StreamFrame& frame, std::unique_ptr<Download>& download
                              "a run from version " + std::to_string(frame.run.begin) + " on");
         shard_.follow_run(frame.run);
       } catch (const UserError&) {
-        anew_ = true;  // the folder does not reach back so far
+        restarts_ = true;  // the folder does not reach back so far
       }
       return;
     case StreamKind::kUpdate:
@@ -241,7 +241,7 @@ void Replica::note_primary(std::int64_t version, bool trains) {
     const std::lock_guard lock(mutex_);
     counts_.primary_version = version;
     counts_.primary_trains = trains;
-    told_ = true;
+    reported_ = true;
   }
   look_whether_caught_up();
 }
@@ -250,7 +250,7 @@ void Replica::note_primary(std::int64_t version, bool trains) {
 void Replica::look_whether_caught_up() {
   {
     const std::lock_guard lock(mutex_);
-    if (!told_ || counts_.caught_up || shard_.log().head() < counts_.primary_version) return;
+    if (!reported_ || counts_.caught_up || shard_.log().head() < counts_.primary_version) return;
     counts_.caught_up = true;
   }
   if (call_) call_();
@@ -267,7 +267,7 @@ void Replica::compare(std::int64_t version, std::uint64_t digest) {
       mine.set_value(digest_of(*live->state));
   });
   const bool same = mine.get_future().get() == digest;
-  anew_ = !same;
+  restarts_ = !same;
   const std::lock_guard lock(mutex_);
   ++(same ? counts_.equal_digests : counts_.different_digests);
 }

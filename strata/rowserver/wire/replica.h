@@ -71,13 +71,13 @@ class Replica {
   PersistentShard& shard_;
   const Follow follow_;
   const std::function<void()> call_;
-  bool anew_ = false;   // what is there is of no use
-  int unreadable_ = 0;  // streams one after the other whose first frame was none
-  int damaged_ = 0;     // records of the next update, one after the other
+  bool restarts_ = false;  // what is there is of no use
+  int unreadable_ = 0;     // streams one after the other whose first frame was none
+  int damaged_ = 0;        // records of the next update, one after the other
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;
-  bool told_ = false;  // how far the primary is
+  bool reported_ = false;  // how far the primary is
   FrameStream* stream_ = nullptr;
   ReplicaCounts counts_;
   Completion following_;

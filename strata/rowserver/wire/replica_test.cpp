@@ -487,10 +487,10 @@ TEST_F(ReplicaTest, RefusesUnfitPrimaryOnce) {
 }
 
 TEST_F(ReplicaTest, LearnsWhetherRanksTrainWithThePrimary) {
-  const auto expect = [&](bool told) {
-    for (int i = 0; i < 1000 && replica->counts().primary_trains != told; ++i)
+  const auto expect = [&](bool reported) {
+    for (int i = 0; i < 1000 && replica->counts().primary_trains != reported; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(replica->counts().primary_trains, told);
+    EXPECT_EQ(replica->counts().primary_trains, reported);
   };
   start_primary();
   primary->begin_run(5, 0);
@@ -498,7 +498,7 @@ TEST_F(ReplicaTest, LearnsWhetherRanksTrainWithThePrimary) {
   start_replica();
   expect_follows(3);
   EXPECT_TRUE(replica->counts().primary_trains);
-  for (const bool told : {false, true}) trains = told, expect(told);
+  for (const bool reported : {false, true}) trains = reported, expect(reported);
 }
 
 TEST_F(ReplicaTest, LosesNoUpdateAfterRestartsAndLostFrames) {

@@ -128,17 +128,17 @@ TEST(RunLease, RefusesSecondRunAndNamesTheFirst) {
   for (int rank = 0; rank < 2; ++rank) first.push_back(servers.join(rank, 1, 0));
   train_both(0, 20);
   // The first run has nothing to say at the moment, and is heard all the same.
-  const std::string asked = refusal([&] { servers.follow_what_there_is(); });
+  const std::string text = refusal([&] { servers.follow_what_there_is(); });
   for (const char* words :
        {"[embed.lease]", "host trainer-7, process 4321, since 2001-09-09 01:46:40 UTC",
         "the rows since 20"})
-    EXPECT_NE(asked.find(words), std::string::npos) << asked;
+    EXPECT_NE(text.find(words), std::string::npos) << text;
   const auto number = servers.shard(0).log().run().number;
   Hello hello;
   hello.fingerprint = servers.shard(0).fingerprint();
   hello.shards = 2, hello.ranks = 2, hello.run = 8, hello.follows = number;
-  const std::string said = servers.answer_to(0, hello);
-  EXPECT_NE(said.find("process 4321"), std::string::npos) << said;
+  const std::string reported = servers.answer_to(0, hello);
+  EXPECT_NE(reported.find("process 4321"), std::string::npos) << reported;
   EXPECT_EQ(servers.shard(0).log().run().number, number);
   train_both(20, 40);
   EXPECT_EQ(wrong, std::vector<std::int64_t>(2, -1));

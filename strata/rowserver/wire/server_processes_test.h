@@ -45,9 +45,9 @@ inline ServerOptions replica_for_test(const std::string& folder, int shard, int 
 
 // Before main(): a process with this variable is a server and runs no test.
 inline const bool kIsServer = [] {
-  const char* asked = std::getenv("STRATA_TEST_SERVER");
-  if (!asked) return false;
-  const auto json = nlohmann::json::parse(asked);
+  const char* setup = std::getenv("STRATA_TEST_SERVER");
+  if (!setup) return false;
+  const auto json = nlohmann::json::parse(setup);
   // Not by PR_SET_PDEATHSIG, which fires when the thread that started this process ends.
   std::thread([parent = json["parent"].get<int>()] {
     while (::getppid() == parent) std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -90,7 +90,7 @@ class ServerProcesses {
         .listen;
   }
   void start(int shard) {
-    const std::string asked =
+    const std::string setup =
         "STRATA_TEST_SERVER=" + nlohmann::json{{"folder", folder_},    {"shard", shard},
                                                {"shards", shards()},   {"ranks", ranks_},
                                                {"replica", replicas_}, {"log_limit", log_limit_},
@@ -105,7 +105,7 @@ class ServerProcesses {
     if (pid == 0) {
       const char* const argv[] = {"embed_test", nullptr};
       // The same user: these variables name the folder of the user's secret.
-      const char* const env[] = {asked.c_str(), home.c_str(), config.c_str(), nullptr};
+      const char* const env[] = {setup.c_str(), home.c_str(), config.c_str(), nullptr};
       ::execve("/proc/self/exe", const_cast<char**>(argv), const_cast<char**>(env));
       ::_exit(127);
     }

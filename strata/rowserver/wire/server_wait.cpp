@@ -11,14 +11,14 @@ ServerWait::ServerWait(ServerWaitOptions options) : options_(std::move(options))
 
 void ServerWait::restart() {
   lost_ = Clock::now();
-  said_ = false;
+  reported_ = false;
 }
 
 bool ServerWait::is_over() const { return Clock::now() - lost_ > options_.deadline; }
 
 void ServerWait::say(const std::string& why) {
-  if (said_ || !options_.notice || Clock::now() - lost_ < options_.notice_after) return;
-  said_ = true;
+  if (reported_ || !options_.notice || Clock::now() - lost_ < options_.notice_after) return;
+  reported_ = true;
   const auto left = lost_ + options_.deadline - Clock::now();
   const std::time_t until = std::chrono::system_clock::to_time_t(
       std::chrono::system_clock::now() +

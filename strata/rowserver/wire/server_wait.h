@@ -33,7 +33,7 @@ class ServerWait {
   using Clock = std::chrono::steady_clock;
   const ServerWaitOptions options_;
   Clock::time_point lost_ = Clock::now();
-  bool said_ = false;
+  bool reported_ = false;
 };
 
 }  // namespace strata

@@ -106,15 +106,15 @@ class Servers {
     const std::unique_ptr<FrameStream> stream = connect(shard);
     stream->send(hello);
     WireFrame frame;
-    std::string said;
-    while (said.empty() && stream->receive(frame)) {
+    std::string reported;
+    while (reported.empty() && stream->receive(frame)) {
       const WireMessage message(frame);
-      if (message.kind() == MessageKind::kWelcome) said = "welcome";
-      if (message.kind() == MessageKind::kRefused) said = text_of_error(message.error());
+      if (message.kind() == MessageKind::kWelcome) reported = "welcome";
+      if (message.kind() == MessageKind::kRefused) reported = text_of_error(message.error());
     }
     stream->cancel();
     while (sessions(shard).counts().connected_ranks > before) std::this_thread::yield();
-    return said;
+    return reported;
   }
   std::string answer_to(int shard, const Hello& hello) {
     return answer_to(shard, MessageBody::of(hello).frame(0));

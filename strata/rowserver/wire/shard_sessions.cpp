@@ -387,7 +387,7 @@ void ShardSessions::handle_request(const WireMessage& message, int rank,
   for (const FeatureRead& read : request.reads) oldest = std::min(oldest, read.version);
   const auto [known, fresh] =
       state->requests.try_emplace(request.id, Rank::Kept{.version = oldest});
-  known->second.asked_by = outbox;
+  known->second.requested_by = outbox;
   if (!fresh) {
     ++counts_.repeated_requests;
     if (known->second.answer) outbox->push(known->second.answer);
@@ -461,7 +461,7 @@ void ShardSessions::answer(const std::shared_ptr<Rank>& state, std::uint64_t id,
   found->second.answer = kept;
   // Only the stream that requested this answer gets it. After a reconnection the rank sends the
   // request again, and the server counts that.
-  if (state->outbox && found->second.asked_by.lock() == state->outbox)
+  if (state->outbox && found->second.requested_by.lock() == state->outbox)
     state->outbox->push(std::move(kept));
 }
 

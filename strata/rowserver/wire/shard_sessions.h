@@ -65,7 +65,7 @@ class ShardSessions {
     struct Kept {
       std::int64_t version = 0;  // the oldest that it names
       std::shared_ptr<const MessageBody> answer = nullptr;
-      std::weak_ptr<Outbox> asked_by = {};  // of the last stream that it came on
+      std::weak_ptr<Outbox> requested_by = {};  // of the last stream that it came on
     };
     std::map<std::uint64_t, Kept> requests;
     WireOptions wire;

@@ -132,20 +132,20 @@ TEST(ShardSessions, RefuseHelloThatDoesNotFit) {
     options.hello.ranks = 2, options.hello.run = 5;
     change(options);
     RemoteChannel channel(options, [&] { return servers.connect(0); });
-    std::promise<std::string> said;
+    std::promise<std::string> reported;
     try {
       channel.when_reached(0, [&](const std::exception_ptr& error) {
         try {
           if (error) std::rethrow_exception(error);
-          said.set_value("");
+          reported.set_value("");
         } catch (const UserError& known) {
-          said.set_value(known.what());
+          reported.set_value(known.what());
         }
       });
     } catch (const UserError& known) {
       return std::string(known.what());
     }
-    return said.get_future().get();
+    return reported.get_future().get();
   };
   EXPECT_NE(
       refused([](auto& o) { o.hello.wire_version = kWireVersion - 1; }).find("another version"),
@@ -193,7 +193,7 @@ TEST(ShardSessions, LetTheSameTrainerRestartWithoutCheckpoint) {
 
 TEST(ShardSessions, ReportTheAwaitedServerOnce) {
   std::mutex mutex;
-  std::vector<std::string> said;
+  std::vector<std::string> reported;
   RemoteChannelOptions options;
   options.wait.address = "host1:7001";
   options.features = features_for_test();
@@ -201,7 +201,7 @@ TEST(ShardSessions, ReportTheAwaitedServerOnce) {
   options.wait.notice_after = std::chrono::milliseconds(100);
   options.wait.notice = [&](const std::string& text) {
     const std::lock_guard lock(mutex);
-    said.push_back(text);
+    reported.push_back(text);
   };
   std::promise<void> failed;
   {
@@ -213,9 +213,9 @@ TEST(ShardSessions, ReportTheAwaitedServerOnce) {
     });
     failed.get_future().wait();
   }
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find("host1:7001 until "), std::string::npos) << said[0];
-  EXPECT_NE(said[0].find("nobody is there"), std::string::npos) << said[0];
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_NE(reported[0].find("host1:7001 until "), std::string::npos) << reported[0];
+  EXPECT_NE(reported[0].find("nobody is there"), std::string::npos) << reported[0];
 }
 
 TEST(ShardSessions, FailAfterTheDeadlineWithoutServer) {
@@ -302,8 +302,8 @@ TEST(WireMessages, RefuseAnswerToAnotherRequest) {
   const std::vector<FeatureRows> rows = gradients_for_test(1, 2, 1);
   const WireFrame frame = MessageBody::of_rows(7, rows, features, WirePrecision::kFp32).frame(7);
   const WireMessage message(frame);
-  std::vector<FeatureRead> asked = reads_of(rows);
-  const std::vector<FeatureRows> got = message.rows(features, asked);
+  std::vector<FeatureRead> requested = reads_of(rows);
+  const std::vector<FeatureRows> got = message.rows(features, requested);
   ASSERT_EQ(got.size(), rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(got[i].feature, rows[i].feature);
@@ -342,7 +342,7 @@ TEST(WireMessages, JoinPiecesToTheWholeFrame) {
 
 TEST(WireMessages, RefuseHostileBytes) {
   const std::vector<FeatureSpec> features = features_for_test();
-  const std::vector<FeatureRead> asked = reads_of(gradients_for_test(1, 2, 1));
+  const std::vector<FeatureRead> requested = reads_of(gradients_for_test(1, 2, 1));
   std::vector<WireFrame> frames;
   Request request{.id = 9, .answered_below = 4, .version = 3, .reads = reads_for_test(3)};
   frames.push_back(MessageBody::of(MessageKind::kRead, request).frame(5));
@@ -362,7 +362,7 @@ TEST(WireMessages, RefuseHostileBytes) {
         message.part(features);
         break;
       case MessageKind::kRows: {
-        std::vector<FeatureRead> mine = asked;
+        std::vector<FeatureRead> mine = requested;
         message.rows(features, mine);
         break;
       }

@@ -52,7 +52,7 @@ bool answers(const std::string& path) {
   return connected || error != ECONNREFUSED;
 }
 
-bool can_be_taken(const std::string& path) {
+bool is_free_to_bind(const std::string& path) {
   struct stat found{};
   if (::lstat(path.c_str(), &found) != 0) return errno == ENOENT;
   return S_ISSOCK(found.st_mode) && !answers(path);
@@ -71,7 +71,7 @@ SocketName::SocketName(const std::string& path, std::unique_ptr<FolderTurn> turn
 
 std::unique_ptr<SocketName> SocketName::reserve(const std::string& path) {
   auto turn = std::make_unique<FolderTurn>(path);
-  if (!turn->has() || !can_be_taken(path)) return nullptr;
+  if (!turn->has() || !is_free_to_bind(path)) return nullptr;
   return std::unique_ptr<SocketName>(new SocketName(path, std::move(turn)));
 }
 

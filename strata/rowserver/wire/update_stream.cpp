@@ -93,8 +93,8 @@ class Sender {
       if (!send({.kind = StreamKind::kDigest, .version = version_, .digest = *digest}))
         return false;
     }
-    if (std::chrono::steady_clock::now() - told_ > kStatusEvery) {
-      told_ = std::chrono::steady_clock::now();
+    if (std::chrono::steady_clock::now() - reported_ > kStatusEvery) {
+      reported_ = std::chrono::steady_clock::now();
       // An update that is still to be sent counts as training: it comes without anybody.
       const bool trains = trains_() || log.durable() < log.head();
       const StreamKind kind = trains ? StreamKind::kStatus : StreamKind::kIdle;
@@ -160,7 +160,7 @@ class Sender {
   std::uint64_t run_;
   std::int64_t version_;
   std::int64_t digested_ = -1, sent_ = 0;
-  std::chrono::steady_clock::time_point told_{};
+  std::chrono::steady_clock::time_point reported_{};
 };
 
 }  // namespace

@@ -200,10 +200,10 @@ MessageBody MessageBody::of_rows(std::uint64_t id, const std::vector<FeatureRows
 }
 
 std::vector<FeatureRows> WireMessage::rows(const std::vector<FeatureSpec>& features,
-                                           std::span<FeatureRead> asked) const {
+                                           std::span<FeatureRead> requested) const {
   ByteReader from(fields_, place(head_.kind));
   from.varint();
-  std::vector<FeatureRows> all = read_answer(from, features, asked);
+  std::vector<FeatureRows> all = read_answer(from, features, requested);
   from.require_end();
   return all;
 }

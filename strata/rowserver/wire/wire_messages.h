@@ -155,7 +155,7 @@ class WireMessage {
   std::uint64_t id() const;
   /// The answer to `asked`, whose ids move into the result if the answer fits.
   std::vector<FeatureRows> rows(const std::vector<FeatureSpec>& features,
-                                std::span<FeatureRead> asked) const;
+                                std::span<FeatureRead> requested) const;
   Status status() const;
   std::exception_ptr error() const;  ///< of kFailed, kRefused
 

@@ -79,8 +79,8 @@ TEST(ControlMessages, KeepEveryFieldOfTheOthers) {
                         .version = 7,
                         .reads = {{.feature = 1, .version = 8, .ids = {3, 9, ~std::uint64_t{0}}},
                                   {.feature = 0, .version = 0, .ids = {}}}};
-  const WireFrame asked = MessageBody::of(MessageKind::kRead, request).frame(3);
-  const Request got = WireMessage(asked).request();
+  const WireFrame frame = MessageBody::of(MessageKind::kRead, request).frame(3);
+  const Request got = WireMessage(frame).request();
   EXPECT_EQ(got.id, request.id);
   EXPECT_EQ(got.answered_below, 6u);
   EXPECT_EQ(got.version, 7);

@@ -72,12 +72,12 @@ class RecommenderRank final : public TaskRank {
                      const Evaluation& evaluation) override {
     RecommenderInspection found{.steps = trainer.steps_done(), .evaluation = evaluation};
     if (request.importance) {
-      group.doing("feature importance");
+      group.report_progress("feature importance");
       found.importance = run_.evaluation().importance(trainer, rows_.get(), group);
     }
     const int hot_ids = request.hot_ids > 0 ? request.hot_ids : request.report ? kReportHotIds : 0;
     if (hot_ids > 0) {
-      group.doing("hot ids");
+      group.report_progress("hot ids");
       if (rows_) rows_->await(trainer.steps_done());
       group.barrier();
       if (group.rank() == 0) found.hot = run_.hot_ids(hot_ids);
@@ -187,10 +187,10 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
   const bool stale =
       std::ranges::any_of(worker_.staleness, [](int staleness) { return staleness > 1; });
-  const bool goes_on = start_.version > 0 && start_.version < recipe_.train.steps;
+  const bool resumes = start_.version > 0 && start_.version < recipe_.train.steps;
   RowsAheadOptions ahead{
       .from =
-          stale && goes_on && !embedding.reread ? saved_rows_folder(fields_, start_.resume) : "",
+          stale && resumes && !embedding.reread ? saved_rows_folder(fields_, start_.resume) : "",
       .to = checkpoints.empty() ? "" : saved_rows_folder(fields_, checkpoints),
       .fingerprint = fingerprint_of(worker_.tables, static_cast<std::uint64_t>(recipe_.train.seed)),
       .rank = place[Axis::kData],

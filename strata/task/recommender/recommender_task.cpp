@@ -42,8 +42,8 @@ void RecommenderTask::set_defaults(Recipe& recipe) const {
   recipe.optimizer = recommender_optimizer();
 }
 
-void RecommenderTask::complete(Recipe& recipe, const OptionSet& given) const {
-  if (!given.is_given("train.micro_batch"))
+void RecommenderTask::complete(Recipe& recipe, const OptionSet& options) const {
+  if (!options.is_set("train.micro_batch"))
     recipe.train.micro_batch = (recipe.train.mini_batch + recipe.mesh.axes[Axis::kData] - 1) /
                                recipe.mesh.axes[Axis::kData];
 }

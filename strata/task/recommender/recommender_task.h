@@ -19,7 +19,7 @@ class RecommenderTask final : public Task {
 
   void describe(OptionSet& set) override;
   void set_defaults(Recipe& recipe) const override;
-  void complete(Recipe& recipe, const OptionSet& given) const override;
+  void complete(Recipe& recipe, const OptionSet& options) const override;
   void check(const Recipe& recipe, const FieldPlace& place) const override;
 
   std::string title() const override;

@@ -1,7 +1,7 @@
-/// Makes whole weights of the shards that the replicas of a layer keep: the medium of ZeRO stage 3.
+/// Makes whole weights of the shards that the replicas of a layer keep: the backend of ZeRO stage 3.
 ///
 /// Each rank exports its shard and copies the others'; a started fetch goes on while the rank
-/// computes. Everything but whole weights is the business of the medium below.
+/// computes. Everything but whole weights is the business of the backend below.
 ///
 /// Threads  collective over the shard group: all its ranks fetch the same layers in the same order.
 /// Cost     (n-1)/n of the layer's bytes received; a buffer of the whole layer while it is there.
@@ -11,14 +11,14 @@
 
 #include "strata/comm/group.h"
 #include "strata/tier/layer_state.h"
-#include "strata/tier/medium.h"
+#include "strata/tier/state_backend.h"
 
 namespace strata {
 
-class PeerMedium final : public Medium {
+class PeerBackend final : public StateBackend {
  public:
-  /// `group` must outlive the medium. `below`: where this rank's own bytes are.
-  explicit PeerMedium(Group& group, std::unique_ptr<Medium> below = device_medium())
+  /// `group` must outlive the backend. `below`: where this rank's own bytes are.
+  explicit PeerBackend(Group& group, std::unique_ptr<StateBackend> below = resident_backend())
       : group_(group), below_(std::move(below)) {}
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
@@ -41,7 +41,7 @@ class PeerMedium final : public Medium {
 
  private:
   Group& group_;
-  std::unique_ptr<Medium> below_;
+  std::unique_ptr<StateBackend> below_;
 };
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-#include "strata/tier/host_medium.h"
+#include "strata/tier/host_backend.h"
 
 #include <ATen/ops/empty.h>
 
@@ -23,22 +23,22 @@ class Arrival final : public Transfer {
 
 }  // namespace
 
-HostMedium::HostMedium(LinkOptions link, std::unique_ptr<Medium> below, LaneTrace* trace,
-                       const CopyStreams& streams)
+HostBackend::HostBackend(LinkOptions link, std::unique_ptr<StateBackend> below, TrackTrace* trace,
+                         const CopyStreams& streams)
     : compute_(streams.compute),
       slots_(streams.compute),
       link_(link, trace, streams.to_device, streams.to_host),
       below_(std::move(below)) {}
 
-HostMedium::HostMedium(LinkOptions link, std::unique_ptr<DiskResidency> disk, LaneTrace* trace,
-                       const CopyStreams& streams)
-    : HostMedium(link, device_medium(), trace, streams) {
+HostBackend::HostBackend(LinkOptions link, std::unique_ptr<DiskResidency> disk, TrackTrace* trace,
+                         const CopyStreams& streams)
+    : HostBackend(link, resident_backend(), trace, streams) {
   disk_ = std::move(disk);
 }
 
-HostMedium::~HostMedium() = default;
+HostBackend::~HostBackend() = default;
 
-std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
+std::unique_ptr<Transfer> HostBackend::fetch(LayerState& state, StateKind kind) {
   const bool weights = kind == StateKind::kWeights && !state.placement.gathered_weights;
   if (!state.placement.tiers.updates_on_host()) return below_->fetch(state, kind);
   if (state.placement.on_disk(kind)) {
@@ -57,21 +57,21 @@ std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
     free = std::move(slot.free);
   }
   if (state.placement.on_disk(StateKind::kWeightShard)) {
-    Slab& slab = disk_->stage_weights(state);
-    std::vector<Completion> after = slab.complete;
+    StagingBuffer& buffer = disk_->stage_weights(state);
+    std::vector<Completion> after = buffer.complete;
     after.push_back(free);
     const at::Tensor to = state.weights.bytes();
     const at::Tensor from =
-        slab.bytes.narrow(0, 0, static_cast<std::int64_t>(to.nbytes())).view(to.scalar_type());
+        buffer.bytes.narrow(0, 0, static_cast<std::int64_t>(to.nbytes())).view(to.scalar_type());
     return std::make_unique<Arrival>(
-        slab.busy.emplace_back(link_.to_device(to, from, std::move(after), state.layer)));
+        buffer.busy.emplace_back(link_.to_device(to, from, std::move(after), state.layer)));
   }
   return std::make_unique<Arrival>(
       link_.to_device(state.weights.bytes(), state.weight_shard.bytes(),
                       {state.pending_on(StateKind::kWeightShard), free}, state.layer));
 }
 
-std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
+std::unique_ptr<Transfer> HostBackend::evict(LayerState& state, StateKind kind) {
   if (!state.placement.tiers.updates_on_host()) return below_->evict(state, kind);
   if (state.placement.on_disk(kind)) {
     disk_->unstage(state, kind);
@@ -83,7 +83,7 @@ std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
     return nullptr;
   }
   if (kind != StateKind::kGradients || !state.gradients.present()) return nullptr;
-  if (state.placement.borrows_gradients) lend_gradient_buffer(state);
+  if (state.placement.borrows_gradients) assign_gradient_buffer(state);
   const FlatRange shard = state.placement.shard;
   const at::Tensor bytes =
       state.placement.whole_gradients ? state.gradients.bytes() : state.gradients.remove();
@@ -91,13 +91,13 @@ std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
       offload_gradients(state, 0, bytes.narrow(0, shard.begin, shard.size())));
 }
 
-Completion HostMedium::written(LayerState& state, StateKind kind, const Completion& event) {
+Completion HostBackend::written(LayerState& state, StateKind kind, const Completion& event) {
   if (state.placement.on_disk(kind)) return disk_->store(state, kind, event);
   return below_->written(state, kind, event);
 }
 
-Completion HostMedium::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
-                                   const at::Tensor& to) {
+Completion HostBackend::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                                    const at::Tensor& to) {
   if (to.numel() == 0) return {};
   const bool weights = kind == StateKind::kWeightShard;
   const at::Tensor from = (weights ? state.weight_shard : state.gradient_shard).bytes();
@@ -108,8 +108,8 @@ Completion HostMedium::bring_shard(LayerState& state, StateKind kind, std::int64
   return arrived;
 }
 
-Completion HostMedium::offload_gradients(LayerState& state, std::int64_t begin,
-                                         const at::Tensor& from) {
+Completion HostBackend::offload_gradients(LayerState& state, std::int64_t begin,
+                                          const at::Tensor& from) {
   if (from.numel() == 0) return {};
   compute_.wait(offloaded_);  // a device does; on a CPU the rank
   leaving_ = at::Tensor();
@@ -122,22 +122,22 @@ Completion HostMedium::offload_gradients(LayerState& state, std::int64_t begin,
   return offloaded_;
 }
 
-void HostMedium::begin_gradients(LayerState& state) {
+void HostBackend::begin_gradients(LayerState& state) {
   if (state.placement.on_disk(StateKind::kGradientShard)) disk_->forget_gradients(state);
 }
 
-Completion HostMedium::read_until(LayerState& state, StateKind kind, const Completion& event) {
+Completion HostBackend::read_until(LayerState& state, StateKind kind, const Completion& event) {
   if (state.placement.on_disk(kind)) disk_->read_until(state, kind, event);
   return event;
 }
 
-void HostMedium::end_offload() {
+void HostBackend::end_offload() {
   if (!leaving_.defined()) return;
   compute_.wait(offloaded_);
   leaving_ = at::Tensor();
 }
 
-void HostMedium::make_gradient_buffers(int buffers, std::int64_t numel) {
+void HostBackend::make_gradient_buffers(int buffers, std::int64_t numel) {
   for (int i = 0; i < buffers; ++i)
     gradient_buffers_.push_back(
         {compute_.queue()
@@ -146,7 +146,7 @@ void HostMedium::make_gradient_buffers(int buffers, std::int64_t numel) {
 }
 
 // The link waits, not the rank, until the update of the layer before has read its gradient.
-void HostMedium::lend_gradient_buffer(LayerState& state) {
+void HostBackend::assign_gradient_buffer(LayerState& state) {
   GradientBuffer& buffer = gradient_buffers_[next_buffer_++ % gradient_buffers_.size()];
   if (LayerState* before = buffer.borrower) {
     state.pending_on(StateKind::kGradientShard) = before->pending_on(StateKind::kGradientShard);

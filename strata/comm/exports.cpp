@@ -1,6 +1,6 @@
 // The exporter drops an export in its own thread, after the wait that it enqueued on its stream.
 // Memory that an allocator reuses in the order of that stream is then safe.
-#include "strata/comm/loan.h"
+#include "strata/comm/exports.h"
 
 #include <algorithm>
 #include <iterator>
@@ -11,7 +11,8 @@
 
 namespace strata {
 
-Loan::Loan(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std::atomic<int>> ended)
+Export::Export(const at::Tensor& tensor, int reader, bool keep,
+               std::shared_ptr<std::atomic<int>> ended)
     : begin_(static_cast<const std::byte*>(tensor.const_data_ptr())),
       end_(begin_ + tensor.nbytes()),
       reader_(reader),
@@ -20,30 +21,30 @@ Loan::Loan(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std:
 }
 
 // Counted under the lock, so that a thread that sees the end also sees the count.
-void Loan::end(Completion read) {
+void Export::end(Completion read) {
   const std::lock_guard lock(mutex_);
-  STRATA_CHECK(!read_ && !failure_, "comm.loan");
+  STRATA_CHECK(!read_ && !failure_, "comm.exports");
   read_ = std::move(read);
   ++*ended_;
 }
 
-void Loan::fail(std::exception_ptr failure) {
+void Export::fail(std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
   if (!read_ && !failure_) ++*ended_;
   failure_ = std::move(failure);
 }
 
-bool Loan::has_ended() const {
+bool Export::has_ended() const {
   const std::lock_guard lock(mutex_);
   return read_ || failure_;
 }
 
-Completion Loan::read() const {
+Completion Export::read() const {
   const std::lock_guard lock(mutex_);
   try {
     if (failure_) std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
-    throw SystemError({.operation = "comm.loan",
+    throw SystemError({.operation = "comm.exports",
                        .where = "rank " + std::to_string(reader_),
                        .what = "its device cannot report when it has read the exported buffer",
                        .expected = "an event of its stream",
@@ -55,33 +56,33 @@ Completion Loan::read() const {
   return *read_;
 }
 
-bool Loan::overlaps(const at::Tensor& bytes) const {
+bool Export::overlaps(const at::Tensor& bytes) const {
   const auto* begin = static_cast<const std::byte*>(bytes.const_data_ptr());
   return begin < end_ && begin_ < begin + bytes.nbytes();
 }
 
-std::shared_ptr<Loan> Loans::lend(const at::Tensor& tensor, int reader, bool keep) {
-  auto loan = std::make_shared<Loan>(tensor, reader, keep, ended_);
+std::shared_ptr<Export> Exports::add(const at::Tensor& tensor, int reader, bool keep) {
+  auto open_export = std::make_shared<Export>(tensor, reader, keep, ended_);
   const std::lock_guard lock(mutex_);
-  return open_.emplace_back(std::move(loan));
+  return open_.emplace_back(std::move(open_export));
 }
 
 // Another thread that finds no export writes to its bytes, so the stream's wait is enqueued before.
-void Loans::reclaim(const Stream& stream) {
+void Exports::reclaim(const Stream& stream) {
   // A recording must not wait for events outside of it; the rank reclaims before it records.
   if (*ended_ == 0 || (stream.queue() && stream.queue()->recording())) return;
-  std::vector<std::shared_ptr<Loan>> ended;  // what they keep is freed outside the lock
+  std::vector<std::shared_ptr<Export>> ended;  // what they keep is freed outside the lock
   std::exception_ptr failure;
   {
     const std::lock_guard lock(mutex_);
-    const auto begin =
-        std::stable_partition(open_.begin(), open_.end(),
-                              [](const std::shared_ptr<Loan>& loan) { return !loan->has_ended(); });
+    const auto begin = std::stable_partition(
+        open_.begin(), open_.end(),
+        [](const std::shared_ptr<Export>& open_export) { return !open_export->has_ended(); });
     ended.assign(std::move_iterator(begin), std::move_iterator(open_.end()));
     open_.erase(begin, open_.end());
-    for (const std::shared_ptr<Loan>& loan : ended) {
+    for (const std::shared_ptr<Export>& open_export : ended) {
       try {
-        stream.wait(loan->read());
+        stream.wait(open_export->read());
       } catch (...) {
         failure = std::current_exception();
       }
@@ -91,11 +92,11 @@ void Loans::reclaim(const Stream& stream) {
   if (failure) std::rethrow_exception(failure);
 }
 
-void Loans::before_write(const at::Tensor& bytes, const Stream& stream) {
+void Exports::before_write(const at::Tensor& bytes, const Stream& stream) {
   reclaim(stream);
   const std::lock_guard lock(mutex_);
-  const auto found =
-      std::ranges::find_if(open_, [&](const auto& loan) { return loan->overlaps(bytes); });
+  const auto found = std::ranges::find_if(
+      open_, [&](const auto& open_export) { return open_export->overlaps(bytes); });
   if (found == open_.end()) return;
   throw InternalError({.operation = "comm.before_write",
                        .what = "bytes are written that another rank may still read",
@@ -104,14 +105,14 @@ void Loans::before_write(const at::Tensor& bytes, const Stream& stream) {
                        .fix = ""});
 }
 
-std::shared_ptr<const void> reading(std::shared_ptr<Loan> loan, Stream stream) {
-  if (!loan) return nullptr;
-  Loan* const read = loan.get();
-  return {read, [loan = std::move(loan), stream = std::move(stream)](const void*) {
+std::shared_ptr<const void> reading(std::shared_ptr<Export> open_export, Stream stream) {
+  if (!open_export) return nullptr;
+  Export* const read = open_export.get();
+  return {read, [open_export = std::move(open_export), stream = std::move(stream)](const void*) {
             try {
-              loan->end(stream.record());
+              open_export->end(stream.record());
             } catch (...) {
-              loan->fail(std::current_exception());
+              open_export->fail(std::current_exception());
             }
           }};
 }

@@ -1,4 +1,4 @@
-#include "strata/comm/loan.h"
+#include "strata/comm/exports.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -20,46 +20,46 @@
 namespace strata {
 namespace {
 
-TEST(Loans, RejectOverlappingWriteUntilRead) {
+TEST(Exports, RejectOverlappingWriteUntilRead) {
   const Stream stream;
-  Loans loans;
+  Exports exports;
   const at::Tensor bytes = at::zeros({100});
-  const std::shared_ptr<Loan> loan = loans.lend(bytes.narrow(0, 10, 20), 3, false);
-  loans.before_write(bytes.narrow(0, 0, 10), stream);
-  loans.before_write(bytes.narrow(0, 30, 70), stream);
+  const std::shared_ptr<Export> open_export = exports.add(bytes.narrow(0, 10, 20), 3, false);
+  exports.before_write(bytes.narrow(0, 0, 10), stream);
+  exports.before_write(bytes.narrow(0, 30, 70), stream);
   for (const auto& [begin, size] : {std::pair{9, 2}, {29, 2}, {15, 1}, {0, 100}}) {
     try {
-      loans.before_write(bytes.narrow(0, begin, size), stream);
+      exports.before_write(bytes.narrow(0, begin, size), stream);
       FAIL() << begin;
     } catch (const InternalError& error) {
       EXPECT_EQ(error.text().got, "not read by rank 3");
     }
   }
-  loan->end({});
-  loans.before_write(bytes, stream);
+  open_export->end({});
+  exports.before_write(bytes, stream);
 }
 
-TEST(Loans, EndOnce) {
-  Loan loan(at::zeros({1}), 0, false, std::make_shared<std::atomic<int>>(0));
-  loan.end({});
-  EXPECT_THROW(loan.end({}), InternalError);
+TEST(Exports, EndOnce) {
+  Export open_export(at::zeros({1}), 0, false, std::make_shared<std::atomic<int>>(0));
+  open_export.end({});
+  EXPECT_THROW(open_export.end({}), InternalError);
 }
 
-TEST(Loans, KeepBytesUntilExportersStreamWaitsForReader) {
+TEST(Exports, KeepBytesUntilExportersStreamWaitsForReader) {
   const auto queue = std::make_shared<DelayedQueue>(), readers = std::make_shared<DelayedQueue>();
   const Stream stream(Device{}, queue), reader(Device{DeviceKind::kCpu, 1}, readers);
-  Loans loans;
+  Exports exports;
   at::Tensor x = queue->empty({4}, at::kFloat);
   const float* const address = x.const_data_ptr<float>();
   queue->give([address] { *const_cast<float*>(address) = 7; });
-  std::shared_ptr<const void> lent = reading(loans.lend(x, 1, true), reader);
+  std::shared_ptr<const void> exported = reading(exports.add(x, 1, true), reader);
   readers->hold();
   float seen = 0;
   reader.wait(stream.record());
   readers->give([address, &seen] { seen = *address; });
-  lent.reset();  // all reads are on the reader's stream
+  exported.reset();  // all reads are on the reader's stream
   x.reset();
-  loans.reclaim(stream);  // the exporter's stream poisons what is freed here
+  exports.reclaim(stream);  // the exporter's stream poisons what is freed here
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   readers->release();
   reader.synchronize();
@@ -68,7 +68,7 @@ TEST(Loans, KeepBytesUntilExportersStreamWaitsForReader) {
 
 // The object is destroyed in the reader's thread, possibly during an exception; the exporter gets
 // the error.
-TEST(Loans, FailureOfReadersStreamIsThrownByExporter) {
+TEST(Exports, FailureOfReadersStreamIsThrownByExporter) {
   class BrokenQueue final : public StreamQueue {
    public:
     Completion record(EventTime) override { throw std::runtime_error("an illegal memory access"); }
@@ -77,79 +77,79 @@ TEST(Loans, FailureOfReadersStreamIsThrownByExporter) {
     void copy(void*, const void*, std::size_t) override {}
     void* native() override { return nullptr; }
   };
-  Loans loans;
+  Exports exports;
   const at::Tensor bytes = at::zeros({8});
   std::shared_ptr<const void> first =
-      reading(loans.lend(bytes, 3, false), Stream(Device{}, std::make_shared<BrokenQueue>()));
-  const std::shared_ptr<Loan> second = loans.lend(bytes.narrow(0, 4, 4), 1, false);
+      reading(exports.add(bytes, 3, false), Stream(Device{}, std::make_shared<BrokenQueue>()));
+  const std::shared_ptr<Export> second = exports.add(bytes.narrow(0, 4, 4), 1, false);
   first.reset();
   try {
-    loans.before_write(bytes.narrow(0, 0, 4), Stream());
+    exports.before_write(bytes.narrow(0, 0, 4), Stream());
     FAIL() << "the failure was lost";
   } catch (const SystemError& error) {
     EXPECT_EQ(error.text().where, "rank 3");
     EXPECT_EQ(error.text().got, "an illegal memory access");
   }
-  EXPECT_THROW(loans.before_write(bytes, Stream()), InternalError);  // the other is still open
+  EXPECT_THROW(exports.before_write(bytes, Stream()), InternalError);  // the other is still open
   second->end({});
-  loans.before_write(bytes, Stream());
+  exports.before_write(bytes, Stream());
 }
 
 // A background save and the rank access the same exports.
-TEST(Loans, AreDroppedAfterWaitForTheirReaders) {
+TEST(Exports, AreDroppedAfterWaitForTheirReaders) {
   struct SlowQueue final : StreamQueue {
     Completion record(EventTime) override { return {}; }
     void wait(const Completion&) override {
       waiting.count_down();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      given = true;
+      enqueued = true;
     }
     void synchronize() override {}
     void copy(void*, const void*, std::size_t) override {}
     void* native() override { return nullptr; }
     std::latch waiting{1};
-    std::atomic<bool> given = false;
+    std::atomic<bool> enqueued = false;
   };
   const auto queue = std::make_shared<SlowQueue>();
   const Stream stream(Device{}, queue);
-  Loans loans;
+  Exports exports;
   const at::Tensor bytes = at::zeros({8});
-  loans.lend(bytes, 1, false)->end({});
-  const std::jthread other([&] { loans.reclaim(stream); });
+  exports.add(bytes, 1, false)->end({});
+  const std::jthread other([&] { exports.reclaim(stream); });
   queue->waiting.wait();
-  loans.before_write(bytes, stream);
-  EXPECT_TRUE(queue->given);
+  exports.before_write(bytes, stream);
+  EXPECT_TRUE(queue->enqueued);
 }
 
 // As many exports as a save of a large model makes: the cost of a message must not grow with them.
-TEST(Loans, AreDroppedInAnyOrderOfEnd) {
+TEST(Exports, AreDroppedInAnyOrderOfEnd) {
   const Stream stream;
-  Loans loans;
+  Exports exports;
   const at::Tensor bytes = at::zeros({100});
-  std::vector<std::shared_ptr<Loan>> open;
-  for (int i = 0; i < 100; ++i) open.push_back(loans.lend(bytes.narrow(0, i, 1), i, false));
+  std::vector<std::shared_ptr<Export>> open;
+  for (int i = 0; i < 100; ++i) open.push_back(exports.add(bytes.narrow(0, i, 1), i, false));
   for (const int first : {1, 0}) {
     for (int i = first; i < 100; i += 2) open[static_cast<std::size_t>(i)]->end({});
-    loans.reclaim(stream);
+    exports.reclaim(stream);
     for (int i = 0; i < 100; ++i) {
       if (first == 0 || i % 2 == 1) {
-        loans.before_write(bytes.narrow(0, i, 1), stream);
+        exports.before_write(bytes.narrow(0, i, 1), stream);
       } else {
-        EXPECT_THROW(loans.before_write(bytes.narrow(0, i, 1), stream), InternalError);
+        EXPECT_THROW(exports.before_write(bytes.narrow(0, i, 1), stream), InternalError);
       }
     }
   }
 }
 
 // Messages between CPU ranks cost no more than without exports.
-TEST(Loans, ExistOnlyForDevices) {
+TEST(Exports, ExistOnlyForDevices) {
   run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
     const at::Tensor x = at::zeros({8});
     if (group.rank() == 0) {
       group.export_buffer(1, {}, x);
       group.before_write(x);
     } else {
-      EXPECT_FALSE(group.import_buffer(0, {}).lent());
+      EXPECT_FALSE(group.import_buffer(0, {}).is_exported());
     }
   });
 }

@@ -1,4 +1,4 @@
-#include "strata/pipeline/device_lanes.h"
+#include "strata/pipeline/device_tracks.h"
 
 #include <gtest/gtest.h>
 
@@ -10,17 +10,17 @@
 namespace strata {
 namespace {
 
-struct Lanes : testing::Test {
+struct Tracks : testing::Test {
   std::shared_ptr<TimedQueue> queue = std::make_shared<TimedQueue>();
-  LaneTrace trace;
+  TrackTrace trace;
   double before = now_seconds();
-  DeviceLanes lanes{Stream({}, queue), trace};
+  DeviceTracks tracks{Stream({}, queue), trace};
 };
 
-TEST_F(Lanes, RecordWhenDeviceWorked) {
+TEST_F(Tracks, RecordWhenDeviceWorked) {
   queue->give(0.001);  // the rank was late, or it is another rank's work
   {
-    const auto span = lanes.span(LaneKind::kCompute, 3);
+    const auto span = tracks.span(TrackKind::kCompute, 3);
     queue->give(0.002);
   }
   // A span starts when the device reaches it, but not before it is enqueued.
@@ -28,44 +28,44 @@ TEST_F(Lanes, RecordWhenDeviceWorked) {
   queue->give(0.004);
   double second = 0;
   {
-    const auto span = lanes.span(LaneKind::kCommunicate, -1);
+    const auto span = tracks.span(TrackKind::kCommunicate, -1);
     second = now_seconds();
     queue->give(0.008);
   }
-  lanes.settle();
+  tracks.settle();
   EXPECT_TRUE(trace.take().empty());  // it has not started, and no call waits
   queue->perform();
   while (now_seconds() < second + 0.02) {
   }
-  lanes.settle();
-  const std::vector<LaneEvent> events = trace.take();
+  tracks.settle();
+  const std::vector<TrackEvent> events = trace.take();
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(events[0].lane, LaneKind::kCompute);
+  EXPECT_EQ(events[0].track, TrackKind::kCompute);
   EXPECT_EQ(events[0].layer, 3);
   EXPECT_NEAR(events[0].end_seconds - events[0].begin_seconds, 0.002, 1e-9);
   EXPECT_GE(events[0].begin_seconds, before + 0.001);
   EXPECT_LE(events[0].begin_seconds, first + 0.002);
-  EXPECT_EQ(events[1].lane, LaneKind::kCommunicate);
+  EXPECT_EQ(events[1].track, TrackKind::kCommunicate);
   EXPECT_EQ(events[1].layer, -1);
   EXPECT_GE(events[1].begin_seconds - events[0].end_seconds, 0.004 - 1e-9);
   EXPECT_LE(events[1].begin_seconds, std::max(events[0].end_seconds + 0.004, second) + 1e-9);
   EXPECT_NEAR(events[1].end_seconds - events[1].begin_seconds, 0.008, 1e-9);
 }
 
-TEST_F(Lanes, RecordOuterOfNestedSpans) {
+TEST_F(Tracks, RecordOuterOfNestedSpans) {
   {
-    const auto outer = lanes.span(LaneKind::kCompute, 0);
+    const auto outer = tracks.span(TrackKind::kCompute, 0);
     queue->give(0.001);
     {
-      const auto inner = lanes.span(LaneKind::kCompute, 1);
+      const auto inner = tracks.span(TrackKind::kCompute, 1);
       queue->give(0.002);
     }
     queue->perform();
-    lanes.settle();  // the open one stays
+    tracks.settle();  // the open one stays
   }
   queue->perform();
-  lanes.settle();
-  const std::vector<LaneEvent> events = trace.take();
+  tracks.settle();
+  const std::vector<TrackEvent> events = trace.take();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].layer, 0);
   EXPECT_NEAR(events[0].end_seconds - events[0].begin_seconds, 0.003, 1e-9);
@@ -73,21 +73,21 @@ TEST_F(Lanes, RecordOuterOfNestedSpans) {
 }
 
 // With a slow or fast device clock no work starts before it was enqueued or ends after it was seen.
-TEST_F(Lanes, KeepClocksAligned) {
+TEST_F(Tracks, KeepClocksAligned) {
   for (const double drift : {5.0, -5.0}) {
     queue->give(drift);
     queue->perform();
-    const double given = now_seconds();
+    const double enqueued = now_seconds();
     {
-      const auto span = lanes.span(LaneKind::kCompute, 0);
+      const auto span = tracks.span(TrackKind::kCompute, 0);
       queue->give(1e-6);
     }
     queue->perform();
-    lanes.settle();
+    tracks.settle();
     const double seen = now_seconds();
-    const std::vector<LaneEvent> events = trace.take();
+    const std::vector<TrackEvent> events = trace.take();
     ASSERT_EQ(events.size(), 1u);
-    EXPECT_GE(events[0].begin_seconds, given - 1e-6);
+    EXPECT_GE(events[0].begin_seconds, enqueued - 1e-6);
     EXPECT_LE(events[0].end_seconds, seen);
   }
 }

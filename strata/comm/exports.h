@@ -8,7 +8,7 @@
 /// Between processes a tensor is a copy or is read in place by a CPU; these are not recorded here,
 /// nor are tensors passed between CPU ranks, which have read when they report it.
 ///
-/// Threads  Loans: any; a Loan is ended by its reader's thread.
+/// Threads  Exports: any; a Export is ended by its reader's thread.
 /// Cost     as long as no reader has ended, one atomic load per message, for any number of exports.
 /// Errors   InternalError: a write to bytes that a rank has not finished reading. SystemError: a
 ///          reader's stream cannot report when it has read.
@@ -28,11 +28,11 @@
 
 namespace strata {
 
-class Loan {
+class Export {
  public:
   /// `keep`: the reader's stream differs from the exporter's, so the bytes must not be freed before
   /// the read. end() and fail() increment `ended`.
-  Loan(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std::atomic<int>> ended);
+  Export(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std::atomic<int>> ended);
 
   void end(Completion read);  ///< once
   /// instead of end(): it is unknown when the bytes are read
@@ -53,9 +53,9 @@ class Loan {
 };
 
 /// The exports of one rank.
-class Loans {
+class Exports {
  public:
-  std::shared_ptr<Loan> lend(const at::Tensor& tensor, int reader, bool keep);
+  std::shared_ptr<Export> add(const at::Tensor& tensor, int reader, bool keep);
 
   /// Makes the stream wait for the readers that have ended, then drops those exports.
   void reclaim(const Stream& stream);
@@ -67,12 +67,12 @@ class Loans {
   const std::shared_ptr<std::atomic<int>> ended_ =
       std::make_shared<std::atomic<int>>(0);  // of open_
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Loan>> open_;
+  std::vector<std::shared_ptr<Export>> open_;
 };
 
 /// Ends an export after what its reader has enqueued on the stream, when the last copy is
 /// destroyed. If the stream fails, the export fails and the exporter throws, because a destructor
 /// cannot.
-std::shared_ptr<const void> reading(std::shared_ptr<Loan> loan, Stream stream);
+std::shared_ptr<const void> reading(std::shared_ptr<Export> open_export, Stream stream);
 
 }  // namespace strata

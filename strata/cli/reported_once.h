@@ -12,9 +12,9 @@ namespace strata {
 inline constexpr const char* kLaunchVariable = "STRATA_LAUNCH";
 
 /// Opens the file of a new launch; < 0 if that fails: then each process prints its errors.
-int open_said();
+int open_reported_errors();
 
 /// Prints on standard error.
-void say_once(const std::string& error);
+void report_once(const std::string& error);
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-#include "strata/cli/said_once.h"
+#include "strata/cli/reported_once.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,9 +12,9 @@ namespace strata {
 namespace {
 
 // The variable is external input: only a file that the launcher made is written to.
-int inherited_said() {
-  const char* given = std::getenv(kLaunchVariable);
-  const int file = given ? std::atoi(given) : -1;
+int inherited_reported_errors() {
+  const char* value = std::getenv(kLaunchVariable);
+  const int file = value ? std::atoi(value) : -1;
   return file > STDERR_FILENO && ::fcntl(file, F_GET_SEALS) >= 0 ? file : -1;
 }
 
@@ -29,10 +29,10 @@ std::string read_all(int file) {
 
 }  // namespace
 
-int open_said() { return ::memfd_create("said", 0); }
+int open_reported_errors() { return ::memfd_create("reported", 0); }
 
-void say_once(const std::string& error) {
-  const int file = inherited_said();
+void report_once(const std::string& error) {
+  const int file = inherited_reported_errors();
   if (file < 0) {
     std::cerr << error << '\n';
     return;
@@ -42,13 +42,13 @@ void say_once(const std::string& error) {
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   ::fcntl(file, F_SETLKW, &lock);
-  const std::string said = read_all(file);
+  const std::string reported = read_all(file);
   const std::string entry = error + '\0';
-  if (said.find(entry) == std::string::npos) {
+  if (reported.find(entry) == std::string::npos) {
     std::cerr << error << '\n' << std::flush;
     // If this fails, another process prints the error again.
     [[maybe_unused]] const ssize_t written =
-        ::pwrite(file, entry.data(), entry.size(), static_cast<::off_t>(said.size()));
+        ::pwrite(file, entry.data(), entry.size(), static_cast<::off_t>(reported.size()));
   }
   lock.l_type = F_UNLCK;
   ::fcntl(file, F_SETLK, &lock);

@@ -14,29 +14,29 @@
 
 namespace strata {
 
-inline constexpr int kUpdateSlabs =
+inline constexpr int kUpdateBuffers =
     3;  ///< staging buffers of disk/staging.h: one is read, one updated, one written
 
 /// What one step leaves unfinished for the next, in seconds of its own clock.
-struct LaneState {
+struct TrackState {
   /// per executor or copy stream: when it has completed its queue
-  std::array<double, kNumLaneKinds> free{};
+  std::array<double, kNumTrackKinds> free{};
   /// staging buffers of updates from disk: when each is free
-  std::array<double, kUpdateSlabs> slabs{};
+  std::array<double, kUpdateBuffers> buffers{};
   /// the same of gradients
-  std::array<double, kUpdateSlabs> gradient_slabs{};
+  std::array<double, kUpdateBuffers> gradient_buffers{};
   std::vector<double> weights_at;  ///< per layer, 0: not fetched; empty: none is
   std::vector<double> updated_at;  ///< per layer: its update on the host
 
   /// the same state relative to a next step that starts at `seconds`
-  LaneState after(double seconds) const;
+  TrackState after(double seconds) const;
 };
 
-class LaneClock {
+class TrackClock {
  public:
   /// `draws_communication`: exchanges between replicas are recorded as events, because a device
   /// runs them on a stream.
-  LaneClock(const SharedClock& shared, LaneState state, bool draws_communication)
+  TrackClock(const SharedClock& shared, TrackState state, bool draws_communication)
       : shared_(&shared), state_(std::move(state)), draws_communication_(draws_communication) {}
 
   // ---- Start an operation at `now`
@@ -49,7 +49,7 @@ class LaneClock {
   void update(int layer, double now, bool early);
   /// When the updated weights have arrived on all replicas.
   double gather(LayerRange layers, double now);
-  void add(LaneKind lane, int layer, double begin, double end);
+  void add(TrackKind track, int layer, double begin, double end);
 
   // ---- When operations end, at the earliest `now`
   double weights_of(LayerRange layers, double now) const;  ///< includes the weights of ties
@@ -62,16 +62,16 @@ class LaneClock {
     return activations_end_;
   }  ///< end of the last offload of activations
 
-  const LaneState& state() const { return state_; }
-  std::vector<LaneEvent> take_events() { return std::move(events_); }
+  const TrackState& state() const { return state_; }
+  std::vector<TrackEvent> take_events() { return std::move(events_); }
 
  private:
-  double run(LaneKind lane, int layer, double from, double seconds);
+  double run(TrackKind track, int layer, double from, double seconds);
   double exchange(int layer, const std::vector<double>& seconds, double from);
   double& of_layer(std::vector<double>& ends, int layer) const;
 
   const SharedClock* shared_;
-  LaneState state_;
+  TrackState state_;
   bool draws_communication_;
   double channel_free_ = 0;  // when the last collective between replicas ends
   double offloads_end_ = 0;  // of the offloads started so far
@@ -82,7 +82,7 @@ class LaneClock {
   // per layer: when its gradient is on the host, or on the disk if it lives there
   std::vector<double> landed_at_;
   std::vector<int> updated_early_;  // layers, before the norm
-  std::vector<LaneEvent> events_;
+  std::vector<TrackEvent> events_;
 };
 
 }  // namespace strata

@@ -1,7 +1,7 @@
-/// Pins kinds of one layer's state on the device: while a lease lives, the bytes cannot leave.
+/// Pins kinds of one layer's state on the device: while a pin lives, the bytes cannot leave.
 ///
 /// Threads  as the store that gives it (store.h).
-/// Errors   InternalError: a use that the lease is not for.
+/// Errors   InternalError: a use that the pin is not for.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,17 +12,17 @@
 
 #include "strata/optim/master_weights.h"
 #include "strata/tier/layer_state.h"
-#include "strata/tier/medium.h"
+#include "strata/tier/state_backend.h"
 
 namespace strata {
 
 class LayerStore;
 
-class [[nodiscard]] Lease {
+class [[nodiscard]] Pin {
  public:
-  Lease(Lease&& other) noexcept;
-  Lease& operator=(Lease&&) = delete;
-  ~Lease();
+  Pin(Pin&& other) noexcept;
+  Pin& operator=(Pin&&) = delete;
+  ~Pin();
 
   int layer() const { return state_->layer; }
   const LayerLayout& layout() const { return *state_->layout; }
@@ -64,14 +64,14 @@ class [[nodiscard]] Lease {
 
  private:
   friend class LayerStore;
-  Lease(LayerStore& store, LayerState& state, StateKinds kinds)
+  Pin(LayerStore& store, LayerState& state, StateKinds kinds)
       : store_(&store), state_(&state), kinds_(kinds) {}
   void require(StateKind kind) const;
 
   LayerStore* store_;
   LayerState* state_;
   StateKinds kinds_;
-  std::vector<Lease> owners_;  // of the tied weights that this layer only uses
+  std::vector<Pin> owners_;  // of the tied weights that this layer only uses
 };
 
 }  // namespace strata

@@ -2,7 +2,7 @@
 // bounds keep both aligned without waits: no work starts before it was enqueued, and none ends
 // after the host saw its end. Each end is the reference of the next, because a difference of events
 // has the precision of a float.
-#include "strata/pipeline/device_lanes.h"
+#include "strata/pipeline/device_tracks.h"
 
 #include <algorithm>
 
@@ -11,41 +11,41 @@
 
 namespace strata {
 
-DeviceLanes::DeviceLanes(Stream compute, LaneTrace& trace)
+DeviceTracks::DeviceTracks(Stream compute, TrackTrace& trace)
     : compute_(std::move(compute)), trace_(trace) {
-  STRATA_CHECK(compute_.queue(), "pipeline.device_lanes");
+  STRATA_CHECK(compute_.queue(), "pipeline.device_tracks");
   compute_.synchronize();
   compared_ = compute_.record(EventTime::kKnown);
   compared_.wait();
   compared_seconds_ = now_seconds();
 }
 
-DeviceLanes::Span::Span(DeviceLanes& lanes, LaneKind kind, int layer) {
-  if (lanes.open_) return;
-  lanes.running_.push_back({.kind = kind,
-                            .layer = layer,
-                            .given_seconds = now_seconds(),
-                            .begin = lanes.compute_.record(EventTime::kKnown),
-                            .end = {}});
-  lanes.open_ = true;
-  lanes_ = &lanes;
+DeviceTracks::Span::Span(DeviceTracks& tracks, TrackKind kind, int layer) {
+  if (tracks.open_) return;
+  tracks.running_.push_back({.kind = kind,
+                             .layer = layer,
+                             .enqueued_seconds = now_seconds(),
+                             .begin = tracks.compute_.record(EventTime::kKnown),
+                             .end = {}});
+  tracks.open_ = true;
+  tracks_ = &tracks;
 }
 
-DeviceLanes::Span::~Span() {
-  if (!lanes_) return;
-  lanes_->open_ = false;
+DeviceTracks::Span::~Span() {
+  if (!tracks_) return;
+  tracks_->open_ = false;
   try {
-    lanes_->running_.back().end = lanes_->compute_.record(EventTime::kKnown);
+    tracks_->running_.back().end = tracks_->compute_.record(EventTime::kKnown);
   } catch (const std::exception&) {  // the next device call reports the error
-    lanes_->running_.pop_back();
+    tracks_->running_.pop_back();
   }
 }
 
-void DeviceLanes::settle() {
+void DeviceTracks::settle() {
   while (running_.size() > (open_ ? 1U : 0U) && running_.front().end.ready()) {
     const Running& done = running_.front();
     double begin = compared_seconds_ + seconds_between(compared_, done.begin);
-    begin = std::max(begin, done.given_seconds);
+    begin = std::max(begin, done.enqueued_seconds);
     const double seconds = seconds_between(done.begin, done.end);
     const double end = std::min(begin + seconds, now_seconds());
     trace_.add({done.kind, done.layer, end - seconds, end});

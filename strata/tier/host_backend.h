@@ -12,7 +12,7 @@
 ///   - a gradient leaves behind what made it, and its memory is given out again behind its copy.
 ///
 /// Source   Ren et al. 2021 (ZeRO-Offload); Sun et al. 2022 (STRONGHOLD).
-/// Threads  a rank's; the copies run on the link's lanes.
+/// Threads  a rank's; the copies run on the link's copy streams.
 /// Cost     a step and layer: its weights in twice (once with a window that keeps it), its gradients out
 ///          once.
 #pragma once
@@ -28,7 +28,7 @@
 #include "strata/device/link.h"
 #include "strata/tier/device_slots.h"
 #include "strata/tier/layer_state.h"
-#include "strata/tier/medium.h"
+#include "strata/tier/state_backend.h"
 
 namespace strata {
 
@@ -44,14 +44,15 @@ struct CopyStreams {
   Stream compute, to_device, to_host;
 };
 
-class HostMedium final : public Medium {
+class HostBackend final : public StateBackend {
  public:
-  /// `below`: of what the layers keep on the device. `trace`, of the copies, outlives the medium.
-  explicit HostMedium(LinkOptions link = {}, std::unique_ptr<Medium> below = device_medium(),
-                      LaneTrace* trace = nullptr, const CopyStreams& streams = {});
-  HostMedium(LinkOptions link, std::unique_ptr<DiskResidency> disk, LaneTrace* trace = nullptr,
-             const CopyStreams& streams = {});
-  ~HostMedium() override;
+  /// `below`: of what the layers keep on the device. `trace`, of the copies, outlives the backend.
+  explicit HostBackend(LinkOptions link = {},
+                       std::unique_ptr<StateBackend> below = resident_backend(),
+                       TrackTrace* trace = nullptr, const CopyStreams& streams = {});
+  HostBackend(LinkOptions link, std::unique_ptr<DiskResidency> disk, TrackTrace* trace = nullptr,
+              const CopyStreams& streams = {});
+  ~HostBackend() override;
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
   Completion bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
@@ -77,7 +78,7 @@ class HostMedium final : public Medium {
     LayerState* borrower = nullptr;
   };
 
-  void lend_gradient_buffer(LayerState& state);
+  void assign_gradient_buffer(LayerState& state);
 
   Stream compute_;
   DeviceSlots slots_;
@@ -86,7 +87,7 @@ class HostMedium final : public Medium {
   Link link_;             // behind what it copies from and to
   std::vector<GradientBuffer> gradient_buffers_;
   std::size_t next_buffer_ = 0;
-  std::unique_ptr<Medium> below_;
+  std::unique_ptr<StateBackend> below_;
   std::unique_ptr<DiskResidency> disk_;  // of the kinds that live there; null: none does
 };
 

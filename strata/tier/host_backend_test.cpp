@@ -1,5 +1,5 @@
 // The order of copies and updates, with an update that ends when the test says so.
-#include "strata/tier/host_medium.h"
+#include "strata/tier/host_backend.h"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ struct HostTier : testing::Test {
 
   LayerStore store_of(const LayerTiers& tiers, LinkOptions link = {}) {
     const AccountScope scope(device);
-    LayerStore store(std::make_unique<HostMedium>(link), Residency::kUntilReleased, Device(),
+    LayerStore store(std::make_unique<HostBackend>(link), Residency::kUntilReleased, Device(),
                      &host);
     for (const int layer : {0, 1}) store.insert(layer, layout(), placed(tiers));
     return store;
@@ -52,8 +52,8 @@ struct HostTier : testing::Test {
     std::vector<Completion> pending;
     at::Tensor weights;
     {
-      const Lease lease = store.acquire(layer, kUpdated, pending);
-      weights = lease.weight_shard();
+      const Pin pin = store.acquire(layer, kUpdated, pending);
+      weights = pin.weight_shard();
     }
     store.written(layer, kUpdated,
                   updates.submit(
@@ -66,15 +66,15 @@ struct HostTier : testing::Test {
 
   // On the device; what a layer computes with.
   static float weight(LayerStore& store, int layer) {
-    const Lease lease = store.acquire(layer, StateKind::kWeights);
-    return lease.flat_weights()[0].item<float>();
+    const Pin pin = store.acquire(layer, StateKind::kWeights);
+    return pin.flat_weights()[0].item<float>();
   }
 
   void make_gradient(LayerStore& store, int layer, double value) {
     const AccountScope scope(device);
-    const Lease lease = store.acquire(layer, StateKind::kGradients);
-    lease.open_gradients();
-    lease.flat_gradients().fill_(value);
+    const Pin pin = store.acquire(layer, StateKind::kGradients);
+    pin.open_gradients();
+    pin.flat_gradients().fill_(value);
   }
 
   MemoryAccount device{"device"};
@@ -129,9 +129,9 @@ TEST_F(HostTier, AGradientArrivesWhenTheUpdateOfTheLastOneHasEnded) {
   store.release(0, StateKind::kGradients);
   at::Tensor seen;
   {
-    const Lease lease = store.acquire(0, StateKind::kGradientShard);
-    EXPECT_EQ(lease.gradient_shard()[0].item<float>(), 1.0f);
-    seen = lease.gradient_shard();
+    const Pin pin = store.acquire(0, StateKind::kGradientShard);
+    EXPECT_EQ(pin.gradient_shard()[0].item<float>(), 1.0f);
+    seen = pin.gradient_shard();
   }
   std::atomic<float> at_end{0};
   store.written(0, kUpdated, updates.submit([&, gate = gate] {
@@ -147,9 +147,9 @@ TEST_F(HostTier, AGradientArrivesWhenTheUpdateOfTheLastOneHasEnded) {
 
 // Two layers, one buffer: the second gradient comes when the first has been read.
 TEST_F(HostTier, ABorrowedBufferIsFilledWhenTheUpdateOfItsLastBorrowerHasEnded) {
-  auto medium = std::make_unique<HostMedium>();
-  medium->make_gradient_buffers(1, layout().own_numel);
-  LayerStore store(std::move(medium), Residency::kUntilReleased, Device(), &host);
+  auto backend = std::make_unique<HostBackend>();
+  backend->make_gradient_buffers(1, layout().own_numel);
+  LayerStore store(std::move(backend), Residency::kUntilReleased, Device(), &host);
   ShardPlacement placement = placed(kAllOnHost);
   placement.borrows_gradients = true;
   for (const int layer : {0, 1}) store.insert(layer, layout(), placement);
@@ -166,9 +166,9 @@ TEST_F(HostTier, ABorrowedBufferIsFilledWhenTheUpdateOfItsLastBorrowerHasEnded) 
   store.release(1, StateKind::kGradients);
   EXPECT_EQ(seen[0].item<float>(), 1.0f);
   open.set_value();
-  const Lease lease = store.acquire(1, StateKind::kGradientShard);
-  EXPECT_EQ(lease.gradient_shard()[0].item<float>(), 2.0f);
-  EXPECT_EQ(lease.gradient_shard().data_ptr(), seen.data_ptr());
+  const Pin pin = store.acquire(1, StateKind::kGradientShard);
+  EXPECT_EQ(pin.gradient_shard()[0].item<float>(), 2.0f);
+  EXPECT_EQ(pin.gradient_shard().data_ptr(), seen.data_ptr());
   EXPECT_EQ(at_end, 1.0f);
   EXPECT_THROW(static_cast<void>(store.acquire(0, StateKind::kGradientShard).gradient_shard()),
                InternalError);  // it has been consumed
@@ -198,11 +198,11 @@ TEST_F(HostTier, AnUpdateThatFailedFailsWhoNeedsWhatItWrites) {
 
 TEST_F(HostTier, CountsWhatItMovesAndWaitsForAndSaysWhen) {
   TraceLog waits;
-  LaneTrace lanes;
-  auto medium =
-      std::make_unique<HostMedium>(LinkOptions{.latency_seconds = 0.3}, device_medium(), &lanes);
-  HostMedium& counted = *medium;
-  LayerStore store(std::move(medium), Residency::kUntilReleased, Device(), &host);
+  TrackTrace tracks;
+  auto backend = std::make_unique<HostBackend>(LinkOptions{.latency_seconds = 0.3},
+                                               resident_backend(), &tracks);
+  HostBackend& counted = *backend;
+  LayerStore store(std::move(backend), Residency::kUntilReleased, Device(), &host);
   store.insert(0, layout(), placed(kAllOnHost));
   store.trace_waits(&waits);
   EXPECT_EQ(weight(store, 0), 0.0f);
@@ -217,10 +217,10 @@ TEST_F(HostTier, CountsWhatItMovesAndWaitsForAndSaysWhen) {
   EXPECT_EQ(waited[0].op, Op::kPrefetchWeights);
   EXPECT_EQ(waited[1].op, Op::kOffloadGradients);
   for (const TraceEvent& wait : waited) EXPECT_EQ(wait.first_layer, 0);
-  const std::vector<LaneEvent> copies = lanes.take();
+  const std::vector<TrackEvent> copies = tracks.take();
   ASSERT_EQ(copies.size(), 2u);
-  EXPECT_EQ(copies[0].lane, LaneKind::kToDevice);
-  EXPECT_EQ(copies[1].lane, LaneKind::kToHost);
+  EXPECT_EQ(copies[0].track, TrackKind::kToDevice);
+  EXPECT_EQ(copies[1].track, TrackKind::kToHost);
   EXPECT_LE(copies[1].end_seconds, waited[1].end_seconds);
   EXPECT_EQ(counted.link().bytes_to_device(), 4 * layout().own_numel);
   EXPECT_EQ(counted.link().bytes_to_host(), 4 * layout().own_numel);

@@ -1,10 +1,10 @@
 /// Moves one kind of a layer's state between the device and another place: peers, host memory, disk.
 ///
-/// Media stack: one that brings whole weights from peers asks nothing about where each rank's own
-/// shard comes from; that is the business of the medium below it. What a medium does not move it
+/// Backends stack: one that brings whole weights from peers asks nothing about where each rank's own
+/// shard comes from; that is the business of the backend below it. What a backend does not move it
 /// hands to the one below; the last says that it is there.
 ///
-/// Threads  a medium belongs to one rank's thread; transfers may go on beside it.
+/// Threads  a backend belongs to one rank's thread; transfers may go on beside it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -65,19 +65,19 @@ class Transfer {
   virtual Completion finish() = 0;
 };
 
-class Medium {
+class StateBackend {
  public:
-  virtual ~Medium() = default;
+  virtual ~StateBackend() = default;
 
   /// Starts to bring a kind to the device. Null: it is there.
   virtual std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) = 0;
 
-  /// Starts to take it away, to where fetch() finds it; nobody leases it. Null: that is done.
+  /// Starts to take it away, to where fetch() finds it; nobody pins it. Null: that is done.
   virtual std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) = 0;
 
   /// Starts to copy a part of a shard that lives elsewhere, from element `begin` on, to the device: into `to`,
   /// which was taken in the order of the compute stream. Whoever gives that back makes the stream wait for the
-  /// event first. The shard is leased, but may still be made: the copy waits.
+  /// event first. The shard is pinned, but may still be made: the copy waits.
   virtual Completion bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
                                  const at::Tensor& to);
 
@@ -89,24 +89,26 @@ class Medium {
   /// A step begins: nobody reads what the last one has left in the layer's gradient shard.
   virtual void begin_gradients(LayerState&) {}
 
-  /// What was leased is read until `event` has happened; returns when it may be written.
+  /// What was pinned is read until `event` has happened; returns when it may be written.
   virtual Completion read_until(LayerState&, StateKind, const Completion& event) { return event; }
 
   /// Gives back what the device had of a gradient that has left, behind its copy: nothing follows it for a while.
   virtual void end_offload() {}
 
-  /// What was leased is another when `event` has happened; returns when fetch() would find it so. Nothing
-  /// was leased since.
+  /// What was pinned is another when `event` has happened; returns when fetch() would find it so. Nothing
+  /// was pinned since.
   virtual Completion written(LayerState&, StateKind, const Completion& event) { return event; }
 };
 
 /// Everything stays on the device: the bottom of every stack that has nothing below.
-class DeviceMedium final : public Medium {
+class ResidentBackend final : public StateBackend {
  public:
   std::unique_ptr<Transfer> fetch(LayerState&, StateKind) override { return nullptr; }
   std::unique_ptr<Transfer> evict(LayerState&, StateKind) override { return nullptr; }
 };
 
-inline std::unique_ptr<Medium> device_medium() { return std::make_unique<DeviceMedium>(); }
+inline std::unique_ptr<StateBackend> resident_backend() {
+  return std::make_unique<ResidentBackend>();
+}
 
 }  // namespace strata

@@ -1,5 +1,5 @@
 // Only whole weights are made of peers' shards; whatever else is asked for lies below.
-#include "strata/tier/peer_medium.h"
+#include "strata/tier/peer_backend.h"
 
 #include <ATen/ops/empty.h>
 
@@ -54,8 +54,8 @@ class WeightGather final : public Transfer {
 
 }  // namespace
 
-// The store sees to it that this rank's shard is here, or will be: a copy of it waits for that on its lane.
-std::unique_ptr<Transfer> PeerMedium::fetch(LayerState& state, StateKind kind) {
+// The store sees to it that this rank's shard is here, or will be: a copy of it waits for that on its copy stream.
+std::unique_ptr<Transfer> PeerBackend::fetch(LayerState& state, StateKind kind) {
   if (!made_of_shards(state, kind)) return below_->fetch(state, kind);
   const Stream& compute = group_.rank_device().stream;
   at::Tensor shard = state.weight_shard.bytes();
@@ -71,7 +71,7 @@ std::unique_ptr<Transfer> PeerMedium::fetch(LayerState& state, StateKind kind) {
   return std::make_unique<WeightGather>(state, std::move(gather), std::move(copied));
 }
 
-std::unique_ptr<Transfer> PeerMedium::evict(LayerState& state, StateKind kind) {
+std::unique_ptr<Transfer> PeerBackend::evict(LayerState& state, StateKind kind) {
   if (!made_of_shards(state, kind)) return below_->evict(state, kind);
   state.weights.remove();
   return nullptr;

@@ -1,4 +1,4 @@
-/// Media for tests: one that takes every byte away, one that fails on demand.
+/// Backends for tests: one that takes every byte away, one that fails on demand.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 namespace strata {
 
 /// Keeps what is evicted in host memory of its own, and spoils what it leaves behind: who reads it
-/// without a lease gets no number. Fetches end when they are waited for.
-class AwayMedium final : public Medium {
+/// without a pin gets no number. Fetches end when they are waited for.
+class AwayBackend final : public StateBackend {
  public:
   struct Counts {
     int fetches = 0;
@@ -24,7 +24,7 @@ class AwayMedium final : public Medium {
   };
 
   /// `spoil`: not where peers may still read what was evicted.
-  explicit AwayMedium(Counts* counts = nullptr, bool spoil = true)
+  explicit AwayBackend(Counts* counts = nullptr, bool spoil = true)
       : counts_(counts ? counts : &own_), spoil_(spoil) {}
 
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override {
@@ -80,11 +80,11 @@ class AwayMedium final : public Medium {
 };
 
 /// Fails at the n-th call of its kind, once, and passes all others on.
-class FaultyMedium final : public Medium {
+class FaultyBackend final : public StateBackend {
  public:
   enum class Call : std::uint8_t { kFetch, kWait, kEvict };
 
-  FaultyMedium(std::unique_ptr<Medium> below, Call failing, int countdown)
+  FaultyBackend(std::unique_ptr<StateBackend> below, Call failing, int countdown)
       : below_(std::move(below)), failing_(failing), countdown_(countdown) {}
 
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override {
@@ -101,16 +101,16 @@ class FaultyMedium final : public Medium {
  private:
   class FaultyTransfer final : public Transfer {
    public:
-    FaultyTransfer(FaultyMedium& medium, std::unique_ptr<Transfer> transfer, LayerState& state,
+    FaultyTransfer(FaultyBackend& backend, std::unique_ptr<Transfer> transfer, LayerState& state,
                    StateKind kind)
-        : medium_(medium), transfer_(std::move(transfer)), state_(state), kind_(kind) {}
+        : backend_(backend), transfer_(std::move(transfer)), state_(state), kind_(kind) {}
     Completion finish() override {
-      medium_.may_fail(Call::kWait, state_, kind_);
+      backend_.may_fail(Call::kWait, state_, kind_);
       return transfer_->finish();
     }
 
    private:
-    FaultyMedium& medium_;
+    FaultyBackend& backend_;
     std::unique_ptr<Transfer> transfer_;
     LayerState& state_;
     StateKind kind_;
@@ -118,7 +118,7 @@ class FaultyMedium final : public Medium {
 
   void may_fail(Call call, const LayerState& state, StateKind kind) {
     if (call != failing_ || countdown_-- != 0) return;
-    throw SystemError({.operation = "tier.faulty_medium",
+    throw SystemError({.operation = "tier.faulty_backend",
                        .where = "layer " + std::to_string(state.layer) + ", " + name_of(kind),
                        .what = "the disk is gone",
                        .expected = "",
@@ -126,7 +126,7 @@ class FaultyMedium final : public Medium {
                        .fix = ""});
   }
 
-  std::unique_ptr<Medium> below_;
+  std::unique_ptr<StateBackend> below_;
   Call failing_;
   int countdown_;
 };

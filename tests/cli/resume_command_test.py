@@ -34,7 +34,7 @@ class FineTuning(ProgramTest):
         (self.folder / "tuning.yaml").write_text(TUNING)
         self.succeed("train", "base.yaml", "--set", "train.steps=2")
 
-    def test_the_printed_command_goes_on_with_it(self):
+    def test_printed_command_resumes_run(self):
         command = ["train", "--set", "train.optimizer.learning_rate=2e-3", "tuning.yaml", "--from",
                    "base", "--set=train.seed=4", "--set", "train.decay=constant", "--metrics"]
         process = self.start(*command, "its metrics.jsonl", "--set", "train.steps=100000")
@@ -62,8 +62,8 @@ class FineTuning(ProgramTest):
             out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, err)
         [line] = [line for line in out.splitlines() if line.startswith("resume ")]
-        said, command = line.split(": ", 1)
-        self.assertEqual(said, "resume   with the same recipe on standard input")
+        reported, command = line.split(": ", 1)
+        self.assertEqual(reported, "resume   with the same recipe on standard input")
         steps = len(self.losses("m.jsonl")) + 2
         again = subprocess.run(f"{command} --set train.steps={steps} < tuning.yaml", shell=True, cwd=self.folder,
                                env=self.environment, capture_output=True, text=True, timeout=60)

@@ -16,7 +16,7 @@
 namespace strata {
 
 /// A track does one thing after another, in parallel with the other tracks.
-enum class LaneKind : std::uint8_t {
+enum class TrackKind : std::uint8_t {
   kToDevice,
   kToHost,
   kUpdate,
@@ -25,28 +25,28 @@ enum class LaneKind : std::uint8_t {
   kCompute,      ///< the device's work for the rank's actions, timed by device events
   kCommunicate,  ///< the device's exchanges with other devices
 };
-inline constexpr int kNumLaneKinds = count_enumerators<LaneKind>();
+inline constexpr int kNumTrackKinds = count_enumerators<TrackKind>();
 
-inline const char* name_of(LaneKind lane) {
-  using enum LaneKind;
-  static constexpr EnumNames<LaneKind> kNames{
+inline const char* name_of(TrackKind track) {
+  using enum TrackKind;
+  static constexpr EnumNames<TrackKind> kNames{
       {kToDevice, "link in"},       {kToHost, "link out"},      {kUpdate, "host update"},
       {kDiskRead, "disk read"},     {kDiskWrite, "disk write"}, {kCompute, "device"},
       {kCommunicate, "collectives"}};
-  return kNames[lane];
+  return kNames[track];
 }
 
 /// The work of a track for a layer.
-struct LaneEvent {
-  LaneKind lane;
+struct TrackEvent {
+  TrackKind track;
   int layer = 0;
   double begin_seconds = 0;
   double end_seconds = 0;
 };
 
-class LaneTrace {
+class TrackTrace {
  public:
-  void add(const LaneEvent& event) {
+  void add(const TrackEvent& event) {
     const std::lock_guard lock(mutex_);
     // If no caller draws the trace, no caller takes its events: keep only the latest.
     if (events_.size() >= kMost) events_.erase(events_.begin(), events_.begin() + kMost / 2);
@@ -54,7 +54,7 @@ class LaneTrace {
   }
 
   /// Returns the events that ended since the last call, in the order in which they were added.
-  std::vector<LaneEvent> take() {
+  std::vector<TrackEvent> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(events_, {});
   }
@@ -62,7 +62,7 @@ class LaneTrace {
  private:
   static constexpr std::ptrdiff_t kMost = 1 << 16;
   std::mutex mutex_;
-  std::vector<LaneEvent> events_;
+  std::vector<TrackEvent> events_;
 };
 
 }  // namespace strata

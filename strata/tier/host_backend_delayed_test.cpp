@@ -35,9 +35,10 @@ struct DelayedHostTier : testing::Test, DelayedDevice {
   DelayedHostTier() { make(kAllOnHost); }
 
   void make(const LayerTiers& tiers, int gradient_buffers = 0) {
-    auto medium = std::make_unique<HostMedium>(LinkOptions{}, device_medium(), nullptr, streams);
-    if (gradient_buffers > 0) medium->make_gradient_buffers(gradient_buffers, layout().own_numel);
-    store = std::make_unique<LayerStore>(std::move(medium), Residency::kUntilReleased,
+    auto backend =
+        std::make_unique<HostBackend>(LinkOptions{}, resident_backend(), nullptr, streams);
+    if (gradient_buffers > 0) backend->make_gradient_buffers(gradient_buffers, layout().own_numel);
+    store = std::make_unique<LayerStore>(std::move(backend), Residency::kUntilReleased,
                                          streams.compute, &host);
     for (int layer = 0; layer < kLayers; ++layer)
       store->insert(layer, layout(),
@@ -59,9 +60,9 @@ struct DelayedHostTier : testing::Test, DelayedDevice {
   // As a backward and its offload.
   void make_gradient(int layer, float value) {
     {
-      const Lease lease = store->acquire(layer, StateKind::kGradients);
-      lease.open_gradients();
-      fill(lease.flat_gradients(), value);
+      const Pin pin = store->acquire(layer, StateKind::kGradients);
+      pin.open_gradients();
+      fill(pin.flat_gradients(), value);
     }
     store->release(layer, StateKind::kGradients);
   }
@@ -97,9 +98,9 @@ TEST_F(DelayedHostTier, APlaceIsFilledBehindItsLastUse) {
   compute->hold();
   const void* place = nullptr;
   {
-    const Lease lease = store->acquire(0, StateKind::kWeights);
-    place = lease.flat_weights().const_data_ptr();
-    add_up(lease.flat_weights(), first);
+    const Pin pin = store->acquire(0, StateKind::kWeights);
+    place = pin.flat_weights().const_data_ptr();
+    add_up(pin.flat_weights(), first);
   }
   store->release(0, StateKind::kWeights);
   store->prefetch(1, StateKind::kWeights);
@@ -208,8 +209,8 @@ TEST_F(DelayedHostTier, AGradientThatStaysIsWrittenOverBehindItsCopy) {
   out->hold();
   make_gradient(0, 3);
   {
-    const Lease lease = store->acquire(0, StateKind::kGradients);
-    fill(lease.flat_gradients(), 5);
+    const Pin pin = store->acquire(0, StateKind::kGradients);
+    fill(pin.flat_gradients(), 5);
   }
   let_others_run();
   out->release();
@@ -226,9 +227,9 @@ TEST_F(DelayedHostTier, ABufferIsLentAgainBehindTheUpdateThatReadsIt) {
   std::vector<Completion> pending;
   Completion updated;
   {
-    const Lease lease = store->acquire(1, kUpdated, pending);
+    const Pin pin = store->acquire(1, kUpdated, pending);
     updated = updates.submit(
-        [&, gradient = lease.gradient_shard()] {
+        [&, gradient = pin.gradient_shard()] {
           gate.get_future().wait();
           read = gradient.sum().item<double>();
         },
@@ -299,8 +300,8 @@ std::vector<double> train(LayerStore& store, int layers, int window,
   Executor updates(tensor_executor("update"));
   const auto activation = std::make_shared<double>(1.0);
   for (int layer = 0; layer < layers; ++layer) {
-    const Lease lease = store.acquire(layer, kUpdated);
-    lease.weight_shard().fill_(layer + 1);
+    const Pin pin = store.acquire(layer, kUpdated);
+    pin.weight_shard().fill_(layer + 1);
   }
   for (int layer = 0; layer < layers; ++layer) store.written(layer, kUpdated, {});
   std::vector<int> here;
@@ -318,8 +319,8 @@ std::vector<double> train(LayerStore& store, int layers, int window,
     for (int layer = 0; layer < layers; ++layer) {
       fetch(layer, layer);
       fetch(layer + 1, layer);
-      const Lease lease = store.acquire(layer, StateKind::kWeights);
-      give([=, w = lease.flat_weights().const_data_ptr<float>()] {
+      const Pin pin = store.acquire(layer, StateKind::kWeights);
+      give([=, w = pin.flat_weights().const_data_ptr<float>()] {
         double sum = 0;
         for (std::int64_t i = 0; i < numel; ++i) sum += w[i];
         *activation = 0.5 * *activation + sum / static_cast<double>(numel);
@@ -329,10 +330,10 @@ std::vector<double> train(LayerStore& store, int layers, int window,
       fetch(layer, layer);
       fetch(layer - 1, layer);
       {
-        const Lease lease = store.acquire(layer, StateKind::kWeights | StateKind::kGradients);
-        lease.open_gradients();
-        give([=, w = lease.flat_weights().const_data_ptr<float>(),
-              g = lease.flat_gradients().data_ptr<float>()] {
+        const Pin pin = store.acquire(layer, StateKind::kWeights | StateKind::kGradients);
+        pin.open_gradients();
+        give([=, w = pin.flat_weights().const_data_ptr<float>(),
+              g = pin.flat_gradients().data_ptr<float>()] {
           for (std::int64_t i = 0; i < numel; ++i)
             g[i] += 0.25f * w[i] + static_cast<float>(0.01 * *activation);
         });
@@ -343,10 +344,10 @@ std::vector<double> train(LayerStore& store, int layers, int window,
       std::vector<Completion> pending;
       Completion updated;
       {
-        const Lease lease = store.acquire(layer, kUpdated, pending);
-        updated = updates.submit(
-            [w = lease.weight_shard(), g = lease.gradient_shard()] { w.sub_(g, 0.1); },
-            std::move(pending));
+        const Pin pin = store.acquire(layer, kUpdated, pending);
+        updated =
+            updates.submit([w = pin.weight_shard(), g = pin.gradient_shard()] { w.sub_(g, 0.1); },
+                           std::move(pending));
       }
       store.written(layer, kUpdated, updated);
       std::erase(here, layer);  // the past
@@ -362,7 +363,7 @@ std::vector<double> train(LayerStore& store, int layers, int window,
 TEST_F(DelayedHostTier, TrainsToTheSameBitsAsADeviceThatIsTheHost) {
   std::map<int, std::vector<double>> expected;
   for (const int window : {2, 3}) {
-    LayerStore store(std::make_unique<HostMedium>());
+    LayerStore store(std::make_unique<HostBackend>());
     for (int layer = 0; layer < kLayers; ++layer)
       store.insert(layer, layout(),
                    {.shard = {0, layout().own_numel},

@@ -1,4 +1,4 @@
-#include "strata/tier/medium.h"
+#include "strata/tier/state_backend.h"
 
 #include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
@@ -8,7 +8,7 @@ namespace strata {
 namespace {
 
 [[noreturn]] void refuse_copy(const LayerState& state) {
-  throw InternalError({.operation = "tier.medium",
+  throw InternalError({.operation = "tier.backend",
                        .where = "layer " + std::to_string(state.layer),
                        .what = "a copy of a shard is asked for that lives nowhere else",
                        .expected = "a shard on the host",
@@ -30,11 +30,12 @@ const char* name_of(StateKind kind) {
   return kNames[kind];
 }
 
-Completion Medium::bring_shard(LayerState& state, StateKind, std::int64_t, const at::Tensor&) {
+Completion StateBackend::bring_shard(LayerState& state, StateKind, std::int64_t,
+                                     const at::Tensor&) {
   refuse_copy(state);
 }
 
-Completion Medium::offload_gradients(LayerState& state, std::int64_t, const at::Tensor&) {
+Completion StateBackend::offload_gradients(LayerState& state, std::int64_t, const at::Tensor&) {
   refuse_copy(state);
 }
 

@@ -1,11 +1,11 @@
 /// Records when a device that runs asynchronously does its work, by its own clock.
 ///
-///     DeviceLanes lanes(Stream::compute(device), trace);
+///     DeviceTracks tracks(Stream::compute(device), trace);
 ///     {
-///       const auto span = lanes.span(LaneKind::kCompute, layer);
+///       const auto span = tracks.span(TrackKind::kCompute, layer);
 ///       ...                                       // enqueue work on the compute stream
 ///     }
-///     lanes.settle();                             // later: adds completed spans to the trace
+///     tracks.settle();                             // later: adds completed spans to the trace
 ///
 /// A span starts when the device reaches it, so it excludes waits in front of it: gaps between
 /// spans are waits. A span within another is part of it and is not recorded separately. A recorded
@@ -21,43 +21,43 @@
 #include <deque>
 #include <utility>
 
-#include "strata/base/lane_trace.h"
+#include "strata/base/track_trace.h"
 #include "strata/device/device.h"
 
 namespace strata {
 
-class DeviceLanes {
+class DeviceTracks {
  public:
   /// `compute` has a queue; `trace` must outlive this object.
-  DeviceLanes(Stream compute, LaneTrace& trace);
+  DeviceTracks(Stream compute, TrackTrace& trace);
 
   class [[nodiscard]] Span {
    public:
     Span() = default;  ///< records nothing
-    Span(DeviceLanes& lanes, LaneKind kind, int layer);
-    Span(Span&& other) noexcept : lanes_(std::exchange(other.lanes_, nullptr)) {}
+    Span(DeviceTracks& tracks, TrackKind kind, int layer);
+    Span(Span&& other) noexcept : tracks_(std::exchange(other.tracks_, nullptr)) {}
     Span& operator=(Span&&) = delete;
     ~Span();
 
    private:
-    DeviceLanes* lanes_ = nullptr;
+    DeviceTracks* tracks_ = nullptr;
   };
   /// `layer`: -1: no layer.
-  Span span(LaneKind kind, int layer) { return {*this, kind, layer}; }
+  Span span(TrackKind kind, int layer) { return {*this, kind, layer}; }
 
   /// Adds what has ended since the last call.
   void settle();
 
  private:
   struct Running {
-    LaneKind kind;
+    TrackKind kind;
     int layer;
-    double given_seconds;  // by the host
+    double enqueued_seconds;  // by the host
     Completion begin, end;
   };
 
   Stream compute_;
-  LaneTrace& trace_;
+  TrackTrace& trace_;
   std::deque<Running> running_;  // the last one may be open
   bool open_ = false;
   Completion compared_;  // happened at compared_seconds_
