@@ -129,7 +129,7 @@ def main():
         text = path.read_text(encoding="utf-8")
         if "_test." not in path.name:
             problems += [f"{place}:{line}: a tensor factory without options: device.options(dtype), "
-                         "host_options(dtype) or those of a tensor beside it" for line in bare_factories(text)]
+                         "host_options(dtype) or those of another tensor" for line in bare_factories(text)]
         for number, line in enumerate(text.splitlines(), 1):
             include = INCLUDE.match(line)
             why = include and refusal(folder, "/".join(place.parts[2:]), include[1])

@@ -130,7 +130,7 @@ def main():
                                       arguments.toolkit), arguments.cpu_build)
         wanted, provided, left_out = sort_names(names, texts)
         for text in wanted:
-            print(f"cuda_link: {program}: nobody defines {text}")
+            print(f"cuda_link: {program}: no library defines {text}")
         for text in left_out:
             print(f"cuda_link: {program}: defined in a source that is left out: {text}")
         refused = refused or bool(wanted)

@@ -36,7 +36,7 @@ def contestants(options):
 
 
 def add(parser):
-    parser.add_argument("--others", type=int, default=1, help="busy processes beside")
+    parser.add_argument("--others", type=int, default=1, help="busy processes in parallel")
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ int open_socket(const std::string& address, bool listens) {
   }
   const bool done = listens ? bind(opened, name, size) == 0 && listen(opened, 1) == 0
                             : connect(opened, name, size) == 0;
-  if (!done) throw std::runtime_error("nobody is at " + address);
+  if (!done) throw std::runtime_error("no process listens at " + address);
   return opened;
 }
 

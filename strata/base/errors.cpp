@@ -190,7 +190,7 @@ Error to_error(const std::exception& error) {
   }
   return InternalError({.operation = "base.unexpected",
                         .where = "",
-                        .what = "an exception that nobody foresaw",
+                        .what = "an unexpected exception",
                         .expected = "",
                         .got = error.what(),
                         .fix = "report this message with the command and the recipe: it is a bug"});

@@ -30,7 +30,7 @@ FolderLock::FolderLock(const std::string& folder, const Use& use, FileSystem& fi
                      .what = use.in_use,
                      .expected = "a folder of this run's own",
                      .got = bytes > 0 ? std::string(text, std::strcspn(text, "\n"))
-                                      : "a run that has not said which it is",
+                                      : "a run that has not recorded its identity",
                      .fix = use.fix});
   }
   const std::string holder = text_of(this_process()) + "\n";

@@ -40,7 +40,7 @@ TEST(FolderLock, DoesNotNameFormerHolder) {
   }
   const int next = ::open((folder + "/" + kLockName).c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(::flock(next, LOCK_EX | LOCK_NB), 0);
-  EXPECT_EQ(holder(folder), "a run that has not said which it is");
+  EXPECT_EQ(holder(folder), "a run that has not recorded its identity");
   ::close(next);
   EXPECT_EQ(holder(folder), std::nullopt);
   std::filesystem::remove_all(folder);

@@ -106,7 +106,7 @@ void TrainArguments::add_to(CLI::App& verb) {
     verb.add_option(name, value, help)->check(refuse_empty_path)->type_name(what);
   };
   path("--resume", "CHECKPOINT", resume,
-       "go on from this checkpoint, on any mesh, or from the folder of memory.disk.path");
+       "resume from this checkpoint, on any mesh, or from the folder of memory.disk.path");
   path("--from", "FOLDER", from,
        "take model and first weights from this Hugging Face folder or checkpoint; with --resume "
        "the model alone");

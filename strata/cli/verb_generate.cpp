@@ -69,9 +69,10 @@ void add_generate_verb(CLI::App& app) {
           ->allow_extra_args(false)
           ->type_name("TEXT");
   CLI::Option* question =
-      verb->add_option("--chat", chat->questions,
-                       "question to a chat model, written with the template beside its tokenizer; "
-                       "may be repeated")
+      verb->add_option(
+              "--chat", chat->questions,
+              "question to a chat model, formatted with the template next to its tokenizer; "
+              "may be repeated")
           ->allow_extra_args(false)
           ->excludes(prompt)
           ->type_name("QUESTION");

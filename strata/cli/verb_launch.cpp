@@ -271,7 +271,7 @@ void shrink(int killed, int& processes, TrainArguments& arguments) {
     if (dp * left % processes != 0) continue;
     const int replicas = dp * left / processes;
     arguments.recipe.overrides.push_back("mesh.dp=" + std::to_string(replicas));
-    std::cerr << "launch: going on with " << left << " of " << processes << " processes, mesh.dp "
+    std::cerr << "launch: continuing with " << left << " of " << processes << " processes, mesh.dp "
               << replicas << std::endl;
     processes = left;
     return;
@@ -310,7 +310,7 @@ void add_launch_verb(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("launch", "start a verb as several processes of this machine");
   verb->footer(
-      "VERB and what it takes stand behind the options: strata launch -n 2 train RECIPE --set "
+      "VERB and its arguments follow the options: strata launch -n 2 train RECIPE --set "
       "train.steps=2");
   auto arguments = std::make_shared<LaunchArguments>();
   verb->add_option("-n,--processes", arguments->processes,
@@ -320,7 +320,7 @@ void add_launch_verb(CLI::App& app) {
       ->type_name("COUNT")
       ->capture_default_str();
   verb->add_option("--restarts", arguments->restarts,
-                   "after a system error, go on from the last checkpoint so many times")
+                   "after a system error, resume from the last checkpoint, at most this many times")
       ->check(at_least(0))
       ->type_name("COUNT")
       ->capture_default_str();

@@ -8,7 +8,7 @@
 /// Between processes a tensor is a copy or is read in place by a CPU; these are not recorded here,
 /// nor are tensors passed between CPU ranks, which have read when they report it.
 ///
-/// Threads  Exports: any; a Export is ended by its reader's thread.
+/// Threads  Exports: any; an Export is ended by its reader's thread.
 /// Cost     as long as no reader has ended, one atomic load per message, for any number of exports.
 /// Errors   InternalError: a write to bytes that a rank has not finished reading. SystemError: a
 ///          reader's stream cannot report when it has read.

@@ -85,7 +85,7 @@ void MemoryAccount::charge(std::int64_t bytes) {
   const std::int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (budget_bytes_ > 0 && now > budget_bytes_) {
     credit(bytes);
-    refuse(format_bytes(now - bytes) + " held, " + format_bytes(bytes) + " asked");
+    refuse(format_bytes(now - bytes) + " held, " + format_bytes(bytes) + " requested");
   }
   raise_peak(now);
 }

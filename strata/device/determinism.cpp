@@ -48,7 +48,7 @@ struct Warning {
 
 constexpr Warning kWarnings[] = {
     {"PYTORCH_NO_CUDA_MEMORY_CACHING", nullptr,
-     "every tensor is asked of the driver: slow, and memory budgets are not held"},
+     "the driver allocates every tensor: slow, and memory budgets are not enforced"},
     {"CUDA_LAUNCH_BLOCKING", nullptr, "every kernel is waited for: slow, and no step is recorded"},
     {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", nullptr, "fp32 products are computed in TF32"},
     {"NVIDIA_TF32_OVERRIDE", "1", "fp32 products are computed in TF32"},

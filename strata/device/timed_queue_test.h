@@ -63,7 +63,7 @@ class TimedQueue final : public StreamQueue {
    public:
     Mark(TimedQueue& queue, EventTime time) : queue_(queue), time_(time) {}
     bool ready() const override {
-      EXPECT_FALSE(queue_.recording_) << "asked for an event of a recording";
+      EXPECT_FALSE(queue_.recording_) << "an event of a recording was requested";
       return happened_;
     }
     void wait() const override {

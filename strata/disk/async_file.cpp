@@ -38,7 +38,7 @@ void require_whole_blocks(const std::string& path, const struct stat& status) {
   if (!S_ISREG(status.st_mode))
     throw kErrors.user(path, "this is not a file", "a regular file", "something else");
   if (static_cast<std::size_t>(status.st_size) % kDiskAlignment != 0)
-    throw kErrors.user(path, "the file has a size that no run has given it",
+    throw kErrors.user(path, "the file has a size that no run has written",
                        "a multiple of " + std::to_string(kDiskAlignment) + " bytes",
                        std::to_string(status.st_size));
 }
@@ -92,7 +92,7 @@ void AsyncFile::open(const AsyncFileOptions& options) {
     descriptor_ = ::open(path_.c_str(), kFlags | O_DIRECT);
     probe_.why_buffered = "the file system has no O_DIRECT";
   } else {
-    probe_.why_buffered = "as asked for";
+    probe_.why_buffered = "as requested";
   }
   probe_.direct = descriptor_ >= 0 && try_direct();
   if (!probe_.direct) {

@@ -53,7 +53,7 @@ struct DiskProbe {
 
 /// The fix if another program has changed the files of a run.
 inline constexpr const char* kLeaveFolderAlone =
-    "go on from a checkpoint, or begin anew, and leave the folder to the run";
+    "resume from a checkpoint or restart, and let only the run write to the folder";
 
 class AsyncFile {
  public:

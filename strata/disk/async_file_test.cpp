@@ -106,7 +106,7 @@ TEST_P(AsyncFileTest, ProbeStatesChosenBackend) {
   const AsyncFile file(make(kMiB), options());
   EXPECT_EQ(file.probe().io.backend, GetParam().backend);
   if (!GetParam().direct) {
-    EXPECT_EQ(file.probe().why_buffered, "as asked for");
+    EXPECT_EQ(file.probe().why_buffered, "as requested");
   }
   EXPECT_NE(file.probe().text().find(name_of(GetParam().backend)), std::string::npos);
   EXPECT_EQ(file.probe().direct, file.probe().why_buffered.empty());
@@ -205,7 +205,7 @@ TEST_P(AsyncFileTest, NamesADiskThatMakesNoProgress) {
   Bytes8 bytes(4096);
   Error failure = error_of([&] { file.write(0, bytes).wait(); });
   EXPECT_EQ(failure.text().what, "the disk makes no progress");
-  EXPECT_EQ(failure.text().got, "a result of 0 bytes where 4096 were asked for");
+  EXPECT_EQ(failure.text().got, "a result of 0 bytes where 4096 were requested");
   failure = error_of([&] { file.read(0, bytes).wait(); });
   EXPECT_EQ(failure.text().what, "the disk makes no progress");
   EXPECT_EQ(failure.text().got, std::strerror(EAGAIN));

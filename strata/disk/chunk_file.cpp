@@ -47,7 +47,7 @@ void require_same_table(const std::string& folder, std::span<const std::int64_t>
        .what = "the folder holds chunks of other sizes, first chunk " + std::to_string(at),
        .expected = table_text(expected),
        .got = table_text(got),
-       .fix = "go on with the model and the mesh that wrote it, or name another folder"});
+       .fix = "resume with the model and the mesh that wrote it, or name another folder"});
 }
 
 const FileUse kOpenUse{.operation = kOpen, .fix = "name the folder of a run that committed a step"};
@@ -106,7 +106,7 @@ std::unique_ptr<ChunkFile> ChunkFile::create(const std::string& folder,
                      .what = "the folder holds a step of an earlier run",
                      .expected = "a folder without one",
                      .got = manifest_path(folder),
-                     .fix = "go on with that run (--resume), or remove the folder"});
+                     .fix = "resume that run (--resume), or remove the folder"});
   }
   require_disk_folder(folder, bytes, options.setting, data_path(folder));
   if (!file) file.reset(new ChunkFile(folder, options));

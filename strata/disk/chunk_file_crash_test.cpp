@@ -242,7 +242,8 @@ TEST_P(ChunkFileCrashTest, ResumesAfterKillAtAnyMoment) {
     }
     const auto file = ChunkFile::open(root, chunk_options(), kSizes);
     const std::int64_t found = *file->committed_step();
-    ASSERT_TRUE(found == committed || found == committed + 1) << found << ", told " << committed;
+    ASSERT_TRUE(found == committed || found == committed + 1)
+        << found << ", reported " << committed;
     expect_image_of(*file, found);
     committed = found;
   }

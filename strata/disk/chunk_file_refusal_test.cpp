@@ -85,7 +85,7 @@ TEST_P(ChunkFileRefusals, RefusesFilesWithoutWholeBlocks) {
     std::filesystem::resize_file(data(), static_cast<std::uintmax_t>(size));
     const ErrorText text = refusal([&] { open(); });
     EXPECT_EQ(text.where, data());
-    EXPECT_EQ(text.what, "the file has a size that no run has given it");
+    EXPECT_EQ(text.what, "the file has a size that no run has written");
     EXPECT_EQ(text.got, std::to_string(size));
   }
   std::filesystem::remove(data());

@@ -239,7 +239,7 @@ void TransferQueue::fail_block(int number, int error, const std::string& what) {
   ErrorText text = file_error(operation_of(op), where, what, error).text();
   if (error == 0) {
     text.got = "a result of 0 bytes where " + std::to_string(slot.memory.size() - slot.moved) +
-               " were asked for";
+               " were requested";
     text.fix = "leave the file alone while the program runs";
   }
   if (!slot.job->error) slot.job->error = std::make_exception_ptr(SystemError(std::move(text)));

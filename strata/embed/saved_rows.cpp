@@ -50,7 +50,7 @@ int SavedRows::shards_of(std::int64_t version) const {
   if (!fs::exists(first, none))
     throw kLoadErrors.user(folder_, "the rows of this checkpoint are not there",
                            "snapshots of version " + std::to_string(version), "no " + first,
-                           "resume from a checkpoint of a run whose rows lie beside it");
+                           "resume from a checkpoint of a run that saved its rows next to it");
   return read_snapshot_header(first).shards;
 }
 

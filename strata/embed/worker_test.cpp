@@ -43,7 +43,7 @@ class RememberingServers final : public RowServers {
     };
     auto ready = std::make_unique<Ready>();
     for (FeatureRead& read : features) {
-      EXPECT_EQ(read.version, version_) << "neither too early nor behind the next update";
+      EXPECT_EQ(read.version, version_) << "neither too early nor after the next update";
       FeatureRows rows{.feature = read.feature, .version = read.version, .ids = read.ids};
       for (const std::uint64_t id : read.ids)
         for (const float value : row_of(versions_.at(read.version)[read.feature], read.feature, id))

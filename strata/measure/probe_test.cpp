@@ -300,8 +300,8 @@ TEST_F(Probe, IsKeptIfTrainingWasDisturbed) {
   EXPECT_DOUBLE_EQ(after(2 * kSlow, 0.9), kSlow);
   EXPECT_DOUBLE_EQ(after(1.2 * kSlow, 0.1), 1.2 * kSlow);  // slower, with a small spread
   EXPECT_DOUBLE_EQ(after(kSlow, 0.9), kSlow);              // faster is never a disturbance
-  correct_cache(options_.cache_file, {"a layer that nobody probed"}, {forward_of(1, 0)});
-  EXPECT_FALSE(ProbeCache(options_.cache_file).find("a layer that nobody probed"));
+  correct_cache(options_.cache_file, {"an unprobed layer"}, {forward_of(1, 0)});
+  EXPECT_FALSE(ProbeCache(options_.cache_file).find("an unprobed layer"));
 }
 
 TEST(TimingOf, UsesLowerQuartileAndSpread) {

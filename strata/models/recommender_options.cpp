@@ -143,7 +143,7 @@ std::int64_t RecommenderInputs::rows() const {
 
 void describe(OptionSet& set, const std::string& prefix, RecommenderOptions& options) {
   set.add(prefix + ".kind", &options.kind, all_named<RecommenderKind>(),
-          {.help = "Net behind the embeddings; dcn is DCN-v2."});
+          {.help = "Net after the embeddings; dcn is DCN-v2."});
   add_widths(set, prefix + ".bottom", &options.bottom,
              "Widths: of dlrm's layers of numbers, of what deep_wide brings numbers and rows to.");
   add_widths(set, prefix + ".top", &options.top, "Widths of the hidden layers before the score.");
@@ -161,7 +161,7 @@ void describe(OptionSet& set, const std::string& prefix, RecommenderOptions& opt
            .minimum = 0,
            .maximum = kMostHidden});
   set.add(prefix + ".dropout", &options.dropout,
-          {.help = "Share of activations dropped behind each hidden layer.",
+          {.help = "Share of activations dropped after each hidden layer.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = 0.99});

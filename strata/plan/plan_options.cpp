@@ -117,7 +117,7 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
   set.add(
       prefix + ".gradients", &options.gradients, tier_or_disk,
       {.help = "Where gradients live: on the host each leaves as soon as it is complete; on disk "
-               "it goes on to there, until the norm is known and its layer is updated"});
+               "each is then written there, until the norm is known and its layer is updated"});
   set.add(
       prefix + ".states", &options.states, tier_or_disk,
       {.help = "Where the optimizer's states live, and so where layers are updated; those on disk "

@@ -27,7 +27,7 @@ void describe(OptionSet& set, const std::string& prefix, RowInit& init) {
 
 void describe(OptionSet& set, const std::string& prefix, RowOptimizerOptions& options) {
   set.add(prefix + ".kind", &options.kind, all_named<RowOptimizerKind>(),
-          {.help = "What a gradient does to a row; its states lie beside the row."});
+          {.help = "What a gradient does to a row; its states are stored with the row."});
   const auto number = [&](const char* name, double* target, const char* help) {
     set.add(prefix + "." + name, target, {.help = help, .minimum = 0, .maximum = kLargest});
   };
@@ -108,7 +108,7 @@ void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& optio
   set.add(prefix + ".cold", &options.cold,
           {.help = "Folder for rows that memory has no room for; empty: they are forgotten."});
   set.add(prefix + ".folder", &options.folder,
-          {.help = "Where shards keep log and snapshots; empty: beside checkpoints."});
+          {.help = "Where shards keep log and snapshots; empty: next to checkpoints."});
   set.add(
       prefix + ".log_limit", &options.log_limit,
       {.help = "Of a server's log of updates, or the size of its snapshot if that is more: beyond "

@@ -60,7 +60,7 @@ TEST(RowsCost, IncludesRoundTripsAndBytesOfServers) {
   const RowsCost near = estimated_rows_of(remote, machine_with(1e9, 1e-3));
   const RowsCost far = estimated_rows_of(remote, machine_with(1e9, 6e-3));
   EXPECT_NEAR(far.wait_seconds - near.wait_seconds, 2 * 5e-3, 1e-12);
-  EXPECT_EQ(far.beside_seconds, near.beside_seconds) << "a wait keeps nobody busy";
+  EXPECT_EQ(far.beside_seconds, near.beside_seconds) << "a wait keeps no processor busy";
   const double bytes = (near.wait_seconds - none.wait_seconds - 2e-3) * 1e9;
   // Two rows of 64 samples are at least the bytes of their fp32 values in both directions, and less
   // than twice that.

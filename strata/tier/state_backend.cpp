@@ -10,7 +10,7 @@ namespace {
 [[noreturn]] void refuse_copy(const LayerState& state) {
   throw InternalError({.operation = "tier.backend",
                        .where = "layer " + std::to_string(state.layer),
-                       .what = "a copy of a shard is asked for that lives nowhere else",
+                       .what = "a copy of a shard is requested, but the shard is on the device",
                        .expected = "a shard on the host",
                        .got = "",
                        .fix = ""});

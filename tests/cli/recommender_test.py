@@ -288,7 +288,7 @@ class Recommender(ProgramTest):
         for shard in (0, 1):
             self.serve(shard)
         none = ("embed-server", "--ask", "digest 999999999", "--listen", "unix:a.sock")
-        self.refuse(*none, says=["nobody trains", "version 0"])
+        self.refuse(*none, says=["no trainer is connected", "version 0"])
         training = self.start("train", "recipe.yaml", "--metrics", "m.jsonl", "--set", "train.steps=1000000")
         metrics = self.folder / "m.jsonl"
         while training.poll() is None and size_of(metrics) == 0:
@@ -296,7 +296,7 @@ class Recommender(ProgramTest):
         asking = self.start(*none)
         self.assertIn("unix:a.sock has no answer to 'digest 999999999' yet", asking.stderr.readline())
         training.kill()
-        self.assertIn("nobody trains", asking.communicate(timeout=30)[1])
+        self.assertIn("no trainer is connected", asking.communicate(timeout=30)[1])
         self.assertEqual(asking.returncode, 2)
 
     def test_the_log_of_a_run_without_checkpoints_is_limited(self):

@@ -61,12 +61,12 @@ class Link(unittest.TestCase):
     def test_a_function_of_ours_that_nobody_wrote_is_refused(self):
         code, text = self.link("namespace strata { void nowhere(int); void f() { nowhere(1); } }")
         self.assertEqual(code, 1, text)
-        self.assertIn("nobody defines strata::nowhere(int)", text)
+        self.assertIn("no library defines strata::nowhere(int)", text)
 
     def test_so_is_one_of_a_library_that_the_cpu_build_has(self):
         code, text = self.link("namespace c10 { int nowhere(); } int f() { return c10::nowhere(); }")
         self.assertEqual(code, 1, text)
-        self.assertIn("nobody defines c10::nowhere()", text)
+        self.assertIn("no library defines c10::nowhere()", text)
 
     def test_and_one_that_two_sources_wrote(self):
         code, text = self.link("namespace strata { const char* name_of(struct Nothing*) { return nullptr; } }\n"

@@ -218,7 +218,7 @@ std::vector<std::uint64_t> ByteReader::ids() {
 }
 
 void ByteReader::require_end() const {
-  if (!bytes_.empty()) refuse("there are bytes behind its end");
+  if (!bytes_.empty()) refuse("there are bytes after its end");
 }
 
 }  // namespace strata

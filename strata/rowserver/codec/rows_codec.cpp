@@ -56,8 +56,8 @@ std::vector<float> read_values(ByteReader& from, WirePrecision precision, std::s
 
 [[noreturn]] void refuse_other_rows() {
   throw SystemError({.operation = "embed.answer",
-                     .what = "a server answers with other rows than it was asked for",
-                     .expected = "the features, versions and ids of the question",
+                     .what = "a server returns other rows than requested",
+                     .expected = "the features, versions and ids of the request",
                      .got = "others",
                      .fix = "start servers and trainers with the same program"});
 }

@@ -345,7 +345,7 @@ TEST(RowTable, TellsWhatThereIsToKnowAboutARow) {
   EXPECT_EQ(table.hottest(0, 1).ids().size(), 1u);
   EXPECT_EQ(table.hottest(0, 1).rows, 2);
   EXPECT_EQ(table.hottest(0, 1).updates, 7);
-  EXPECT_EQ(table.last_counts()[0].rows, 0) << "the step goes on";
+  EXPECT_EQ(table.last_counts()[0].rows, 0) << "the step continues";
   table.end_step(9);
   EXPECT_EQ(table.last_counts()[0].rows, 2);
   EXPECT_EQ(table.last_counts()[0].bytes, table.counts(0).bytes);

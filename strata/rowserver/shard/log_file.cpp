@@ -208,8 +208,8 @@ void LogWriter::sync() {
 
 void LogWriter::refuse(const std::string& what) const {
   throw_error(file_error("embed.log", file_.path, what, errno,
-                         "free space there, start the server again and go on with --resume: what "
-                         "is durable is there"));
+                         "free space there, restart the server and resume with --resume: what "
+                         "is durable is kept"));
 }
 
 }  // namespace strata

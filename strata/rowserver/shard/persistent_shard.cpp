@@ -138,7 +138,7 @@ void PersistentShard::require_beginnable(std::int64_t begin,
     if (known && owner != 0) continue;
     throw kRecoverErrors.user(
         options_.folder, "the folder holds the saved rows of another run",
-        "a run that goes on from them, or a folder without snapshots",
+        "a run that resumes from them, or a folder without snapshots",
         "a run that begins anew, and rows of version " + std::to_string(version),
         "pass --resume to strata train, or give the server an empty folder");
   }

@@ -128,7 +128,7 @@ TEST_F(PersistentShardTest, AVersionBeforeTheOldestSnapshotIsRefusedAndNothingIs
     save(*shard, version);
   }
   EXPECT_THROW(shard->begin_run(2, 7), UserError);
-  EXPECT_THROW(shard->begin_run(2, 0), UserError) << "saved rows are not begun anew";
+  EXPECT_THROW(shard->begin_run(2, 0), UserError) << "saved rows do not restart";
   EXPECT_EQ(list_snapshots(folder), (std::vector<std::int64_t>{10, 15}));
   EXPECT_EQ(shard->log().head(), 15);
 }

@@ -88,7 +88,7 @@ void ShardServer::read(int rank, std::vector<FeatureRead> reads, Answer answer) 
   for (const FeatureRead& read : request->reads) {
     if (read.version < oldest)
       throw kOrderErrors.user("rank " + std::to_string(rank),
-                              "a read comes behind the update that replaces its version",
+                              "a read arrives after the update that replaces its version",
                               "version " + std::to_string(oldest) + " or a later one",
                               "version " + std::to_string(read.version));
     newest = std::max(newest, read.version);

@@ -23,7 +23,7 @@ constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 4 + 4 + 8 + 8 + 8 + 8;
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 constexpr std::uint32_t kLongestBlock = 1U << 30;
 const FileUse kUse{.operation = "embed.snapshot",
-                   .fix = "take the file away; the server goes on from the snapshot before it",
+                   .fix = "remove the file; the server resumes from the previous snapshot",
                    .follow_links = true};
 
 void put_record(ByteWriter& to, const StateRecord& record) {
@@ -223,7 +223,7 @@ SnapshotHeader read_snapshot(const std::string& path, ShardState& state,
     if (last.fixed64() != records || last.fixed64() != digest)
       last.refuse("its rows are not those that it was made of");
     last.require_end();
-    if (!blocks.at_end()) last.refuse("there are bytes behind its end");
+    if (!blocks.at_end()) last.refuse("there are bytes after its end");
     return true;
   });
   return header;

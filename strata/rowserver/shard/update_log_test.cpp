@@ -98,7 +98,7 @@ TEST_F(UpdateLogTest, ARunThatBeginsAtTheEndOfTheLogLeavesNothingUnsynced) {
   log.begin_run({.number = 1, .begin = 0}, 0);
   const UpdateLog::Bytes part(10);
   for (std::int64_t version = 1; version <= 3; ++version) log.append(version, {part});
-  EXPECT_LT(log.durable(), 3) << "the thread beside has time";
+  EXPECT_LT(log.durable(), 3) << "the log's thread has time";
   log.begin_run({.number = 2, .begin = 3}, 3);
   EXPECT_EQ(disk.lacking(), std::set<std::string>{});
   EXPECT_EQ(log.durable(), 3);

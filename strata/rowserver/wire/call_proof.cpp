@@ -110,7 +110,7 @@ std::string CallGate::challenge(const std::string& question, const std::string& 
   const std::optional<Nonce> of_caller = parse_hex(question);
   if (!of_caller)
     throw UserError({.operation = "embed.secret",
-                     .what = "a challenge is asked for without a nonce",
+                     .what = "a request for a challenge has no nonce",
                      .expected = "64 hexadecimal digits",
                      .got = std::to_string(question.size()) + " characters",
                      .fix = "start servers and trainers with the same program"});

@@ -102,7 +102,7 @@ TEST(EmbedServer, RequiresTlsForHostNamesThatBeginLikeLoopback) {
   }
   try {
     remote_inspection("127.localhost:7001", {})->lag();
-    ADD_FAILURE() << "asked without TLS";
+    ADD_FAILURE() << "a request was accepted without TLS";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().operation, "embed.tls") << error.what();
   }

@@ -132,7 +132,7 @@ std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const Serve
 }
 
 std::string grpc_health(const std::string& address, const ServerAccess& access) {
-  const Peer peer = reach(address, {access.tls, "none is asked for"});
+  const Peer peer = reach(address, {access.tls, "none is required"});
   // grpc.health.v1.Health/Check with an empty request; field 1 of its answer is the status.
   grpc::GenericStub stub(peer.channel);
   grpc::ClientContext context;

@@ -226,7 +226,7 @@ TEST(GrpcStrangers, ServerRefusesLongFirstFrame) {
   {
     SilentSession session(stranger);
     while (session.write(64 << 20)) continue;
-    EXPECT_NE(session.end(), grpc::StatusCode::DEADLINE_EXCEEDED) << "nobody reads that";
+    EXPECT_NE(session.end(), grpc::StatusCode::DEADLINE_EXCEEDED) << "no process reads that";
   }
   const std::vector<std::uint64_t> many(1 << 20);
   EXPECT_THROW(remote_inspection(server.address(), {})->rows("user", many), Error);

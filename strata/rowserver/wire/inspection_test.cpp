@@ -155,8 +155,9 @@ TEST(EmbedServer, NamesItsVersionIfALaterOneIsRequested) {
               "there is no such version, and a rank that trained has left: version 13");
   }
   EmbedServer server(options);
-  EXPECT_EQ(expected_by(server, 9999), "there is no such version, and nobody trains: version 13")
-      << "nobody has come since it started";
+  EXPECT_EQ(expected_by(server, 9999),
+            "there is no such version, and no trainer is connected: version 13")
+      << "no trainer has connected since it started";
 }
 
 // A replica waits for versions that ranks of its primary make, so it refuses as soon as the primary
@@ -187,7 +188,8 @@ TEST(EmbedServer, ReplicaKnowsWhetherRanksTrainWithPrimary) {
   EmbedServer third(options);
   await_version(third, 12);
   EXPECT_EQ(third.inspection().digest_at(12).version, 12);
-  EXPECT_EQ(expected_by(third, 9999), "there is no such version, and nobody trains: version 12");
+  EXPECT_EQ(expected_by(third, 9999),
+            "there is no such version, and no trainer is connected: version 12");
 }
 
 TEST(EmbedServer, ReplicaAwaitsPrimaryBeforeReportingNoTraining) {

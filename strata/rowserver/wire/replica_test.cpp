@@ -59,7 +59,7 @@ class ReplicaTest : public testing::Test {
   std::unique_ptr<FrameStream> follow(const FollowRequest& request) {
     const std::lock_guard lock(mutex);
     if (!primary || ended)
-      throw SystemError({.operation = "embed.connect", .what = "nobody is there"});
+      throw SystemError({.operation = "embed.connect", .what = "no server is there"});
     auto there = std::make_shared<FaultyPipe>(++seed, 0);
     auto back = std::make_shared<FaultyPipe>(++seed, faults);
     streams.push_back(std::make_unique<PipeStream>(back, there));
@@ -371,7 +371,7 @@ TEST_F(ReplicaTest, EndsStreamAfterMissingFrame) {
   for (int i = 0; i < 2000 && streams < 2; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_GE(streams, 2);
-  EXPECT_EQ(rows->log().head(), 1) << "what came behind the gap was taken";
+  EXPECT_EQ(rows->log().head(), 1) << "an update after the gap was accepted";
   end_replica();
 }
 
@@ -398,7 +398,7 @@ TEST_F(ReplicaTest, ReportsCatchingUpWithItsLastUpdate) {
   replica->start();
   for (int i = 0; i < 2000 && streams < 2; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(at, 3) << "the status said where the primary is, and none came behind the last update";
+  EXPECT_EQ(at, 3) << "the status names the primary's version, and no update followed the last";
   end_replica();
 }
 

@@ -54,10 +54,10 @@ void RunLease::refuse() const {
                                  ? "a run whose ranks may come back after a restart of the server"
                                  : text_of(holder_) + "; the rows since " + utc_text(since_);
   throw UserError({.operation = "embed.lease",
-                   .what = "another run has these rows, and goes on",
-                   .expected = "servers whose last run is over",
+                   .what = "another run uses these rows and has not ended",
+                   .expected = "servers whose last run has ended",
                    .got = holder,
-                   .fix = "end that run, or wait until it is over"});
+                   .fix = "end that run, or wait until it has ended"});
 }
 
 }  // namespace strata

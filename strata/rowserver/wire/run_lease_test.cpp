@@ -41,7 +41,7 @@ TEST(RunLease, LastsWhileRanksAreConnectedOrMayReconnect) {
   EXPECT_TRUE(lease.is_held()) << "rank 1 may come back";
   lease.join(1, this_process());
   lease.leave(1);
-  EXPECT_FALSE(lease.is_held()) << "all have said goodbye";
+  EXPECT_FALSE(lease.is_held()) << "all ranks have left";
 }
 
 TEST(RunLease, EndsAfterProcessEndTimeoutOrSilence) {

@@ -61,7 +61,7 @@ std::string prometheus_text(const ServerMetrics& metrics) {
   one("version", "gauge", metrics.gate.version, "updates that the rows have");
   one("durable_version", "gauge", metrics.durable_version, "updates that survive a power cut");
   one("reads_total", "counter", metrics.gate.reads, "requests to read rows");
-  one("rows_read_total", "counter", metrics.gate.rows_read, "rows that were asked for");
+  one("rows_read_total", "counter", metrics.gate.rows_read, "rows that were requested");
   one("updates_total", "counter", metrics.gate.updates, "updates applied");
   one("rows_updated_total", "counter", metrics.gate.rows_updated, "rows that updates changed");
   one("parts_total", "counter", metrics.gate.parts, "parts of updates, one a rank");

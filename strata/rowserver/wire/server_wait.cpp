@@ -38,7 +38,7 @@ SystemError ServerWait::stopped() const {
        .what = "the run was stopped while it waited for the server of rows",
        .expected = "an answer of the server, with which the step ends first",
        .got = "a signal",
-       .fix = "start the server again, then go on from the last checkpoint with --resume"});
+       .fix = "restart the server, then resume from the last checkpoint with --resume"});
 }
 
 SystemError ServerWait::error(const std::string& why) const {

@@ -85,7 +85,7 @@ class Servers {
       to = running_[static_cast<std::size_t>(shard)];
       seed = ++seed_;
     }
-    if (!to) throw SystemError({.operation = "test.connect", .what = "nobody is there"});
+    if (!to) throw SystemError({.operation = "test.connect", .what = "no server is there"});
     auto there = std::make_shared<FaultyPipe>(2 * seed, faults_);
     auto back = std::make_shared<FaultyPipe>(2 * seed + 1, faults_);
     to->serve(std::make_unique<PipeStream>(back, there));

@@ -95,7 +95,7 @@ RowsDigest ShardInspection::digest_of_version(const std::shared_ptr<LiveShard>& 
   }
   const std::string why = left            ? ", and a rank that trained has left"
                           : ranks_train() ? " yet"
-                                          : ", and nobody trains";
+                                          : ", and no trainer is connected";
   throw UserError({.operation = "embed.ask",
                    .what = "there is no such version" + why,
                    .expected = "version " + std::to_string(live->server->version()),

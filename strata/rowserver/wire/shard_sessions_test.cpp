@@ -206,7 +206,7 @@ TEST(ShardSessions, ReportTheAwaitedServerOnce) {
   std::promise<void> failed;
   {
     RemoteChannel channel(options, []() -> std::unique_ptr<FrameStream> {
-      throw SystemError({.operation = "test.connect", .what = "nobody is there"});
+      throw SystemError({.operation = "test.connect", .what = "no server is there"});
     });
     channel.when_reached(1, [&](const std::exception_ptr& error) {
       if (error) failed.set_value();
@@ -215,7 +215,7 @@ TEST(ShardSessions, ReportTheAwaitedServerOnce) {
   }
   ASSERT_EQ(reported.size(), 1u);
   EXPECT_NE(reported[0].find("host1:7001 until "), std::string::npos) << reported[0];
-  EXPECT_NE(reported[0].find("nobody is there"), std::string::npos) << reported[0];
+  EXPECT_NE(reported[0].find("no server is there"), std::string::npos) << reported[0];
 }
 
 TEST(ShardSessions, FailAfterTheDeadlineWithoutServer) {

@@ -23,12 +23,13 @@ std::unique_ptr<Task> make_recommender_task() { return std::make_unique<Recommen
 }  // namespace
 
 TaskKind recommender_task_kind() {
-  return {.name = "recommender",
-          .title =
-              "Fields of task recommender (model.kind dlrm, dcn, deep_wide), beside the shared "
-              "ones:",
-          .model_kinds = all_names<RecommenderKind>(),
-          .make = make_recommender_task};
+  return {
+      .name = "recommender",
+      .title =
+          "Fields of task recommender (model.kind dlrm, dcn, deep_wide), in addition to the shared "
+          "ones:",
+      .model_kinds = all_names<RecommenderKind>(),
+      .make = make_recommender_task};
 }
 
 const RecommenderFields* recommender_fields(const Recipe& recipe) {
@@ -121,7 +122,7 @@ void RecommenderTask::check_first_weights(const std::string& from) const {
       {.operation = "task.recommender",
        .where = "--from",
        .what = "a recommender's net is nothing without the rows that it was trained with",
-       .expected = "a checkpoint to go on from",
+       .expected = "a checkpoint to resume from",
        .got = "--from " + from,
        .fix = "pass --resume " + from});
 }
@@ -148,7 +149,7 @@ void RecommenderTask::check_evaluation(const std::string& path) const {
   throw UserError({.operation = "task.recommender",
                    .where = "embedding.servers",
                    .what = "servers would return to this checkpoint while others train with them",
-                   .expected = "a run whose rows are saved beside its checkpoints",
+                   .expected = "a run whose rows are saved next to its checkpoints",
                    .got = fields_.embedding.servers.front(),
                    .fix = "resume with strata train RECIPE --resume " + path +
                           " --importance, which evaluates at its end"});
