@@ -94,6 +94,8 @@ struct ServiceStatus {
   std::int64_t preemptions = 0;
   std::int64_t refusals = 0;
   std::int64_t passes = 0;
+  std::int64_t guessed_tokens = 0;  ///< that passes computed, of speculation
+  std::int64_t accepted_guesses = 0;
 };
 
 class TokenService {
