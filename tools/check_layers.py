@@ -47,7 +47,7 @@ SIGHT = [
     (re.compile(r"rocksdb/"), "RocksDB",
      lambda folder, file: (folder, file) == ("rowserver", "rows/cold_rows.cpp")),
     (re.compile(r"boost/"), "Boost",
-     lambda folder, file: (folder, file) == ("http", "http_server.cpp")),
+     lambda folder, file: folder == "http" and file in ("http_server.cpp", "http_server_socket.h")),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"
                 r"|ATen/cuda/|c10/cuda/|torch/csrc/cuda/"), "CUDA",
      lambda folder, file: folder == "device" or IS_CUDA.search(f"{folder}/{file}")),

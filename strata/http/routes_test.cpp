@@ -26,8 +26,30 @@ HttpRoutes routes() {
            }}};
 }
 
+// Keeps the answer of a handler.
+class Keeper : public HttpResponder {
+ public:
+  void answer(HttpAnswer answer) override { kept = std::move(answer); }
+  void on_closed(std::function<void()>) override {}
+  HttpAnswer kept = {.status = 0};
+};
+
+HttpAnswer ask(const HttpRoutes& table, const std::string& method, const std::string& path) {
+  HttpMatch match = match_route(table, method, path);
+  if (!match.route) return match.answer;
+  const auto keeper = std::make_shared<Keeper>();
+  run_route(*match.route,
+            {.method = method,
+             .path = path,
+             .query = {},
+             .body = {},
+             .parameters = std::move(match.parameters)},
+            keeper);
+  return keeper->kept;
+}
+
 HttpAnswer ask(const std::string& method, const std::string& path) {
-  return dispatch(routes(), {.method = method, .path = path, .query = {}, .body = {}});
+  return ask(routes(), method, path);
 }
 
 TEST(HttpRoutes, ChooseHandlerByMethodAndPath) {
