@@ -30,18 +30,18 @@ TEST(EmbedServer, AnswersQuestionsAboutItsRows) {
   remote.features = options.features, remote.seed = 3;
   const auto mine = make_remote_servers(remote);
   train(*mine, 0, 0, 12, 3);
-  const auto remote = remote_inspection(server.address(), {});
-  const std::string metrics = remote->metrics();
+  const auto inspection = remote_inspection(server.address(), {});
+  const std::string metrics = inspection->metrics();
   for (const char* line : {"strata_embed_version 12\n", "strata_embed_updates_total 12\n",
                            "strata_embed_staleness_count{feature=\"user\"} 12\n",
                            "strata_embed_staleness_bucket{feature=\"word\",le=\"1\"} 1\n",
                            "strata_embed_staleness_bucket{feature=\"word\",le=\"3\"} 12\n",
                            "strata_embed_connected_ranks 1\n"})
     EXPECT_NE(metrics.find(line), std::string::npos) << line << metrics;
-  EXPECT_THROW(remote->row("usr", 1), UserError);
-  EXPECT_THROW(remote->digest_at(3), UserError);  // gone
-  EXPECT_THROW(remote->run(), UserError) << "the run continues";
-  EXPECT_FALSE(remote->lag()) << "it is no replica";
+  EXPECT_THROW(inspection->row("usr", 1), UserError);
+  EXPECT_THROW(inspection->digest_at(3), UserError);  // gone
+  EXPECT_THROW(inspection->run(), UserError) << "the run continues";
+  EXPECT_FALSE(inspection->lag()) << "it is no replica";
   EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
 }
 
@@ -56,13 +56,13 @@ TEST(EmbedServer, AnswersByGrpcAsInProcess) {
   const auto mine = make_remote_servers(remote);
   train(*mine, 0, 0, 12, 3);
   RowInspection& here = server.inspection();
-  const auto remote = remote_inspection(server.address(), {});
-  EXPECT_EQ(remote->digest(), here.digest());
-  EXPECT_EQ(remote->digest(), remote->digest_at(12));
-  EXPECT_EQ(remote->digest().version, 12);
+  const auto inspection = remote_inspection(server.address(), {});
+  EXPECT_EQ(inspection->digest(), here.digest());
+  EXPECT_EQ(inspection->digest(), inspection->digest_at(12));
+  EXPECT_EQ(inspection->digest().version, 12);
 
   const std::uint64_t id = gradients_for_test(0, 12, 0)[0].ids[0];
-  const RowDescription row = remote->row("user", id), same = here.row("user", id);
+  const RowDescription row = inspection->row("user", id), same = here.row("user", id);
   EXPECT_EQ(row.feature, "user");
   EXPECT_EQ(row.id, id);
   EXPECT_TRUE(row.there);
@@ -75,15 +75,15 @@ TEST(EmbedServer, AnswersByGrpcAsInProcess) {
   EXPECT_EQ(row.value, same.value);
   EXPECT_FALSE(row.state.empty());
   EXPECT_EQ(row.state, same.state);
-  EXPECT_FALSE(remote->row("user", 12345).there);
+  EXPECT_FALSE(inspection->row("user", 12345).there);
 
-  const RowValues values = remote->rows("user", {id, 12345});
+  const RowValues values = inspection->rows("user", {id, 12345});
   EXPECT_EQ(values, here.rows("user", {id, 12345}));
   EXPECT_EQ(values.version, 12);
   EXPECT_EQ(values.width, 4);
   EXPECT_EQ(std::vector<float>(values.values.begin(), values.values.begin() + 4), row.value);
 
-  const HotRows hot = remote->hot("word", 30), all = here.hot("word", 30);
+  const HotRows hot = inspection->hot("word", 30), all = here.hot("word", 30);
   ASSERT_EQ(hot.ids().size(), 30u);
   for (std::size_t i = 0; i < 30; ++i) {
     EXPECT_EQ(hot.ids()[i].id, all.ids()[i].id);
@@ -96,7 +96,7 @@ TEST(EmbedServer, AnswersByGrpcAsInProcess) {
   EXPECT_EQ(hot.updates, all.updates);
   EXPECT_EQ(hot.cold_updates, all.cold_updates);
 
-  const std::vector<TableCounts> sizes = remote->sizes(), counted = here.sizes();
+  const std::vector<TableCounts> sizes = inspection->sizes(), counted = here.sizes();
   ASSERT_EQ(sizes.size(), 2u);
   EXPECT_EQ(sizes[1].feature, "word");
   EXPECT_EQ(sizes[1].counts.rows, hot.rows);
