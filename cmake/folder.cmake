@@ -6,8 +6,8 @@ set(STRATA_TEST_ENVIRONMENT "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test_cache;XDG_C
 # [ALONE])
 #
 # Makes the static library strata_NAME of the sources of the current folder and, of its
-# *_test.cpp, the program NAME_test, registered with ctest under the label of its need. A subfolder with a
-# CMakeLists.txt is a target of its own.
+# *_test.cpp, the program NAME_test, registered with ctest under the label of its need. A subfolder
+# with a CMakeLists.txt is a target of its own.
 # TORCH: the folder sees libtorch; its sources share one precompiled header, and its tests another.
 # SHARDS: divides its tests among so many entries of ctest, which may run in parallel.
 # ALONE: no other test runs in parallel with its tests, because they read the clock.

@@ -1,8 +1,8 @@
 # What a run can learn (strata/task): which tasks a program has, and what it needs for them.
 #
-# STRATA_TASKS: the tasks of the program `strata`. A task may be left out where it has stand-ins, strata/task/no_TASK
-# and strata/cli/no_TASK; the folders and the system libraries that it alone needs are left out with it. The tests
-# need every task.
+# STRATA_TASKS: the tasks of the program `strata`. A task may be left out where it has stand-ins,
+# strata/task/no_TASK and strata/cli/no_TASK; the folders and the system libraries that it alone
+# needs are left out with it. The tests need every task.
 set(STRATA_ALL_TASKS text recommender)
 set(STRATA_TASKS "${STRATA_ALL_TASKS}" CACHE STRING "Tasks of the program: text, or text;recommender")
 # Folders of strata/ that only this task needs (tools/check_layers.py reads this line).
@@ -23,8 +23,8 @@ foreach(task ${STRATA_ALL_TASKS})
   endif()
 endforeach()
 
-# strata_link_tasks(TARGET [TASK...]): gives a program the list of tasks, with these tasks (by default STRATA_TASKS)
-# and the stand-ins of the others.
+# strata_link_tasks(TARGET [TASK...]): gives a program the list of tasks, with these tasks (by
+# default STRATA_TASKS) and the stand-ins of the others.
 function(strata_link_tasks target)
   set(tasks ${ARGN})
   if(NOT tasks)

@@ -1,5 +1,5 @@
-// What nearly every source of the torch folders needs, compiled once. Operators come one by one, from ATen/ops: all of
-// them take ten seconds.
+// What nearly every source of the torch folders needs, compiled once. Operators come one by one,
+// from ATen/ops: all of them take ten seconds.
 #pragma once
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>

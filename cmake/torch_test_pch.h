@@ -1,4 +1,5 @@
-// What tests of the torch folders need in addition to torch_pch.h, compiled once: every operator, and GoogleTest.
+// What tests of the torch folders need in addition to torch_pch.h, compiled once: every operator,
+// and GoogleTest.
 #pragma once
 #include "torch_pch.h"
 

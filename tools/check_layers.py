@@ -30,9 +30,9 @@ ROOMS = {
     "plan": ["simulate", "ledger", "search", "text"],
     "rowserver": ["codec", "rows", "shard", "wire"],
 }
-# A task that a program may be built without, with the folders that it alone needs: only they and the rooms of its name
-# (task/recommender, run/recommender, cli/recommender) see one another, and tests. What the list of tasks needs of it is
-# in X_kind.h.
+# A task that a program may be built without, with the folders that it alone needs: only they and
+# the rooms of its name (task/recommender, run/recommender, cli/recommender) see one another, and
+# tests. What the list of tasks needs of it is in X_kind.h.
 TASKS = {task: folders.split() for task, folders in
          re.findall(r"^set\(STRATA_FOLDERS_OF_(\w+) ([^)]*)\)", (ROOT / "cmake/tasks.cmake").read_text(), re.MULTILINE)}
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}

@@ -1,5 +1,5 @@
-// Reads and writes one chunk file in turn: through ChunkFile, as memory tiers do, and by a plain loop of
-// O_DIRECT blocks over the same bytes of the same file. Prints a line of JSON a round.
+// Reads and writes one chunk file in turn: through ChunkFile, as memory tiers do, and by a plain
+// loop of O_DIRECT blocks over the same bytes of the same file. Prints a line of JSON a round.
 //
 //   disk_tier_bench FOLDER ROUNDS CHUNKS CHUNK_MIB DEPTH [threads]
 #include <fcntl.h>
@@ -136,7 +136,7 @@ class Contest {
   }
 
  private:
-  // Of the slots that the last commit names, or of the others, which may be spoilt.
+  // The slots that the last commit names, or the others, which may be overwritten.
   std::vector<std::uint64_t> blocks(bool committed) const {
     const std::string path = folder_ + "/" + kChunkManifestName;
     const FileUse use{.operation = "bench.open", .fix = ""};

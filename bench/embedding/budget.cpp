@@ -1,10 +1,10 @@
-// A table under a budget of bytes, read and updated by far more ids than it has room for. Prints lines of JSON:
-// one every so many steps, the last one of all.
+// A table under a budget of bytes, read and updated by far more ids than it has room for. Prints
+// lines of JSON: one every so many steps, the last one of all.
 //
-// Ids are drawn from 10^12: some by Zipf's law, whose ranks get new ids one after the other, the others
-// uniformly. A row that is there reads as something else than 0, for first values are 0 and no gradient is:
-// that is how hits are counted. What they are compared with are the lookups of the ids that are most likely at the
-// moment, as many as fit: nobody who does not know the future can have more hits.
+// Ids are drawn from 10^12: some by Zipf's law, whose ranks get new ids one after another, the
+// others uniformly. Initial values are 0 and gradients are not, so a row that reads as another
+// value than 0 is counted as a hit. The hits are compared with the lookups of the ids that are most
+// likely at the time, as many as fit: no policy without knowledge of the future has more hits.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -60,7 +60,7 @@ FeatureSpec spec_of(const Options& options) {
   return spec;
 }
 
-// Of Zipf's law, of the first `count` ranks: summed up to 2^20, then by the midpoint rule.
+// Zipf's law over the first `count` ranks: summed up to 2^20, then by the midpoint rule.
 double weight_of_first(double count) {
   constexpr double kSummed = 1 << 20;
   double sum = 0;

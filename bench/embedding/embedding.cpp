@@ -1,5 +1,5 @@
-// A table of rows in one thread, and what memory allows. Fills the table, then does what lines of its input
-// name for so many seconds and answers each with a line of JSON.
+// A table of rows in one thread, and what memory allows. Fills the table, then does what lines of
+// its input name for so many seconds and answers each with a line of JSON.
 //
 //   read     rows of batches of ids, as they come
 //   update   the optimizer's update of the distinct ids of batches

@@ -1,6 +1,7 @@
-// Reads and updates rows of a server on this machine that somebody else has started. Fills its rows, checks that
-// updates are Adagrad's, then does what lines of its input name and answers each with a line of JSON. Or moves
-// as many bytes through a plain socket, of which it has the server, too: nobody can be cheaper.
+// Reads and updates rows of a server that runs on this machine. Fills its rows, checks that updates
+// are Adagrad's, then runs the work that each line of its input names and prints a line of JSON for
+// it. Or moves as many bytes through a plain socket to a server of its own, as a lower bound of the
+// cost.
 //
 //   read      distinct ids of batches, one request under way
 //   update    the same ids, one update under way
@@ -208,8 +209,8 @@ class PlainSocket : public Contestant {
   int socket_;
 };
 
-// PERSIA's server over its HTTP: bodies are little-endian numbers, lists with their length before them.
-// A socket and its bytes, nothing more: its own client does no less.
+// PERSIA's server over its HTTP: bodies are little-endian numbers, lists with their length before
+// them. A socket and its bytes, nothing more: its own client does no less.
 class PersiaServer : public Contestant {
  public:
   PersiaServer(const std::string& address, std::size_t width)
@@ -217,7 +218,8 @@ class PersiaServer : public Contestant {
     // First values uniform in +-0.01, everyone admitted, no bound of weights.
     put<std::uint32_t>(1), put(-0.01f), put(0.01f), put(1.0f), put(10.0f), put<std::uint8_t>(0);
     call("configure");
-    // Adagrad: learning rate, decay, momentum of squares, first squares, epsilon, a square an element.
+    // Adagrad: learning rate, decay, momentum of squares, first squares, epsilon, a square an
+    // element.
     put<std::uint32_t>(2), put(static_cast<float>(kLearningRate)), put(0.0f), put(1.0f);
     put(static_cast<float>(kFirstSquares)), put(1e-10f), put<std::uint8_t>(0);
     call("register_optimizer");

@@ -1,4 +1,5 @@
-// Answers, on a GPU, what the CUDA backend takes for granted about libtorch and cuBLAS. One line a fact.
+// Answers, on a GPU, what the CUDA backend takes for granted about libtorch and cuBLAS. One line a
+// fact.
 //
 //   gpu_facts            all of them, within five minutes
 //   exit 77              no CUDA device: nothing was tried
@@ -331,7 +332,8 @@ void legal_in_capture() {
 
 // ---- Memory
 
-// As a training sets them; a machine that has none runs with PYTORCH_ALLOC_CONF=expandable_segments:False.
+// As a training sets them; a machine that has none runs with
+// PYTORCH_ALLOC_CONF=expandable_segments:False.
 void segments() {
   c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
   const Tensor x = at::ones({1 << 24}, kGpu32);

@@ -1,5 +1,5 @@
-// host_adam NUMEL THREADS SECONDS: times steps of AdamW on the host. Reads names of contestants, a line
-// each; answers with the seconds of the steps that it made, as a JSON list.
+// host_adam NUMEL THREADS SECONDS: times steps of AdamW on the host. Reads names of contestants, a
+// line each; answers with the seconds of the steps that it made, as a JSON list.
 //
 //     split         16 + 16 bit weights, bf16 gradients; the upper half is the bf16 weight
 //     copy          fp32 weights, bf16 gradients, a bf16 copy of the weights
@@ -9,8 +9,9 @@
 //     limit-split, limit-copy, limit-fp32
 //                   the same arrays read and written, with next to no arithmetic: what memory gives
 //
-// All work on the same arrays: 22 bytes a parameter. The first step of an answer is not measured: it finds
-// the pages, caches and threads that somebody else left. Then steps follow for SECONDS, at least one.
+// All contestants work on the same arrays: 22 bytes per parameter. The first step of an answer is
+// not measured, because caches and threads are those of the contestant before. Then steps follow
+// for SECONDS, at least one.
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/empty.h>
@@ -89,7 +90,7 @@ void update_by_aten(const Arrays& a, std::int64_t step, bool casts) {
   if (casts) at::Tensor(a.high).copy_(a.weights);
 }
 
-// ---- The limit ---------------------------------------------------------------------------------------
+// ---- The limit ----------------------------------------------------------------------------------
 
 using Line = std::uint64_t __attribute__((vector_size(64)));  // a cache line
 
@@ -99,7 +100,8 @@ using Line = std::uint64_t __attribute__((vector_size(64)));  // a cache line
 #define write_around_cache(line, to) (*(to) = (line))
 #endif
 
-// A line holds 32 elements of a 16-bit array, half as many of fp32. `mask` is 0, which the compiler doesn't know: everything is read and written, and keeps its values.
+// A line holds 32 elements of a 16-bit array, half as many of fp32. `mask` is 0, which the compiler
+// doesn't know: everything is read and written, and keeps its values.
 __attribute__((target_clones("avx512f", "avx2", "default"))) void stream(
     Line* const* updated, const int* lines_updated, int num_updated, const Line* read,
     int lines_read, Line* written, std::uint64_t mask, std::int64_t first, std::int64_t last) {

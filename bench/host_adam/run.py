@@ -22,7 +22,7 @@ from resident import ROOT  # noqa: E402
 
 PROGRAM = ROOT / "build/release/bench/host_adam/host_adam"
 
-# Of a step, read and written once: bytes a parameter.
+# Bytes per parameter of a step that reads and writes each array once.
 BYTES = {"split": 26, "copy": 28, "fp32": 28, "aten": 40, "aten-fp32": 28, "deepspeed": 40,
          "limit-split": 26, "limit-copy": 28, "limit-fp32": 28}
 TITLES = {"split": "Strata, 16 + 16 bit weights", "copy": "Strata, fp32 weights and a bf16 copy",
@@ -53,7 +53,8 @@ class Program:
     """Lives through all rounds of a size, and makes steps when its turn comes."""
 
     def __init__(self, command, numel, chosen, variables=None):
-        # Large arrays of every contestant lie on large pages alike, where the system has them to give.
+        # Large arrays of every contestant lie on large pages alike, where the system has them to
+        # give.
         environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
                        "OMP_NUM_THREADS": str(chosen.threads), **(variables or {})}
         command = [*command, str(numel), str(chosen.threads), str(chosen.seconds)]

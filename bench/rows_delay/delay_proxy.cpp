@@ -1,7 +1,8 @@
-// Hands bytes on a while later, each way, to a server of loopback: a network with a delay and no loss.
+// Hands bytes on a while later, each way, to a server of loopback: a network with a delay and no
+// loss.
 //
-// One thread for all connections, that wakes up when bytes come or are due: it shares the processors with
-// what is measured.
+// One thread for all connections, that wakes up when bytes come or are due: it shares the
+// processors with what is measured.
 //
 //     delay_proxy MILLISECONDS TARGET_PORT...      prints the port that stands before each target
 #include <arpa/inet.h>

@@ -162,7 +162,7 @@ std::unique_ptr<Store> open(const std::string& kind, const std::string& folder) 
   throw std::runtime_error("no kind " + kind);
 }
 
-// Of this process, to the disk.
+// Bytes that this process wrote to the disk.
 std::int64_t written_bytes() {
   std::ifstream io("/proc/self/io");
   std::string name;

@@ -1,6 +1,6 @@
 /// Names the values of an enum, each once, and lists and finds the values by these names.
 ///
-/// The table stands in the source of `name_of`, which is declared beside the enum:
+/// The table is in the source of `name_of`, which is declared next to the enum:
 ///     const char* name_of(Tier tier) {
 ///       using enum Tier;
 ///       static constexpr EnumNames<Tier> kNames{
@@ -9,8 +9,9 @@
 ///     }
 /// Lists, parsers and options read the values from the enum itself and the names from `name_of`.
 ///
-/// Errors  A table does not compile if it lacks a value, has one in another place than the enum has,
-///         an empty name, or one name twice. std::out_of_range: a value that the enum does not have.
+/// Errors  A table does not compile if it lacks a value, has one in another place than the enum
+///         has, an empty name, or one name twice. std::out_of_range: a value that the enum does not
+///         have.
 #pragma once
 
 #include <array>

@@ -1,7 +1,8 @@
 /// Makes the errors of one operation, which a source names once.
 ///
 ///     constexpr ErrorSource kSecretErrors{"transport.secret"};
-///     throw kSecretErrors.user(path, "the secret cannot be read", "a file", reason, "name a file");
+///     throw kSecretErrors.user(path, "the secret cannot be read", "a file", reason,
+///                              "name a file");
 ///
 /// Arguments come in the order in which an error prints them: where, what, expected, got, fix. An
 /// error without a fix of its own has that of its source.

@@ -22,9 +22,9 @@ std::int64_t largest_cut(std::int64_t numel, int parts) {
 bool are_even(std::span<const FlatRange> parts) {
   std::int64_t end = 0;
   return std::ranges::all_of(parts, [&](const FlatRange& part) {
-    const bool behind = part.begin == end && part.size() == parts[0].size();
+    const bool adjacent = part.begin == end && part.size() == parts[0].size();
     end = part.end;
-    return behind;
+    return adjacent;
   });
 }
 

@@ -254,10 +254,10 @@ bool OptionSet::has_same(const Field& field) const {
 }
 
 // The fields of a list follow in a section of their own: "data.numeric[]".
-std::string OptionSet::to_table(const OptionSet* beside) const {
+std::string OptionSet::to_table(const OptionSet* shared) const {
   std::vector<Field> fields;
   for (const Field& field : fields_) {
-    if (beside && beside->has_same(field)) continue;
+    if (shared && shared->has_same(field)) continue;
     fields.push_back(field);
     const auto* list = std::get_if<OptionList>(&field.target);
     if (list == nullptr) continue;

@@ -154,9 +154,9 @@ class OptionSet {
   std::string where(const std::string& path) const;  ///< "recipe.yaml:3:9", "--set", "default"
   std::vector<std::string> paths() const;            ///< of all fields, as they were added
   std::string to_yaml() const;  ///< every field with its effective value; load_yaml reads it back
-  /// One line per field: path, default, unit, sentence. Leaves out fields that `beside` has with
+  /// One line per field: path, default, unit, sentence. Leaves out fields that `shared` has with
   /// the same default.
-  std::string to_table(const OptionSet* beside = nullptr) const;
+  std::string to_table(const OptionSet* shared = nullptr) const;
 
  private:
   struct Field {

@@ -98,9 +98,9 @@ TEST(CollectivesInFlight, OwnTheirBuffersAfterError) {
     };
     EXPECT_THROW(InFlight(device, {from}, copy_and_fail), Cancelled);
     from.reset();
-    const Completion behind = device.stream.record();
+    const Completion later = device.stream.record();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_FALSE(behind.ready());  // what was freed would be overwritten now
+    EXPECT_FALSE(later.ready());  // what was freed would be overwritten now
     delayed(device.communication).release();
     EXPECT_TRUE(at::equal(download(group, to), example_values(0, 50)));
   });
@@ -134,9 +134,9 @@ TEST(CollectivesInFlight, KeepTheirMemoryWhileInProgress) {
       } else {
         gather.reset();
         sum.reset();
-        const Completion behind = device.stream.record();
+        const Completion later = device.stream.record();
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        EXPECT_FALSE(behind.ready());
+        EXPECT_FALSE(later.ready());
         delayed(device.communication).release();
       }
     }

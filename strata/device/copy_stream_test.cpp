@@ -66,17 +66,17 @@ TEST(CopyStreams, WaitForHostWorkWithoutBlockingCaller) {
   const Completion updated = host.submit([&] { gate.get_future().wait(); });
   const Completion copied = copies.copy(first, source, {updated});
   // The copy that is submitted next keeps its place.
-  const Completion behind = copies.copy(second, source);
+  const Completion later = copies.copy(second, source);
   EXPECT_EQ(queue->copies(), 0);
   EXPECT_FALSE(copied.ready());
-  EXPECT_FALSE(behind.ready());
+  EXPECT_FALSE(later.ready());
   gate.set_value();
-  EXPECT_NE(on_device(behind), nullptr);  // waits until the copy is submitted
+  EXPECT_NE(on_device(later), nullptr);  // waits until the copy is submitted
   EXPECT_EQ(queue->copies(), 2);
   EXPECT_FALSE(copied.ready());
   queue->perform();
   EXPECT_TRUE(copied.ready());
-  EXPECT_TRUE(behind.ready());
+  EXPECT_TRUE(later.ready());
   EXPECT_TRUE(second.equal(numbers(1)));
   // No wait is left, so copies are submitted at once again.
   copies.copy(first, source);
@@ -139,7 +139,7 @@ TEST(CopyStreams, AreRecordedWithTheComputeStream) {
   auto queue = second_a_copy();
   TrackTrace trace;
   CopyStream copies(Stream({}, queue), TrackKind::kToDevice, &trace, Stream({}, queue));
-  const at::Tensor before = numbers(2), recorded = numbers(3), behind = numbers(4);
+  const at::Tensor before = numbers(2), recorded = numbers(3), later = numbers(4);
   copies.copy(device_numbers(), before, {}, 2);
   queue->record_from_now_on(true);
   const at::Tensor to = numbers(0);
@@ -151,7 +151,7 @@ TEST(CopyStreams, AreRecordedWithTheComputeStream) {
   queue->record_from_now_on(false);
   queue->perform();
   EXPECT_TRUE(to.equal(numbers(3)));
-  copies.copy(device_numbers(), behind, {}, 4);
+  copies.copy(device_numbers(), later, {}, 4);
   EXPECT_EQ(before.use_count(), 1);
   const std::vector<TrackEvent> events = trace.take();
   ASSERT_EQ(events.size(), 1);

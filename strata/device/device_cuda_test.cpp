@@ -42,8 +42,8 @@ TEST(CudaEvents, OrderStreamsAndRecordTime) {
   for (int i = 0; i < 20; ++i) x.mul_(1.0);
   const Completion end = compute.record(EventTime::kKnown);
   other.wait(end);
-  const Completion behind = other.record();
-  behind.wait();
+  const Completion later = other.record();
+  later.wait();
   EXPECT_TRUE(end.ready());
   EXPECT_GT(seconds_between(begin, end), 0);
 }

@@ -1,4 +1,4 @@
-// On a GPU: recordings replay, keep their memory, and leave nothing behind when they fail.
+// On a GPU: recordings replay, keep their memory, and leave nothing allocated when they fail.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>

@@ -48,16 +48,16 @@ class FaultyBlockIo final : public BlockIo {
       under_way_ -= static_cast<int>(fresh.size());
     }
     for (const BlockResult& result : fresh) {
-      const int behind = pending_.at(result.slot).fault.overtaken_by;
-      if (behind > 0) {
-        held_.push_back({result, behind});
+      const int ahead = pending_.at(result.slot).fault.overtaken_by;
+      if (ahead > 0) {
+        held_.push_back({result, ahead});
       } else {
         hand_out(result, results);
       }
     }
     // No other result is left to overtake them.
     if (nothing_else && results.empty())
-      for (Held& held : held_) held.behind = 0;
+      for (Held& held : held_) held.ahead = 0;
     release(results);
   }
 
@@ -72,7 +72,7 @@ class FaultyBlockIo final : public BlockIo {
   };
   struct Held {
     BlockResult result;
-    int behind;
+    int ahead;
   };
 
   static void flip(std::span<std::byte> bytes, std::size_t bit) {
@@ -86,20 +86,20 @@ class FaultyBlockIo final : public BlockIo {
     if (result.result > 0) {
       const auto moved = std::min(static_cast<std::size_t>(result.result), pending.fault.at_most);
       if (pending.request.op == BlockOp::kRead) {
-        const std::span<std::byte> behind =
+        const std::span<std::byte> rest =
             bytes.subspan(moved, static_cast<std::size_t>(result.result) - moved);
-        std::ranges::fill(behind, std::byte{0xEE});
+        std::ranges::fill(rest, std::byte{0xEE});
         if (pending.fault.flip) flip(bytes.first(moved), *pending.fault.flip);
       }
       result.result = static_cast<std::int64_t>(moved);
     }
     results.push_back(result);
-    for (Held& held : held_) --held.behind;
+    for (Held& held : held_) --held.ahead;
   }
 
   void release(std::vector<BlockResult>& results) {
     for (std::size_t i = 0; i < held_.size();) {
-      if (held_[i].behind > 0) {
+      if (held_[i].ahead > 0) {
         ++i;
         continue;
       }

@@ -9,8 +9,8 @@
 /// memory.
 ///
 /// Gradients use three buffers of their own: during a backward one is filled while the previous one
-/// is written, and during the updates one is read while another is used. They belong to one step, so
-/// a separate file has one slot for each, and no commit holds them.
+/// is written, and during the updates one is read while another is used. They belong to one step,
+/// so a separate file has one slot for each, and no commit holds them.
 ///
 /// Units  bytes; for one rank.
 #pragma once

@@ -1,5 +1,5 @@
-// Loops over the elements of a row are plain: compilers make vectors of them, and no sum crosses elements,
-// so that vectors of any width give the same bits.
+// Loops over the elements of a row are plain. Compilers vectorise them, and no sum crosses
+// elements, so vectors of any width give the same bits.
 #include "strata/embed/pooling.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// Of a sample: its occurrences [begin, end) of which pooling takes account.
+// The occurrences [begin, end) of a sample that are pooled.
 struct Occurrences {
   std::int64_t begin, end;
 };
@@ -25,7 +25,7 @@ Occurrences occurrences_of(const PooledFeature& feature, const IdLists& lists,
   return {begin, end};
 }
 
-// What an occurrence's row is multiplied by.
+// The factor of an occurrence's row.
 float factor_of(const PooledFeature& feature, const IdLists& lists, Occurrences all,
                 std::int64_t occurrence) {
   const auto count = static_cast<float>(all.end - all.begin);
@@ -41,7 +41,8 @@ float factor_of(const PooledFeature& feature, const IdLists& lists, Occurrences 
   }
 }
 
-// Of every element, the occurrence whose row is the largest; a NaN beats what comes behind it.
+// Finds, for every element, the occurrence whose row has the largest value; a NaN wins over later
+// rows.
 void find_largest(int width, Occurrences all, std::span<const std::int32_t> row_of,
                   const float* rows, std::int64_t* largest) {
   std::fill_n(largest, width, all.begin);

@@ -1,4 +1,4 @@
-// Pooling and its gradients, against sums over samples written down one by one and finite differences.
+// Compares pooling and its gradients with explicit sums over samples and with finite differences.
 #include "strata/embed/pooling.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(DistinctIds, AreAscendingAndFoundFromEveryOccurrence) {
   EXPECT_TRUE(distinct_ids({}).ids.empty());
 }
 
-// By what each kind promises, in double precision; kMax is its caller's.
+// Computes each kind in double precision, except kMax, which the caller computes.
 std::vector<double> expected(const PooledFeature& feature, const std::vector<int>& rows_of_sample,
                              const std::vector<double>& weights, const std::vector<float>& rows) {
   std::vector<double> pooled(feature.width(), 0.0);
@@ -131,7 +131,7 @@ TEST(Pooling, OfEqualRowsTheFirstHasTheGradientOfTheLargest) {
   float row_gradients[] = {0, 0};
   add_row_gradients({.pooling = Pooling::kMax, .row_width = 1}, lists, distinct.row_of, rows,
                     gradient, 1, row_gradients);
-  EXPECT_EQ(row_gradients[1], 1);  // of id 5, which comes first
+  EXPECT_EQ(row_gradients[1], 1);  // of id 5, which is the first row
   EXPECT_EQ(row_gradients[0], 0);
 }
 

@@ -1,5 +1,5 @@
-// A rank writes its file at every checkpoint, even without rows: one of an older run must not be left
-// under the same name.
+// A rank writes its file at every checkpoint, even without rows, because a file of an older run may
+// have the same name.
 #include "strata/embed/rows_ahead.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct AheadFile {
   int rank;
 };
 
-// Of this rank, and, as rank 0, of ranks that there are no more; by version.
+// Files of this rank and, for rank 0, of ranks that do not exist any more; ascending by version.
 std::vector<AheadFile> files_of(const RowsAheadOptions& options) {
   std::vector<AheadFile> files;
   std::error_code none;
@@ -124,8 +124,8 @@ int decode(const RowsAheadOptions& options, const std::string& path, std::int64_
 void RowsAhead::save(std::int64_t version, const std::vector<StepRows>& rows) const {
   if (options_.to.empty()) return;
   make_folders_durably(options_.to);
-  // A run that ended before its checkpoint was complete has left what is not to be counted, or found, as if
-  // it belonged to this one.
+  // Files of later versions belong to a run that ended before its checkpoint was complete. They
+  // must not be counted, or be found as files of this run.
   for (const AheadFile& file : files_of(options_))
     if (file.version > version || (file.version == version && file.rank != options_.rank))
       remove_file(options_, file);
@@ -135,7 +135,7 @@ void RowsAhead::save(std::int64_t version, const std::vector<StepRows>& rows) co
   file.close();
   rename_durably(path + ".part", path);
   if (options_.keep == 0) return;
-  // One more, for the checkpoint of this version is not written yet.
+  // Keeps one more, because the checkpoint of this version is not written yet.
   const std::vector<AheadFile> files = files_of(options_);
   std::int64_t kept = 0, oldest = version;
   for (auto file = files.rbegin(); file != files.rend() && kept <= options_.keep; ++file) {

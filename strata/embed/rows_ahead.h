@@ -1,14 +1,14 @@
-/// Keeps, beside a checkpoint, the rows that steps after it have read before it: a run that resumes there
-/// has the rows that the uninterrupted one has, older than the checkpoint though they are.
+/// Saves, with a checkpoint, the rows that later steps have already read: a run that resumes from
+/// the checkpoint uses the same rows, older than the checkpoint, as the uninterrupted run.
 ///
 ///     FOLDER/ahead-VERSION-rank-R.rows
 ///
-/// They are few: of staleness - 1 steps, what these have read. They are found by step, table and id, so
-/// that neither the number of shards nor that of ranks has to be the same.
+/// These are the rows of the next staleness - 1 steps. They are found by step, table and id, so the
+/// numbers of shards and ranks may change.
 ///
 /// Source   format: docs/formats.md
-/// Threads  a rank's, for itself.
-/// Errors   UserError that names the file: missing, damaged, of another recipe.
+/// Threads  one rank's.
+/// Errors   UserError with the name of a file that is missing, damaged, or of another recipe.
 ///          SystemError: disk full.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace strata {
 
-/// Rows of a table (rows.feature), read for a step at rows.version.
+/// Rows of a table (rows.feature) that were read for a step at rows.version.
 struct StepRows {
   std::int64_t step = 0;
   FeatureRows rows = {};
@@ -32,7 +32,8 @@ struct RowsAheadOptions {
   std::string to;    ///< folder to save in; empty: nowhere
   std::uint64_t fingerprint = 0;
   int rank = 0, ranks = 1;
-  std::int64_t keep = 0;  ///< versions, and the newest one; 0: all
+  /// number of newest versions to keep, in addition to the current one; 0: all
+  std::int64_t keep = 0;
   std::vector<FeatureSpec> tables;
 };
 
@@ -40,10 +41,10 @@ class RowsAhead {
  public:
   explicit RowsAhead(RowsAheadOptions options) : options_(std::move(options)) {}
 
-  /// Returns when they are durable.
+  /// Returns when the rows are durable.
   void save(std::int64_t version, const std::vector<StepRows>& rows) const;
 
-  /// Those of all ranks. Every checkpoint has such files, be it without rows.
+  /// Returns the rows of all ranks. Every checkpoint has such files, even without rows.
   std::vector<StepRows> load(std::int64_t version) const;
 
  private:

@@ -86,7 +86,7 @@ TEST_F(RowsAheadTest, WhatARunLeftThatEndedBeforeItsCheckpointGoesFirst) {
                   rank);
     return fs::exists(folder + name);
   };
-  // Goes on at 10 with one rank; its checkpoint of 20 is still to come.
+  // Resumes at 10 with one rank; the checkpoint of 20 does not exist yet.
   const RowsAhead alone(options(0, 1, 1));
   alone.save(20, {rows(20, 0, {1})});
   for (const std::int64_t version : {300, 400})
@@ -100,7 +100,7 @@ TEST_F(RowsAheadTest, WhatARunLeftThatEndedBeforeItsCheckpointGoesFirst) {
   EXPECT_EQ(alone.load(20).size(), 1u);
 }
 
-// A snapshot that no checkpoint refers to does not count as one of the newest.
+// A snapshot without a checkpoint does not count as one of the newest.
 TEST_F(RowsAheadTest, SavedRowsBehindAnEndedRunStay) {
   const SavedRows saved(folder, 7, 1);
   MapShardState state;

@@ -26,7 +26,7 @@ std::string SavedRows::shard_folder(int shard) const {
   return folder_ + "/shard-" + std::to_string(shard);
 }
 
-// A version beyond those that are kept stays until the next one: the checkpoint of this one is not written
+// Keeps one more version until the next save, because the checkpoint of this version is not written
 // yet.
 void SavedRows::save(std::int64_t version, int shard, int shards, ShardState& state) const {
   const std::string folder = shard_folder(shard);
@@ -36,7 +36,7 @@ void SavedRows::save(std::int64_t version, int shard, int shards, ShardState& st
       state);
   if (keep_ == 0) return;
   std::vector<std::int64_t> versions = list_snapshots(folder);
-  // Later ones are of a run that ended before its checkpoint was complete.
+  // Later versions belong to a run that ended before its checkpoint was complete.
   std::erase_if(versions, [&](std::int64_t other) { return other > version; });
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) + 1 < versions.size(); ++i) {
     std::error_code none;
@@ -70,7 +70,8 @@ void SavedRows::read(const std::string& path, std::int64_t version, int shard, i
 
 void SavedRows::load(std::int64_t version, int shard, int shards, ShardState& state) const {
   const int written = shards_of(version);
-  std::function<bool(const StateRecord&)> mine;  // all of them, of the same number of shards
+  // empty: all records, if the number of shards is the same
+  std::function<bool(const StateRecord&)> mine;
   if (written != shards) mine = records_of(shard, shards);
   for (int other = 0; other < written; ++other) {
     if (written == shards && other != shard) continue;

@@ -1,11 +1,11 @@
-/// Keeps the rows of a run that has no servers beside its checkpoints: of each version that is saved, a
-/// snapshot a shard.
+/// Saves the rows of a run without servers next to its checkpoints: one snapshot per shard and
+/// saved version.
 ///
 ///     FOLDER/shard-0/...   snapshots (snapshot.h), by version
 ///     FOLDER/shard-1/...
 ///
-/// Threads  save(): of different shards at once; the rest: one thread.
-/// Errors   as snapshots; UserError for a version that is not there, or rows of another recipe.
+/// Threads  save(): different shards in parallel; the rest: one thread.
+/// Errors   as snapshots; UserError for a version that does not exist, or rows of another recipe.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace strata {
 
 class SavedRows {
  public:
-  /// `keep`: the newest versions; 0: all.
+  /// `keep`: number of newest versions to keep; 0: all.
   SavedRows(std::string folder, std::uint64_t fingerprint, std::int64_t keep);
 
   void save(std::int64_t version, int shard, int shards, ShardState& state) const;
 
-  /// Into rows that are new; from any number of shards.
+  /// Loads into empty rows, from any number of shards.
   void load(std::int64_t version, int shard, int shards, ShardState& state) const;
 
-  /// The row of one id alone, if there is one; not to be trained on.
+  /// Loads the row of one id, if it exists. The result is for reading, not for training.
   void load_row(std::int64_t version, int feature, std::uint64_t id, ShardState& state) const;
 
  private:

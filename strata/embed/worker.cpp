@@ -1,5 +1,5 @@
-// One executor sends everything to the servers, in the order of the program, which is the order that they
-// require. The rank's own thread only waits for rows and pools them.
+// One executor sends all requests to the servers, in the order of the program, which the servers
+// require. The rank's thread only waits for rows and pools them.
 #include "strata/embed/worker.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void EmbeddingWorker::begin(std::int64_t step, std::vector<StepRows> ahead) {
   });
 }
 
-// On the executor. Several ranks may have read for the same step.
+// Runs on the executor. Several ranks may have read rows for the same step.
 bool EmbeddingWorker::take_known(const TableOfStep& of, const std::vector<StepRows>& ahead) {
   const std::int64_t oldest = of.step - options_.staleness[of.table] + 1;
   const std::shared_ptr<Step> step = load(of.step);
@@ -90,11 +90,11 @@ void EmbeddingWorker::prefetch(std::int64_t step) {
     wanted.push_back({step + options_.staleness[table] - 1, table});
   submit([=, this] {
     read_ahead(step, wanted);
-    load(step + largest_staleness_);  // for its samples; rows are read when their turn comes
+    load(step + largest_staleness_);  // reads its samples; its rows are read later
   });
 }
 
-// On the executor.
+// Runs on the executor.
 void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted) {
   auto request = std::make_shared<Request>();
   request->of = wanted;
@@ -112,7 +112,7 @@ void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOf
   changed_.notify_all();
 }
 
-// Unless it is there.
+// Loads the step unless it is loaded.
 std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::load(std::int64_t number) {
   {
     const std::lock_guard lock(mutex_);
@@ -166,7 +166,7 @@ void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
     changed_.wait(lock, [&] { return failure_ || requested_[number] == tables; });
     if (failure_) std::rethrow_exception(failure_);
     step = steps_.at(number);
-    // In the order of asking: whatever this step needs is in one of the first requests.
+    // Requests are in the order of the program: the rows of this step are in the first ones.
     const auto serves = [&](const std::shared_ptr<Request>& request) {
       return std::ranges::any_of(request->of,
                                  [&](const TableOfStep& of) { return of.step == number; });
@@ -306,7 +306,7 @@ void EmbeddingWorker::submit(std::function<void()> task) {
   });
 }
 
-// A task fails with the first error: the last one stands for all.
+// A task fails with the first error, so waiting for the last task is enough.
 void EmbeddingWorker::finish_tasks() { last_task_.wait(); }
 
 }  // namespace strata

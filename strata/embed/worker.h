@@ -1,14 +1,15 @@
-/// Brings pooled rows to a rank and turns their gradients into updates of rows: keeps the ids of batches
-/// whose rows are on their way, as many steps ahead as each table's staleness allows.
+/// Provides pooled rows to a rank and turns their gradients into updates of rows. It reads the ids
+/// and rows of as many steps ahead as each table's staleness allows.
 ///
-/// At staleness 1 the rows of step t (from 0) are version t: those that all steps before have updated. At
-/// staleness n they are version t - n + 1, or the version that the run began with where that is later.
-/// Versions don't depend on timing, so neither does training.
+/// At staleness 1 the rows of step t (from 0) are version t, with the updates of all earlier steps.
+/// At staleness n they are version t - n + 1, or the version at which the run began if that is
+/// later. Versions do not depend on timing, so training does not either.
 ///
 /// Source   buffered ids and bounded staleness: Lian et al., "Persia" (arXiv 2111.05897).
 /// Shapes   pooled values and their gradients [samples of this rank's part, width()].
-/// Threads  one rank's thread; reading ids, finding distinct ones and sums of gradients go on beside it.
-/// Errors   what reading ids and the servers refuse, when the rows are fetched or the next step begins.
+/// Threads  one rank's thread. An executor reads ids and computes distinct ids and sums of
+///          gradients in parallel with it.
+/// Errors   errors of the id source and of the servers, thrown by fetch() or by the next step.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +32,7 @@
 
 namespace strata {
 
-/// Which rows a categorical feature reads, in the order of SampleBatch::categorical.
+/// The rows that a categorical feature reads, in the order of SampleBatch::categorical.
 struct EmbeddedFeature {
   int table = 0;
   Pooling pooling = Pooling::kSum;
@@ -46,50 +47,52 @@ struct WorkerOptions {
 
 class EmbeddingWorker {
  public:
-  /// This rank's part of the samples of a step; called on another thread.
+  /// Returns this rank's part of the samples of a step; called on another thread.
   using IdSource = std::function<SampleBatch(std::int64_t step)>;
 
   EmbeddingWorker(WorkerOptions options, RowServers& servers, IdSource ids);
-  ~EmbeddingWorker() = default;  ///< when all updates that were started have been sent
+  ~EmbeddingWorker() = default;  ///< returns when all updates that were started have been sent
   EmbeddingWorker(const EmbeddingWorker&) = delete;
   EmbeddingWorker& operator=(const EmbeddingWorker&) = delete;
 
   std::int64_t width() const { return width_; }
 
-  /// The run goes on at this step: rows have its version. `ahead`: what steps from there on had read in
-  /// the run before it, which they read no more where it has all their ids and is not too old.
+  /// Starts or resumes at this step; the rows have its version. `ahead`: rows that steps from
+  /// `step` on had read in the previous run. A step uses them instead of reading if they include
+  /// all its ids and are not too stale.
   void begin(std::int64_t step, std::vector<StepRows> ahead = {});
 
-  /// Starts to read what the step allows to be read; before fetch() of the same step.
+  /// Starts the reads that the step allows; call before fetch() of the same step.
   void prefetch(std::int64_t step);
-  /// This rank's part of a step that is not over, once it is read: one step is, before anybody asks.
+  /// Returns this rank's samples of a step that has not ended, when they are read; the id source
+  /// works one step ahead.
   std::shared_ptr<const SampleBatch> samples(std::int64_t step);
   /// Waits for the rows of a step and pools them.
   void fetch(std::int64_t step, std::span<float> pooled);
-  /// Starts the update that the gradients of a step's pooled values make.
+  /// Starts the update with the gradients of a step's pooled values.
   void send_gradients(std::int64_t step, std::vector<float> gradients, double rate_factor = 1);
 
-  /// Rows as they are after `version` updates, which this waits for, pooled: for evaluation.
+  /// Waits for version `version` of the rows and pools them, for evaluation.
   void read(std::int64_t version, const SampleBatch& samples, std::span<float> pooled);
 
-  /// Returns when the rows have all of `version` updates.
+  /// Returns when the rows have version `version`.
   void await(std::int64_t version);
 
-  /// Has every shard save the rows as `version` updates have left them; waits until that is durable.
+  /// Makes every shard save version `version`; returns when it is durable.
   void save(std::int64_t version);
 
-  /// What steps from `step` on have read by now, which this waits for.
+  /// Waits for the rows that steps from `step` on have started to read, and returns them.
   std::vector<StepRows> rows_ahead(std::int64_t step);
 
-  /// Rows that were used since it was taken last, per table, by how many updates they lacked those of
-  /// all steps before: as many counts as the table's staleness.
+  /// Returns the number of rows used since the last call, per table and by the number of missing
+  /// updates; a table has as many counts as its staleness.
   std::vector<std::vector<std::int64_t>> take_staleness_counts();
   double take_waited_seconds() { return std::exchange(waited_seconds_, 0); }
-  /// Processor time of the executor's tasks since the last call.
+  /// Processor seconds of the executor's tasks since the last call.
   double take_worked_seconds() { return tasks_.take_processor_seconds(); }
 
  private:
-  // The ids of a step and the rows that they have got, by table.
+  // The ids of a step and their rows, per table.
   struct Step {
     SampleBatch samples;
     std::vector<DistinctIds> distinct;
@@ -127,7 +130,7 @@ class EmbeddingWorker {
   std::vector<std::vector<std::int64_t>> lacked_;
   double waited_seconds_ = 0;
 
-  // Shared with the executor; where a step is there, its rows are the rank's.
+  // Shared with the executor. When a step's rows have arrived, they belong to the rank.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::int64_t, std::shared_ptr<Step>> steps_;
@@ -136,7 +139,7 @@ class EmbeddingWorker {
   std::exception_ptr failure_;  // of a task
 
   Completion last_task_;
-  Executor tasks_;  // last: its tasks use what is above
+  Executor tasks_;  // last: its tasks use the members above
 };
 
 }  // namespace strata

@@ -1,5 +1,5 @@
-// The worker against servers that remember every version: which rows a step gets, and what its gradients
-// do to them, by a loop written down without it.
+// Runs the worker with servers that keep every version: compares the rows of each step, and the
+// updates from its gradients, with an explicit loop.
 #include "strata/embed/worker.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::vector<float>& row_of(Table& table, int number, std::uint64_t id) {
   return table.try_emplace(id, first_row(number, id)).first->second;
 }
 
-// SGD on rows; every version stays.
+// SGD on rows; keeps every version.
 class RememberingServers final : public RowServers {
  public:
   explicit RememberingServers(int tables, std::int64_t version = 0)
@@ -74,7 +74,7 @@ class RememberingServers final : public RowServers {
   std::int64_t fails_at_read_ = -1;
 };
 
-// Two features on table 0, one on table 1; ids that come back from step to step.
+// Two features on table 0, one on table 1; ids repeat from step to step.
 SampleBatch ids_of(std::int64_t step) {
   SampleBatch batch{.samples = 2};
   for (int feature = 0; feature < 3; ++feature) {
@@ -95,7 +95,7 @@ WorkerOptions options_of(std::vector<int> staleness) {
           .features = {{.table = 0}, {.table = 1}, {.table = 0}}};
 }
 
-// The gradient of a pooled value is the value itself and the step: so order and versions matter.
+// The gradient of a pooled value is the value plus the step, so order and versions matter.
 std::vector<float> gradients_of(const std::vector<float>& pooled, std::int64_t step) {
   std::vector<float> gradients = pooled;
   for (float& g : gradients) g = 0.01f * g + 0.1f * static_cast<float>(step % 3);
@@ -129,7 +129,7 @@ TEST(EmbeddingWorker, GetsEveryStepTheVersionThatItsStalenessSays) {
       for (std::int64_t step = begin; step < begin + kSteps; ++step) {
         worker.prefetch(step);
         worker.fetch(step, pooled);
-        worker.await(step);  // who makes versions is another thread
+        worker.await(step);  // another thread creates versions
         std::vector<Table> rows(2);
         for (int table = 0; table < 2; ++table)
           rows[table] = servers.versions_.at(std::max(begin, step - staleness[table] + 1))[table];
@@ -160,7 +160,7 @@ TEST(EmbeddingWorker, SendsWhatTheGradientsMeanForEachRow) {
     worker.send_gradients(step, gradients_of(pooled, step), 0.5);
     const SampleBatch batch = ids_of(step);
     const std::vector<float> gradients = gradients_of(sum_rows(sequential, batch), step);
-    // Of each row the sum over its occurrences, feature by feature, and one update.
+    // Sums the gradients of each row over its occurrences, feature by feature, into one update.
     for (int table = 0; table < 2; ++table) {
       Table sums;
       for (int feature = 0; feature < 3; ++feature) {
@@ -184,7 +184,7 @@ TEST(EmbeddingWorker, SendsWhatTheGradientsMeanForEachRow) {
     for (const auto& [id, row] : sequential[table]) EXPECT_EQ(servers.now_[table].at(id), row);
 }
 
-// Steps `from` to `to`; the pooled values of each.
+// Runs steps `from` to `to`; returns the pooled values of each.
 std::vector<std::vector<float>> steps_of(EmbeddingWorker& worker, std::int64_t from,
                                          std::int64_t to) {
   std::vector<std::vector<float>> all;
@@ -206,7 +206,7 @@ TEST(EmbeddingWorker, GoesOnWithWhatItsStepsHadReadBefore) {
     std::vector<std::vector<float>> expected = steps_of(worker, 0, kMiddle);
     const std::vector<StepRows> ahead = worker.rows_ahead(kMiddle);
     EXPECT_EQ(static_cast<int>(ahead.size()), staleness[0] + staleness[1] - 2);
-    expected = steps_of(worker, kMiddle, kEnd);  // they are there as before
+    expected = steps_of(worker, kMiddle, kEnd);  // from the same versions as before
     worker.await(kEnd);
 
     const auto resume = [&](const std::vector<int>& with, const std::vector<StepRows>& known) {
@@ -220,7 +220,7 @@ TEST(EmbeddingWorker, GoesOnWithWhatItsStepsHadReadBefore) {
       return all;
     };
     EXPECT_EQ(resume(staleness, ahead), expected);
-    // Another number of ranks: what they have read lies in several pieces.
+    // With another number of ranks the rows of a step are in several pieces.
     std::vector<StepRows> pieces;
     for (const StepRows& rows : ahead)
       for (std::size_t i = 0; i < rows.rows.ids.size(); ++i) {
@@ -230,7 +230,7 @@ TEST(EmbeddingWorker, GoesOnWithWhatItsStepsHadReadBefore) {
                                  rows.rows.values.begin() + (i + 1) * kWidth);
       }
     EXPECT_EQ(resume(staleness, pieces), expected);
-    // What is older than the run allows, or is not all there, is read anew.
+    // Rows that are staler than allowed, or incomplete, are read again.
     EXPECT_EQ(resume({1, 1}, ahead), resume({1, 1}, {}));
     if (staleness[1] == 5) {
       EXPECT_EQ(resume({1, 3}, ahead), resume({1, 3}, {}));

@@ -1,7 +1,7 @@
 /// Applies the filters (`value | name`) and tests (`value is name`) of Jinja.
 ///
-/// Supported: those that chat templates use; check_filter() and check_test() refuse others by name when the
-/// template is parsed.
+/// Supported: those that chat templates use; check_filter() and check_test() refuse others by name
+/// when the template is parsed.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-/// The functions that every chat template sees: range, dict, namespace, raise_exception and strftime_now.
+/// The functions that every chat template sees: range, dict, namespace, raise_exception and
+/// strftime_now.
 #pragma once
 
 #include <ctime>

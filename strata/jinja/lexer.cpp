@@ -86,7 +86,8 @@ class Lexer {
     return blank ? before.substr(0, line) : before;
   }
 
-  // Passes the end of a tag at `at_`, which is there: "-%}" drops the white space after it, "%}" one line end.
+  // Passes the end of a tag at `at_`, which is there: "-%}" drops the white space after it, "%}"
+  // one line end.
   void pass_end(std::size_t bytes, bool drops_space, bool drops_newline) {
     at_ += bytes;
     if (drops_space) {

@@ -1,7 +1,9 @@
-/// Cuts the text of a Jinja template into tokens, with the white space control of chat templates: `trim_blocks`
-/// and `lstrip_blocks` are on, and one line end at the end of the template is dropped.
+/// Cuts the text of a Jinja template into tokens, with the white space control of chat templates:
+/// `trim_blocks` and `lstrip_blocks` are on, and one line end at the end of the template is
+/// dropped.
 ///
-/// Errors  UserError with the line and column: a tag or a quotation that does not end, an unknown character.
+/// Errors  UserError with the line and column: a tag or a quotation that does not end, an unknown
+///         character.
 /// Source  docs of Jinja 3.1, "White Space Control".
 #pragma once
 

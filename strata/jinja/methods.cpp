@@ -240,8 +240,8 @@ std::optional<JinjaValue> method_of_list(const JinjaValue& value, const std::str
   });
 }
 
-// Methods of Python's types that Strata does not have: what a template means by them is refused by name
-// instead of being taken for an item or for undefined.
+// Methods of Python's types that Strata does not have: what a template means by them is refused by
+// name instead of being taken for an item or for undefined.
 bool is_other_method(const JinjaValue& value, const std::string& name) {
   constexpr std::array kDict = {"clear", "fromkeys", "pop", "popitem", "setdefault", "update"};
   constexpr std::array kList = {"append", "clear",  "copy",    "extend", "insert",

@@ -1,7 +1,8 @@
 /// Parses the tokens of a Jinja template into statements.
 ///
-/// Errors  UserError with the line and column: a tag or expression that is not Jinja's, and by its name what
-///         Strata does not support (include, import, extends, block, recursive loops, unpacked arguments).
+/// Errors  UserError with the line and column: a tag or expression that is not Jinja's, and by its
+///         name what Strata does not support (include, import, extends, block, recursive loops,
+///         unpacked arguments).
 #pragma once
 
 #include <string>

@@ -11,7 +11,8 @@
 namespace strata {
 namespace {
 
-// The character at the beginning of `text`: its bytes and its code point; -1 for a byte that is not UTF-8.
+// The character at the beginning of `text`: its bytes and its code point; -1 for a byte that is not
+// UTF-8.
 std::pair<std::size_t, std::int32_t> first_character(std::string_view text) {
   utf8proc_int32_t code = -1;
   const auto bytes =

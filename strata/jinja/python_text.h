@@ -1,8 +1,9 @@
-/// Writes and cuts text as Python's str does: by characters, with Python's white space, repr and numbers.
+/// Writes and cuts text as Python's str does: by characters, with Python's white space, repr and
+/// numbers.
 ///
 /// Texts are UTF-8; positions and lengths count characters. A byte that is not UTF-8 counts as one.
-/// Upper and lower case map one character to one, except ß to SS (Python maps a few other characters to several,
-/// and ß to Ss at the beginning of a word).
+/// Upper and lower case map one character to one, except ß to SS (Python maps a few other
+/// characters to several, and ß to Ss at the beginning of a word).
 #pragma once
 
 #include <cstdint>

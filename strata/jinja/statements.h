@@ -95,7 +95,7 @@ struct JinjaBodyFilter {
   JinjaArguments arguments;
 };
 
-/// {% set name | filters %} text {% endset %}, or without a target {% filter %} text {% endfilter %}
+/// {% set name | filters %} text {% endset %}; without a target {% filter %} text {% endfilter %}
 struct JinjaFilteredBody : JinjaStatement {
   JinjaTarget target;  // without a name: the text is written
   std::vector<JinjaBodyFilter> filters;

@@ -1,10 +1,10 @@
-/// Holds the values of a Jinja template, which behave as Python's: None, bool, int, float, str, list, tuple,
-/// dict, what is undefined, and objects (namespaces, loops, macros, functions).
+/// Holds the values of a Jinja template, which behave as Python's: None, bool, int, float, str,
+/// list, tuple, dict, what is undefined, and objects (namespaces, loops, macros, functions).
 ///
 /// Values are immutable and share their bytes when copied, except the attributes of a namespace.
 ///
-/// Errors  JinjaProblem, which the node of the template that is being evaluated turns into a UserError
-///         with its line and column.
+/// Errors  JinjaProblem, which the node of the template that is being evaluated turns into a
+///         UserError with its line and column.
 /// Source  docs of Jinja 3.1 and of Python; oracle: tests/parity/jinja_test.py.
 #pragma once
 
@@ -102,7 +102,8 @@ class JinjaValue {
 /// The order of Python: negative, 0 or positive. Problem: types that Python does not order.
 int compare(const JinjaValue& a, const JinjaValue& b);
 
-/// A view is what dict.keys() and range() return: it can be visited, but it is neither a list nor a tuple.
+/// A view is what dict.keys() and range() return: it can be visited, but it is neither a list nor a
+/// tuple.
 enum class JinjaSequenceKind : std::uint8_t { kList, kTuple, kView };
 
 struct JinjaSequence {
@@ -163,7 +164,8 @@ struct JinjaCall {
   std::vector<std::pair<std::string, JinjaValue>> named;
   JinjaMeter& meter;
 
-  /// The arguments by parameter; none where the caller passed none. Problem: too many, or an unknown name.
+  /// The arguments by parameter; none where the caller passed none. Problem: too many, or an
+  /// unknown name.
   std::vector<std::optional<JinjaValue>> bind(const std::string& callee,
                                               const std::vector<std::string>& parameters) const;
 };
@@ -184,11 +186,12 @@ class JinjaObject {
 /// A function of the environment, or a method bound to its value.
 JinjaValue jinja_function(std::string name, std::function<JinjaValue(const JinjaCall&)> function);
 
-/// What filters such as map and select return: true even if it is empty, without a length, visited once.
+/// What filters such as map and select return: true even if it is empty, without a length, visited
+/// once.
 JinjaValue jinja_generator(std::vector<JinjaValue> items);
 
-/// The attribute or method that `value.name` means, and the item that `value[key]` means; undefined if
-/// there is none.
+/// The attribute or method that `value.name` means, and the item that `value[key]` means; undefined
+/// if there is none.
 JinjaValue attribute_of(const JinjaValue& value, const std::string& name);
 JinjaValue item_of(const JinjaValue& value, const JinjaValue& key);
 

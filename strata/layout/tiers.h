@@ -2,9 +2,10 @@
 /// machines all read this one layout.
 ///
 /// A kind may live farther from the device than the optimizer states only if those are off the
-/// device, too: a layer is updated where its states are. Gradients live on a disk only if the states
-/// do. ZeRO-Offload keeps weights on the device, gradients and states on the host. STRONGHOLD's
-/// working window keeps everything on the host; with a window of one, layers are streamed one by one.
+/// device, too: a layer is updated where its states are. Gradients live on a disk only if the
+/// states do. ZeRO-Offload keeps weights on the device, gradients and states on the host.
+/// STRONGHOLD's working window keeps everything on the host; with a window of one, layers are
+/// streamed one by one.
 ///
 /// Source  Ren et al. 2021 (ZeRO-Offload); Rajbhandari et al. 2021 (ZeRO-Infinity); Sun et al. 2022
 ///         (STRONGHOLD); farthest next use: Belady 1966.
@@ -69,8 +70,8 @@ bool is_updated_at_once(const TierLayout& tiers, const LayerShards& shards, int 
 /// Adapts a requested layout to a model's ranks; no other code does. Layers without weights have
 /// nothing to move. Weights and gradients that other ranks read or write through a tie stay on the
 /// device. Where gradients are reduced, the reduction moves them to where they are updated,
-/// whatever was requested, except those of tied layers, which stay. Gradients that an update consumes
-/// at once, from buffers of the host that layers share, do not go to a disk.
+/// whatever was requested, except those of tied layers, which stay. Gradients that an update
+/// consumes at once, from buffers of the host that layers share, do not go to a disk.
 TierLayout tiers_on_ranks(TierLayout requested, const Dataflow& dataflow,
                           const LayerSet& with_weights, const std::vector<int>& rank_of_layer,
                           const ShardLayout& shards);

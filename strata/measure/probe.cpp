@@ -341,10 +341,10 @@ void require_free_memory(const std::vector<std::vector<int>>& portions, const Se
   for (const auto& [index, ranks] : ranks_on_devices(kind, options.ranks)) {
     const Device device{kind, index};
     const std::int64_t free = options.free_bytes(device);
-    const std::int64_t beside =
+    const std::int64_t others =
         kind == DeviceKind::kCpu ? 0 : costs.workspace_bytes + 2 * ahead_bytes(device);
     for (const std::vector<int>& portion : portions)
-      require_free_memory(portion, beside + bytes_of(portion, model, costs, request), device, ranks,
+      require_free_memory(portion, others + bytes_of(portion, model, costs, request), device, ranks,
                           free, costs);
   }
 }

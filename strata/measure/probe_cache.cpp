@@ -130,12 +130,12 @@ void write_cache_file(const std::string& file, const nlohmann::json& json) {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(file).parent_path(), ignored);
   // Written to another file and renamed, because another run may be reading.
-  const std::string beside = file + "." + std::to_string(::getpid());
-  std::ofstream stream(beside);
+  const std::string temporary = file + "." + std::to_string(::getpid());
+  std::ofstream stream(temporary);
   if (stream << json.dump(1) << '\n' << std::flush)
-    std::filesystem::rename(beside, file, ignored);
+    std::filesystem::rename(temporary, file, ignored);
   else
-    std::filesystem::remove(beside, ignored);
+    std::filesystem::remove(temporary, ignored);
 }
 
 }  // namespace strata

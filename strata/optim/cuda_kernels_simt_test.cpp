@@ -194,13 +194,14 @@ struct Arrays {
                                     weights.size(), offset(off_border, Off::kRounded))),
         high(values.size()),
         low(values.size()),
-        device_high(behind(split(values, high, low), offset(off_border, Off::kHigh))),
-        device_low(behind(low, offset(off_border, Off::kLow))),
+        device_high(offset_by(split(values, high, low), offset(off_border, Off::kHigh))),
+        device_low(offset_by(low, offset(off_border, Off::kLow))),
         kind(kind_of),
         off(off_border) {}
 
   static std::int64_t offset(Off off, Off array) { return off == array || off == Off::kAll; }
-  static std::vector<std::uint16_t> behind(std::vector<std::uint16_t> values, std::int64_t others) {
+  static std::vector<std::uint16_t> offset_by(std::vector<std::uint16_t> values,
+                                              std::int64_t others) {
     values.insert(values.begin(), static_cast<std::size_t>(others), 0);
     return values;
   }

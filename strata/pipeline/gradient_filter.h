@@ -1,7 +1,8 @@
 /// Changes a rank's gradients after their reduction and before the norm and the update.
 ///
-/// The stage machine calls it once a step; the caller of the trainer supplies it (TrainerOptions). A
-/// recording leaves the call to the host, so an implementation may keep tensors from step to step.
+/// The stage machine calls it once a step; the caller of the trainer supplies it (TrainerOptions).
+/// A recording leaves the call to the host, so an implementation may keep tensors from step to
+/// step.
 ///
 /// Threads  the rank's.
 #pragma once

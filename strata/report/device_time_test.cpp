@@ -32,9 +32,9 @@ TEST(DeviceTime, FindsLongestGapAtAnyPosition) {
   const auto track = [](int layer, double begin, double end) {
     return TrackEvent{TrackKind::kCompute, layer, begin, end};
   };
-  const DeviceTime behind = device_time({track(3, 1, 4)}, 0, 10);
-  EXPECT_EQ(behind.longest_gap, 6);
-  EXPECT_EQ(behind.longest_gap_layer, -1);  // no work follows
+  const DeviceTime last_gap = device_time({track(3, 1, 4)}, 0, 10);
+  EXPECT_EQ(last_gap.longest_gap, 6);
+  EXPECT_EQ(last_gap.longest_gap_layer, -1);  // no work follows
   const DeviceTime equal = device_time({track(1, 2, 4), track(2, 6, 10)}, 0, 10);
   EXPECT_EQ(equal.longest_gap, 2);
   EXPECT_EQ(equal.longest_gap_layer, 1);  // the first of equal ones

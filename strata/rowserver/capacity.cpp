@@ -1,6 +1,7 @@
-// A message's bytes are measured on messages of a few rows, as they would be sent, and what a further row
-// adds is multiplied: no plan needs the memory of what it plans. How far ids lie apart decides how long
-// their differences are, so it is the whole message's.
+// Bytes of a message are measured on encoded messages of a few rows, and the bytes of a further row
+// are multiplied, so a calculation never needs the memory of the size that it calculates. The
+// distance between ids determines the bytes of their differences, so the distance of the whole
+// message is used.
 #include "strata/rowserver/capacity.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 namespace strata {
 namespace {
 
-constexpr double kMostCount = 1e18;  // whatever follows from it can be counted
+constexpr double kMostCount = 1e18;  // every number derived from it can be counted
 constexpr int kMeasuredRows = 64;
 
 void require(bool holds, const char* where, const char* what, const std::string& expected,
@@ -40,7 +41,8 @@ WireBytes bytes_of_messages(const std::vector<FeatureSpec>& tables, const std::v
     std::vector<std::uint64_t> ids;
     const double apart = 0x1p64 / (std::max(1.0, rows[static_cast<std::size_t>(table)]) + 1);
     for (int row = 1; with_rows && row <= kMeasuredRows; ++row)
-      // Of a few rows the last ids lie where the first do: only how far apart they are counts.
+      // The ids of the small message have the distance, not the positions, of the ids of the whole
+      // message.
       ids.push_back(static_cast<std::uint64_t>(std::min(apart, 0x1p57) * row));
     const int width = tables[static_cast<std::size_t>(table)].width;
     request.reads.push_back({.feature = table, .version = 1 << 14, .ids = ids});

@@ -20,9 +20,9 @@ FeatureSpec spec(int width, RowPrecision precision, RowOptimizerKind optimizer) 
   return {.name = "t", .width = width, .optimizer = {.kind = optimizer}, .precision = precision};
 }
 
-// The table of sizes for a hundred trillion parameters that Strata was designed by, after the size that
-// Persia reports (Lian et al., arXiv 2111.05897): 12 TB a server, 85 % of it for rows. Its bytes of a row are
-// values and 26 (int8: with their scale, 30), no states: those of rows that plain SGD trains.
+// The design sizes for a hundred trillion parameters, after the size that Persia reports (Lian et
+// al., arXiv 2111.05897): 12 TB per server, 85 % of it for rows. Bytes per row are the values and
+// 26 bytes (int8: 30, with the scale) without states, as for rows that plain SGD trains.
 struct DesignSize {
   int width;
   RowPrecision precision;
@@ -48,8 +48,9 @@ TEST(RowCapacity, GivesTheSizesOfTheDesign) {
   }
 }
 
-// The same table's column of PERSIA's released server: fp32 values, 4 bytes of row-wise Adagrad and 90.4 of
-// hash map, list and allocator. At no width does it fit 30 servers; ours with the same states do from 32 on.
+// The column for PERSIA's released server: fp32 values, 4 bytes of row-wise Adagrad, and 90.4 bytes
+// of hash map, list and allocator. It exceeds 30 servers at every width; Strata with the same
+// states fits from width 32 on.
 TEST(RowCapacity, PersiasReleasedServerNeedsMoreThanThirtyServersAtAnyWidth) {
   constexpr struct {
     int width, terabytes, servers;
@@ -73,7 +74,7 @@ TEST(RowCapacity, PersiasReleasedServerNeedsMoreThanThirtyServersAtAnyWidth) {
   }
 }
 
-// What docs/recommenders.md says of rows with their states.
+// The sizes in docs/recommenders.md of rows with their states.
 TEST(RowCapacity, CountsStatesAndShards) {
   const RowCapacity capacity = row_capacity(
       spec(16, RowPrecision::kFp16, RowOptimizerKind::kRowWiseAdagrad), 6.25e12, kMemory, kFill);
@@ -106,7 +107,7 @@ TEST(RowCapacity, CountsStatesAndShards) {
       64 + 128 + 26);
 }
 
-// Real ids and rows in real messages, of every shard.
+// Encodes messages of real ids and rows for every shard.
 double sent_for_real(const FeatureSpec& table, int rows, int shards, const WireOptions& wire) {
   std::mt19937_64 draw(1);
   std::vector<std::set<std::uint64_t>> ids(static_cast<std::size_t>(shards));
@@ -143,13 +144,14 @@ TEST(WireBytes, AreThoseOfTheMessages) {
       }
 }
 
-// 26 features of width 16, half of the ids distinct: PERSIA's released code sends 3,640 bytes a sample.
+// 26 features of width 16, half of the ids distinct: PERSIA's released code sends 3,640 bytes a
+// sample.
 TEST(WireBytes, OfASampleAreLessThanTwoThousand) {
   const WireBytes sample =
       sample_wire_bytes(spec(16, RowPrecision::kFp16, RowOptimizerKind::kRowWiseAdagrad), 2,
                         {.wire = {WirePrecision::kScaledFp16, WirePrecision::kScaledFp16}});
   EXPECT_LT(sample.total(), 2000);
-  EXPECT_GT(sample.received, sample.sent);  // ids travel both with reads and with gradients
+  EXPECT_GT(sample.received, sample.sent);  // ids are sent both with reads and with gradients
 }
 
 TEST(RowCapacity, SnapshotsTakeTheirBytesOverTheRate) {

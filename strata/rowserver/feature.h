@@ -1,5 +1,5 @@
-/// Describes the rows of a categorical feature: their width, first values and optimizer, how they are
-/// stored, who is admitted and who has to go.
+/// Describes the rows of a categorical feature: width, initial values, optimizer, storage,
+/// admission and eviction.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +8,30 @@
 
 namespace strata {
 
-/// First values of a row, drawn by counter and keyed by (seed, feature's name, id, element): the same
-/// on any shard, and again after an eviction.
+/// Initial values of a row, drawn by counter and keyed by (seed, name of the feature, id, element):
+/// equal on every shard, and equal again after an eviction.
 struct RowInit {
   enum class Kind : std::uint8_t { kUniform, kNormal, kZeros } kind = Kind::kUniform;
-  double scale = 0.01;  ///< kUniform: of (-scale, scale); kNormal: standard deviation
+  double scale = 0.01;  ///< kUniform: values in (-scale, scale); kNormal: standard deviation
 };
 
 enum class RowOptimizerKind : std::uint8_t {
   kSgd,
   kMomentum,
   kAdagrad,
-  kRowWiseAdagrad,  ///< one accumulator a row: the mean of its squares
+  kRowWiseAdagrad,  ///< one accumulator per row: the mean of the squares of its gradients
   kAdam,
   kAdamW,
   kFtrl
 };
 
-/// What a gradient does to a row. The optimizer's state is stored with the row. A kind ignores the fields
-/// that it has no use for.
+/// How a gradient changes a row. The optimizer's state is stored with the row. Each kind ignores
+/// the fields that it does not use.
 struct RowOptimizerOptions {
   RowOptimizerKind kind = RowOptimizerKind::kAdagrad;
   double learning_rate = 0.05;
   double epsilon = 1e-10;
-  double initial_accumulator = 0;  ///< Adagrad's and FTRL's first squares
+  double initial_accumulator = 0;  ///< initial sums of squares of Adagrad and FTRL
   double momentum = 0.9;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -46,19 +46,20 @@ enum class RowPrecision : std::uint8_t {
   kInt8
 };  ///< 16 and 8 bit round stochastically
 
-/// From which update on an id has a row. Before, reading it gives zeros and its gradients are dropped.
+/// When an id gets a row. Until then, reading the id returns zeros and its gradients are dropped.
 struct RowAdmission {
   enum class Filter : std::uint8_t { kNone, kExact, kBloom } filter = Filter::kNone;
-  std::int64_t threshold = 1;  ///< steps with a gradient of this id, this one included
+  /// number of steps with a gradient of this id, including the current one
+  std::int64_t threshold = 1;
 };
 
-/// Which row goes when bytes are short, or when it was not updated for long.
+/// Which row is evicted when memory runs out, or when it was not updated for a long time.
 struct RowEviction {
   enum class Policy : std::uint8_t { kClock, kLeastFrequent } policy = Policy::kClock;
-  std::int64_t steps_to_live = 0;  ///< without an update; 0: for ever
+  std::int64_t steps_to_live = 0;  ///< steps without an update; 0: unlimited
 };
 
-// As recipes call them.
+// Names as in recipes.
 const char* name_of(RowInit::Kind kind);
 const char* name_of(RowOptimizerKind kind);
 const char* name_of(RowPrecision precision);
@@ -70,12 +71,12 @@ struct FeatureSpec {
   int width = 16;  ///< elements of a row
   RowInit init = {};
   RowOptimizerOptions optimizer = {};
-  RowPrecision precision = RowPrecision::kFp32;  ///< of rows; optimizer states are fp32
+  RowPrecision precision = RowPrecision::kFp32;  ///< of the values; optimizer states are fp32
   RowAdmission admission = {};
   RowEviction eviction = {};
 };
 
-/// Of features and seed: what servers and trainers have to agree on.
+/// Fingerprint of features and seed, on which servers and trainers must agree.
 std::uint64_t fingerprint_of(const std::vector<FeatureSpec>& features, std::uint64_t seed);
 
 }  // namespace strata

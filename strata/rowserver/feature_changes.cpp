@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMostNamed = 4;
 
-// Every field of a table but its name, in the order of the bytes: visit(name, field).
+// Visits every field of a table except its name, in the order of the bytes: visit(name, field).
 template <typename Spec, typename Visit>
 void for_each_field(Spec& spec, const Visit& visit) {
   visit("width", spec.width);
@@ -87,7 +87,7 @@ bool have_same_names(const std::vector<FeatureSpec>& one, const std::vector<Feat
   return std::ranges::equal(one, other, {}, &FeatureSpec::name, &FeatureSpec::name);
 }
 
-// Adds what each side has, as long as there is room.
+// Appends the field's value on each side while there is room.
 class Named {
  public:
   void add(const std::string& field, const std::string& here, const std::string& there) {
@@ -110,7 +110,7 @@ class Named {
   std::size_t count_ = 0;
 };
 
-// Without its name and width.
+// Bytes of the fields without name and width.
 std::vector<std::byte> fields_bytes(FeatureSpec spec) {
   spec.width = 0;
   ByteWriter to;

@@ -1,7 +1,7 @@
-/// Names the fields in which two runs' tables of rows differ: what a server and a trainer tell each other where
-/// their fingerprints do.
+/// Names the fields in which the tables of two runs differ. A server and a trainer exchange them if
+/// their fingerprints differ.
 ///
-/// Errors  SystemError: bytes that are no tables.
+/// Errors   SystemError: bytes that are not tables.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +19,16 @@ struct SeededFeatures {
   std::uint64_t seed = 0;
 };
 
-/// The bytes whose checksum fingerprint_of() is.
+/// Returns the bytes whose checksum is fingerprint_of().
 std::vector<std::byte> encode_features(const std::vector<FeatureSpec>& features,
                                        std::uint64_t seed);
 
-/// The same in fewer bytes: of a table like the one before, its name and width alone.
+/// The same in fewer bytes: a table that equals the previous one is only its name and width.
 std::vector<std::byte> pack_features(const std::vector<FeatureSpec>& features, std::uint64_t seed);
 SeededFeatures unpack_features(std::span<const std::byte> bytes);
 
-/// What differs, as each of two sides has it: "user: optimizer.learning_rate 0.1, words: width 8". Of many fields
-/// the first ones; "" where nothing differs.
+/// The differences as each side has them: "user: optimizer.learning_rate 0.1, words: width 8". Only
+/// the first ones if there are many; "" if there are none.
 struct FeatureChanges {
   std::string here, there;
 };

@@ -39,7 +39,7 @@ TEST(FeatureChanges, NameEveryFieldWithBothValues) {
       "train.seed 2, user: width 16, user: init.scale 1, user: optimizer.kind sgd, and 2 more");
 }
 
-// A field that the fingerprint has and the names have not would be a refusal without a name.
+// A field in the fingerprint but not among the names would cause a refusal without a reason.
 TEST(FeatureChanges, AreOfTheBytesThatTheFingerprintIsOf) {
   EXPECT_EQ(checksum(encode_features(kFeatures, 7)), fingerprint_of(kFeatures, 7));
   std::vector<FeatureSpec> others = kFeatures;
@@ -59,7 +59,7 @@ TEST(FeatureChanges, AreOfTheBytesThatTheFingerprintIsOf) {
   }
 }
 
-// A session's first frame is short.
+// The first frame of a session is short.
 TEST(FeatureChanges, OfAThousandTablesFitAGreeting) {
   std::vector<FeatureSpec> features(1000);
   for (std::size_t i = 0; i < features.size(); ++i)

@@ -9,7 +9,7 @@
 
 namespace strata {
 
-// Found by OptionSet's lists.
+// Not in the anonymous namespace: OptionSet's lists find `describe` by argument-dependent lookup.
 struct FeatureEntry {
   std::string name;
   std::int64_t width = 16;

@@ -1,8 +1,10 @@
-/// Reads the features of tables from a file of YAML, or JSON, for servers that have no recipe:
+/// Reads the features of tables from a YAML or JSON file, for servers that have no recipe:
 ///
-///     {"features": [{"name": "user", "width": 16, "optimizer": {"kind": "adagrad", "learning_rate": 0.05}}]}
+///     {"features": [{"name": "user", "width": 16,
+///                    "optimizer": {"kind": "adagrad", "learning_rate": 0.05}}]}
 ///
-/// Errors  UserError that names file and field: unknown, missing, of another kind.
+/// Errors   UserError with file and field: an unknown or missing field, or a value of the wrong
+///          kind.
 #pragma once
 
 #include <string>

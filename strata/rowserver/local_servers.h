@@ -1,10 +1,11 @@
-/// Makes the servers of a run that is one process: function calls, nothing to start.
+/// Creates the row servers of a run in one process: calls are function calls, and no server has to
+/// be started.
 ///
-/// Rows and gradients are rounded as if they were sent, so that the rows have the bits that servers of
-/// other processes would give them, whatever the number of shards.
+/// Rows and gradients are rounded as if they were sent, so rows have the same bits as on servers in
+/// other processes, for any number of shards.
 ///
-/// Threads  each of the results belongs to one rank's thread. One that is destroyed ends the others'
-///          waiting for what its rank has not sent.
+/// Threads  each result belongs to the thread of one rank. When a result is destroyed, other ranks
+///          stop waiting for parts that its rank has not sent.
 /// Example  auto servers = make_local_servers({table}, {.ranks = 2});
 #pragma once
 
@@ -23,12 +24,12 @@ namespace strata {
 struct LocalServersOptions {
   int ranks = 1;
   WireOptions wire = {};
-  std::int64_t version = 0;  ///< of the rows as they are
-  /// What save() does with the rows of a shard at that version; without it save() is refused.
+  std::int64_t version = 0;  ///< version of the rows at the start
+  /// Saves the rows of a shard at that version; if empty, save() is refused.
   std::function<void(int shard, std::int64_t version)> save = {};
 };
 
-/// The shards of a run: `rows` of shard i hold the ids whose shard_of() is i.
+/// The shards of a run. `rows` of shard i hold the ids whose shard_of() is i.
 class LocalShards {
  public:
   LocalShards(std::vector<std::shared_ptr<RowStore>> rows, LocalServersOptions options);
@@ -39,17 +40,17 @@ class LocalShards {
   const RowStore& rows(int index) const { return *rows_[static_cast<std::size_t>(index)]; }
   const LocalServersOptions& options() const { return options_; }
 
-  /// Once, however many ranks ask; within ShardServer::at().
+  /// Saves once for any number of ranks; call it within ShardServer::at().
   void save(int shard, std::int64_t version);
 
  private:
   std::vector<std::shared_ptr<RowStore>> rows_;
   LocalServersOptions options_;
-  std::vector<std::int64_t> saved_;  // the last one, by shard
+  std::vector<std::int64_t> saved_;  // last saved version per shard
   std::vector<std::unique_ptr<ShardServer>> servers_;
 };
 
-/// One for each rank.
+/// Returns one object per rank.
 std::vector<std::unique_ptr<RowServers>> make_local_servers(std::shared_ptr<LocalShards> shards);
 std::vector<std::unique_ptr<RowServers>> make_local_servers(
     std::vector<std::shared_ptr<RowStore>> rows, const LocalServersOptions& options);

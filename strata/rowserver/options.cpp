@@ -7,12 +7,12 @@ namespace strata {
 namespace {
 
 constexpr double kMostStale = 4096;
-// Rows and what changes them are 32-bit floats, or half as long: beyond these numbers steps are not finite.
+// Rows and their updates are fp32 or 16 bit: with larger numbers steps become infinite.
 constexpr double kLargest = 1e6;
 constexpr double kLargestValue = 1e4;
-// A decay of 1 never forgets, and divides by zero in Adam's correction of its first steps.
+// A decay of 1 never forgets, and Adam's bias correction would divide by zero in the first steps.
 constexpr double kBelowOne = 0.999999;
-// Without it an element whose gradients are all 0 is divided by 0.
+// Without an epsilon an element whose gradients are all 0 is divided by 0.
 constexpr double kSmallestEpsilon = 1e-30;
 constexpr double kMostSteps = 1e12;
 

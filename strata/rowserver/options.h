@@ -1,5 +1,5 @@
-/// Holds what a recipe says of embeddings: where their rows live, how stale they may be read, and what a
-/// feature's rows are like.
+/// Holds the options of embeddings in a recipe: where rows are stored, how stale they may be read,
+/// and the properties of a feature's rows.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace strata {
 
-/// What of a model may be trained with weights that lack the last updates.
+/// Which parts of a model may be trained with weights that lack the latest updates.
 enum class EmbeddingMode : std::uint8_t {
-  kSynchronous,  ///< nothing: staleness is 1
-  kHybrid,       ///< rows; the dense net never
-  kAsynchronous  ///< the dense net, too: its gradients are applied as many steps late
+  kSynchronous,  ///< none: staleness is 1
+  kHybrid,       ///< the rows, but not the dense net
+  kAsynchronous  ///< rows and the dense net, whose gradients are applied as many steps late
 };
 const char* name_of(EmbeddingMode mode);
 
-/// Of the rows of one table; the run's section gives the defaults, a feature's its own.
+/// The rows of one table. The run's section sets the defaults; a feature's section overrides them.
 struct RowOptions {
-  std::string table;           ///< features that name the same share it; empty: one of its own
-  std::int64_t staleness = 1;  ///< 1: every update is there
+  std::string table;  ///< features with the same name share a table; empty: a table of its own
+  std::int64_t staleness = 1;  ///< 1: a read includes every update
   RowInit init = {};
   RowOptimizerOptions optimizer = {};
   RowPrecision precision = RowPrecision::kFp32;
@@ -35,25 +35,26 @@ struct RowOptions {
 
 struct EmbeddingOptions {
   EmbeddingMode mode = EmbeddingMode::kHybrid;
-  std::vector<std::string> servers = {"local"};  ///< or addresses, one a shard
-  std::int64_t shards = 1;                       ///< of local servers
+  std::vector<std::string> servers = {"local"};  ///< or one address per shard
+  std::int64_t shards = 1;                       ///< number of local shards
   RowOptions rows;
   WireOptions wire;
-  Bytes memory;         ///< of a shard's rows; 0: no limit
-  std::string cold;     ///< folder for rows that memory has no room for; empty: they are forgotten
-  std::string folder;   ///< where shards keep their log and snapshots; empty: nowhere
-  bool reread = false;  ///< a resumed run reads rows of its checkpoint, not those of rows/ahead-*
+  Bytes memory;        ///< for the rows of one shard; 0: no limit
+  std::string cold;    ///< folder for rows that do not fit in memory; empty: they are dropped
+  std::string folder;  ///< where shards store log and snapshots; empty: nowhere
+  /// a resumed run reads the rows of its checkpoint, not those of rows/ahead-*
+  bool reread = false;
   Bytes log_limit{kDefaultLogLimit};  ///< of a server's log; 0: none
 
   bool is_local() const { return servers.size() == 1 && servers[0] == "local"; }
 };
 
-/// What rows are, wherever they are read from: not how stale they may be.
+/// Describes the properties of rows, without staleness, which belongs to the reader.
 void describe_rows(OptionSet& set, const std::string& prefix, RowOptions& options);
 FeatureSpec feature_spec(const std::string& name, std::int64_t width, const RowOptions& options);
 void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& options);
 
-/// The same for one feature, where `kept` is what its section says otherwise.
+/// Options of one feature: `kept` is the feature's section, which overrides `defaults`.
 RowOptions row_options(const RowOptions& defaults, const YamlSection& kept);
 
 }  // namespace strata

@@ -264,10 +264,10 @@ Schedule with_rows(Schedule schedule, const Dataflow& dataflow) {
     const bool trains = backward != program.rend();
     if (trains) full.push_back({.op = Op::kPrefetchRows, .layers = layers});
     full.push_back({.op = Op::kFetchRows, .layers = layers});
-    const auto behind = trains ? backward.base() : program.end();
-    full.insert(full.end(), program.begin(), behind);
+    const auto rest = trains ? backward.base() : program.end();
+    full.insert(full.end(), program.begin(), rest);
     if (trains) full.push_back({.op = Op::kSendRowGradients, .layers = layers});
-    full.insert(full.end(), behind, program.end());
+    full.insert(full.end(), rest, program.end());
     program = std::move(full);
   }
   return schedule;

@@ -204,7 +204,7 @@ Schedule with_activation_offloads(Schedule schedule, const TierLayout& tiers) {
     std::vector<std::size_t> forwards(layers * schedule.num_micro_batches);  // compute actions
     std::vector<std::size_t> computes;                                       // positions
     // Per position: the recompute whose inputs are offloaded after it, or fetched before it.
-    std::vector<std::size_t> behind(program.size(), kNone), ahead(program.size(), kNone);
+    std::vector<std::size_t> after(program.size(), kNone), ahead(program.size(), kNone);
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Action& action = program[i];
       if (!is_compute(action.op)) continue;
@@ -214,7 +214,7 @@ Schedule with_activation_offloads(Schedule schedule, const TierLayout& tiers) {
       const std::size_t here = computes.size() - 1;
       if (action.op == Op::kForward) forward = here;
       if (action.op != Op::kRecompute || here == forward + 1) continue;
-      behind[computes[forward]] = i;
+      after[computes[forward]] = i;
       ahead[computes[here - 1]] = i;
     }
     Program full;
@@ -226,7 +226,7 @@ Schedule with_activation_offloads(Schedule schedule, const TierLayout& tiers) {
     for (std::size_t i = 0; i < program.size(); ++i) {
       add(Op::kFetchActivations, ahead[i]);
       full.push_back(program[i]);
-      add(Op::kOffloadActivations, behind[i]);
+      add(Op::kOffloadActivations, after[i]);
     }
     program = std::move(full);
   }

@@ -2,7 +2,8 @@
 /// recipe, and additions to the report. The code that plans, trains, saves and reports uses tasks
 /// only through this interface.
 ///
-/// A new kind of task is a folder with a class derived from Task and one line in task/kinds/kinds.cpp.
+/// A new kind of task is a folder with a class derived from Task and one line in
+/// task/kinds/kinds.cpp.
 ///
 /// Threads  const methods, any thread.
 /// Errors   UserError: fields that contradict each other; what makers of models and openers of data

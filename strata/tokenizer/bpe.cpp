@@ -103,8 +103,8 @@ BpeModel::BpeModel(BpeRules rules) : rules_(std::move(rules)) {
     const auto& [left, right] = rules_.merges[rank];
     // A pair that is listed twice has its later rank, as in the library.
     merges_[key(id(left), id(right))] = {static_cast<std::int32_t>(rank), id(left + right)};
-    const std::vector<std::int32_t> before = symbols(left), behind = symbols(right);
-    if (!before.empty() && !behind.empty()) neighbours_.insert(key(before.back(), behind.front()));
+    const std::vector<std::int32_t> before = symbols(left), after = symbols(right);
+    if (!before.empty() && !after.empty()) neighbours_.insert(key(before.back(), after.front()));
   }
   rules_.merges.clear();
 }

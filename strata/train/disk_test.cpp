@@ -358,7 +358,7 @@ TEST_F(TrainingOnDisk, RanksAheadRollBackToCommonCommit) {
     MeshCase half = c;
     half.steps = 3;
     train_from(half, 0);
-    for (const int behind : {0, 3}) ChunkFile::open(rank_folder(c.disk, behind))->go_back();
+    for (const int rank : {0, 3}) ChunkFile::open(rank_folder(c.disk, rank))->go_back();
     EXPECT_EQ(last_commit(c.disk).position.steps_done, 2);
     expect_same_bits(train_from(c, 2), tail(whole, 2));
     EXPECT_EQ(last_commit(c.disk).position.steps_done, 5);

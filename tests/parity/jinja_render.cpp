@@ -1,6 +1,6 @@
-// Renders templates for tests that compare with another implementation (tests/parity/jinja_test.py): reads a JSON
-// object a line, {"template": text, "variables": object, "now": seconds}, and writes one a line,
-// {"text": ...} or {"error": ...}.
+// Renders templates for tests that compare with another implementation
+// (tests/parity/jinja_test.py): reads a JSON object a line, {"template": text, "variables": object,
+// "now": seconds}, and writes one a line, {"text": ...} or {"error": ...}.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,5 +1,5 @@
-// Stands for cli/recommender in a program that is built without it (cmake/tasks.cmake): help does not list its verbs,
-// and each of them is refused with the reason.
+// Stands for cli/recommender in a program that is built without it (cmake/tasks.cmake): help does
+// not list its verbs, and each of them is refused with the reason.
 #include <CLI/CLI.hpp>
 #include <string>
 

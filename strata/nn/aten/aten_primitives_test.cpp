@@ -173,18 +173,18 @@ TEST_P(AtenPrimitives, DropWithTheHostsBits) {
                                     .scale = static_cast<float>(1 / (1 - probability))},
                            .first_sample = 0xFFFFFFFE,  // the number of a sample has 32 bits
                            .part = part};
-        for (const at::Tensor& beside : {residual, at::Tensor()}) {
-          const at::Tensor own = own_.elements.dropout_add(beside, x, mask);
-          EXPECT_TRUE(aten_.elements.dropout_add(beside, x, mask).equal(own));
+        for (const at::Tensor& added : {residual, at::Tensor()}) {
+          const at::Tensor own = own_.elements.dropout_add(added, x, mask);
+          EXPECT_TRUE(aten_.elements.dropout_add(added, x, mask).equal(own));
           // The same key, mixed on the device.
           MaskOfSamples of_run = mask;
           StepScalars scalars;
           scalars.step = 5;
           of_run.mask.key = run;
           of_run.scalars = &scalars;
-          EXPECT_TRUE(aten_.elements.dropout_add(beside, x, of_run).equal(own));
+          EXPECT_TRUE(aten_.elements.dropout_add(added, x, of_run).equal(own));
           scalars.step = 6;
-          if (x.numel() > 1) EXPECT_FALSE(aten_.elements.dropout_add(beside, x, of_run).equal(own));
+          if (x.numel() > 1) EXPECT_FALSE(aten_.elements.dropout_add(added, x, of_run).equal(own));
         }
       }
     }

@@ -95,19 +95,19 @@ void set_attribute(const Preference& to, cublasLtMatmulPreferenceAttributes_t wh
                "cublasLtMatmulPreferenceSetAttribute");
 }
 
-// The epilogue of a product. `beside` is the bias or receives the sums; `input` is the GELU's
+// The epilogue of a product. `vector` is the bias or receives the sums; `input` is the GELU's
 // input, which forward writes and backward reads.
 struct Epilogue {
   cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
-  at::Tensor beside = {};
+  at::Tensor vector = {};
   at::Tensor input = {};
 
   void write_to(const Multiplication& multiplication) const {
     set_attribute(multiplication, CUBLASLT_MATMUL_DESC_EPILOGUE, kind);
-    if (beside.defined()) {
-      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside.const_data_ptr());
+    if (vector.defined()) {
+      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector.const_data_ptr());
       set_attribute(multiplication, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-                    type_of(beside.scalar_type()));
+                    type_of(vector.scalar_type()));
     }
     if (input.defined()) {
       set_attribute(multiplication, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,

@@ -229,13 +229,13 @@ TEST_P(CudaPrimitivesTest, DropSameElementsAsHostWithAndWithoutScalars) {
         {.key = key, .site = 9, .threshold = 1u << 30, .scale = 1 / 0.75f}, 3, 2, in};
   };
   const at::Tensor x = random({4, 6, 10}), residual = random({4, 6, 10});
-  for (const at::Tensor& beside : {residual, at::Tensor()}) {
+  for (const at::Tensor& added : {residual, at::Tensor()}) {
     const at::Tensor right =
-        host_.elements.dropout_add(for_host(beside), for_host(x), mask(mix_key(run, 5), nullptr));
+        host_.elements.dropout_add(for_host(added), for_host(x), mask(mix_key(run, 5), nullptr));
     EXPECT_TRUE(at::equal(
-        compute_.elements.dropout_add(beside, x, mask(mix_key(run, 5), nullptr)).cpu(), right));
+        compute_.elements.dropout_add(added, x, mask(mix_key(run, 5), nullptr)).cpu(), right));
     EXPECT_TRUE(at::equal(
-        compute_.elements.dropout_add(beside, x, mask(run, scalars.pointer())).cpu(), right));
+        compute_.elements.dropout_add(added, x, mask(run, scalars.pointer())).cpu(), right));
   }
 }
 

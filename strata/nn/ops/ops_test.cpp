@@ -307,10 +307,10 @@ TEST(ColumnSums, AreAddedToExistingSumsOnly) {
       return at::full({columns + kBehind}, value).narrow(0, 0, columns);
     };
     const auto expect_sums = [&](const at::Tensor& sums, const at::Tensor& expected,
-                                 double behind) {
+                                 double rest_value) {
       expect_close(sums, expected, 1e-6);
       const at::Tensor rest = sums.as_strided({kBehind}, {1}, columns);
-      EXPECT_TRUE(at::equal(rest, at::full({kBehind}, behind)));
+      EXPECT_TRUE(at::equal(rest, at::full({kBehind}, rest_value)));
     };
     const at::Tensor x = at::randn({5, columns}), sum = filled(2);
     primitives(x).products.add_column_sums(sum, x);

@@ -30,7 +30,8 @@ void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf
 /// Whether the sizes of the axes are within the limits; ignores `world`.
 bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits);
 
-/// All legal meshes of exactly `ranks` ranks, ascending by the axes in the order of kModelAxesFirst.
+/// All legal meshes of exactly `ranks` ranks, ascending by the axes in the order of
+/// kModelAxesFirst.
 std::vector<Mesh> legal_meshes(int ranks, std::int64_t virtual_stages, const MeshLimits& limits);
 
 }  // namespace strata

@@ -1,5 +1,5 @@
-// A length is checked against the bytes that are left before anything is reserved for it: a message that
-// lies about its size costs no memory.
+// Every length is checked against the bytes that are left before memory is reserved for it, so a
+// message with a false size costs no memory.
 #include "strata/rowserver/codec/byte_codec.h"
 
 #include <algorithm>
@@ -13,16 +13,17 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t kBlock = 128;  // ids whose differences have one width
+// ids in a block; all differences of a block have the same width
+constexpr std::size_t kBlock = 128;
 
 std::size_t packed_bytes(std::size_t count, int width) {
   return (count * static_cast<std::size_t>(width) + 7) / 8;
 }
 
-// Writes whole words: up to 8 bytes beyond the last bit.
+// Writes whole words: up to 8 bytes after the last bit.
 void pack(std::span<const std::uint64_t> numbers, int width, std::byte* out) {
   std::uint64_t word = 0;
-  int filled = 0;  // bits of it
+  int filled = 0;  // number of valid bits in it
   for (const std::uint64_t number : numbers) {
     word |= number << filled;
     filled += width;
@@ -40,11 +41,11 @@ std::uint64_t word_at(const std::byte* in) {
   return word;
 }
 
-// Reads up to 8 bytes beyond the last bit.
+// Reads up to 8 bytes after the last bit.
 void unpack(const std::byte* in, int width, std::span<std::uint64_t> numbers) {
   const std::uint64_t mask = ~std::uint64_t{0} >> (64 - width);
   std::size_t bit = 0;
-  if (width <= 57) {  // lies in the 8 bytes from its first one on
+  if (width <= 57) {  // fits in the 8 bytes that start at its first byte
     for (std::uint64_t& number : numbers) {
       number = word_at(in + bit / 8) >> bit % 8 & mask;
       bit += static_cast<std::size_t>(width);
@@ -190,7 +191,7 @@ std::string ByteReader::text() {
 
 std::vector<std::uint64_t> ByteReader::ids() {
   const std::uint64_t count = varint();
-  if (count / 8 > bytes_.size()) refuse("it is cut off");  // each takes a bit at least
+  if (count / 8 > bytes_.size()) refuse("it is cut off");  // each id takes at least one bit
   std::vector<std::uint64_t> ids;
   ids.reserve(std::min<std::size_t>(count, bytes_.size()));
   std::uint64_t last = 0;

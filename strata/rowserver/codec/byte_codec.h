@@ -1,13 +1,15 @@
-/// Appends numbers to bytes and takes them out again, never beyond their end.
+/// Appends numbers to a byte buffer and reads them back, never beyond the end of the buffer.
 ///
-/// Numbers are little-endian; varints have 7 bits a byte, the lowest first, in the shortest form. Ids are
-/// their number as a varint, then blocks of 128 differences, the first one's from 0: a byte that says how many
-/// bits each takes, 1 to 64, and the bits, the lowest first, up to a whole byte.
+/// Numbers are little-endian. A varint has 7 bits per byte, the lowest first, in the shortest form.
+/// A list of ids is its length as a varint, then blocks of 128 differences between consecutive ids;
+/// the first difference is from 0. A block has one byte with the number of bits per difference, 1
+/// to 64, and then the bits, the lowest first, padded to a whole byte.
 ///
-/// Source  blocks of one width: Lemire & Boytsov, "Decoding billions of integers per second through
-///         vectorization" (2015).
-/// Cost    ids: two nanoseconds each.
-/// Errors  ByteReader: SystemError "what is cut off or damaged", with the place it was made with.
+/// Source   blocks of one width: Lemire & Boytsov, "Decoding billions of integers per second
+///          through vectorization" (2015).
+/// Cost     ids: 2 ns each.
+/// Errors   ByteReader: SystemError if the bytes are truncated or damaged; it names the place that
+///          the constructor was called with.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +21,7 @@
 
 namespace strata {
 
-/// That ids() may need of these.
+/// The largest number of bytes that ids() appends for these ids.
 std::size_t most_bytes_of_ids(std::span<const std::uint64_t> ascending);
 
 class ByteWriter {
@@ -28,11 +30,11 @@ class ByteWriter {
   void fixed64(std::uint64_t value) { put(&value, 8); }
   void real(double value) { put(&value, 8); }
   void varint(std::uint64_t value);
-  void text(std::string_view text);             ///< with its length
-  void blob(std::span<const std::byte> bytes);  ///< with its length
-  void bytes(std::span<const std::byte> raw);   ///< as they are
+  void text(std::string_view text);             ///< with its length in front
+  void blob(std::span<const std::byte> bytes);  ///< with its length in front
+  void bytes(std::span<const std::byte> raw);   ///< without a length
   void ids(std::span<const std::uint64_t> ascending);
-  void seal();  ///< appends the checksum of all before
+  void seal();  ///< appends the checksum of all bytes so far
 
   std::vector<std::byte>& out() { return out_; }
   std::vector<std::byte> take() { return std::move(out_); }
@@ -47,14 +49,14 @@ class ByteReader {
   ByteReader(std::span<const std::byte> bytes, std::string where)
       : bytes_(bytes), where_(std::move(where)) {}
 
-  /// Of bytes that seal() closed: checks and leaves out the checksum.
+  /// Reads bytes that seal() closed: verifies the checksum and removes it.
   static ByteReader sealed(std::span<const std::byte> bytes, std::string where);
 
   std::uint32_t fixed32();
   std::uint64_t fixed64();
   double real();
   std::uint64_t varint();
-  std::int64_t number();  ///< a varint that an int64 holds
+  std::int64_t number();  ///< a varint that fits an int64
   std::string text();
   std::span<const std::byte> blob();
   std::span<const std::byte> bytes(std::size_t count);

@@ -1,5 +1,6 @@
-// fp16 is made of integer operations, for Highway's own of processors without instructions for it neither rounds
-// nor knows infinities. Nothing is contracted (cmake/toolchain.cmake).
+// fp16 is rounded with integer operations, because Highway's emulation on processors without fp16
+// instructions neither rounds correctly nor keeps infinities. The compiler fuses no operations
+// (cmake/toolchain.cmake).
 #include "strata/rowserver/codec/row_rounding.h"
 
 #include <algorithm>
@@ -17,16 +18,17 @@ namespace strata::kernels::HWY_NAMESPACE {
 using Words = hn::RebindToUnsigned<D>;
 using Whole = hn::RebindToSigned<D>;
 
-// ---- Random words ------------------------------------------------------------------------------------
+// ---- Random words -------------------------------------------------------------------------------
 
-// Blocks side by side, a word of each in the lower half of a 64-bit lane, where MulEven looks.
+// Processes several Philox blocks in parallel. A word of each is in the lower half of a 64-bit
+// lane, where MulEven reads it.
 void DrawWords(std::uint64_t key, std::uint64_t id, std::uint32_t step, std::uint32_t* words,
                int count) {
   const hn::CappedTag<std::uint64_t, 8> d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const auto lower = hn::Set(d, 0xFFFFFFFFull);
   const auto product = [&](auto x, std::uint32_t factor) {
-#if HWY_TARGET == HWY_SCALAR  // which has one lane of either width; g++ compiles it
+#if HWY_TARGET == HWY_SCALAR  // which has a single lane for both widths; g++ compiles it
     return hn::Mul(x, hn::Set(d, factor));
 #else
     const hn::Repartition<std::uint32_t, decltype(d)> narrow;
@@ -57,7 +59,7 @@ void DrawWords(std::uint64_t key, std::uint64_t id, std::uint32_t step, std::uin
   }
 }
 
-// ---- 16 bits -----------------------------------------------------------------------------------------
+// ---- 16 bits ------------------------------------------------------------------------------------
 
 void RoundFp16(const float* values, const std::uint32_t* words, std::uint16_t* out, int width) {
   const D d;
@@ -69,10 +71,11 @@ void RoundFp16(const float* values, const std::uint32_t* words, std::uint16_t* o
     const auto drawn = load(wide, words + i, n);
     const auto magnitude = hn::And(bits, hn::Set(wide, 0x7FFFFFFFu));
     const auto above = [&](std::uint32_t limit) { return hn::Gt(magnitude, hn::Set(wide, limit)); };
-    // From 2^-14 on: the bits that are cut off carry into those that stay as often as they say.
+    // From 2^-14 on: adding the random bits to the discarded bits carries into the kept bits with
+    // the right probability.
     const auto carried = hn::Add(magnitude, hn::And(drawn, hn::Set(wide, 0x1FFFu)));
     const auto normal = hn::Sub(hn::ShiftRight<13>(carried), hn::Set(wide, 112u << 10));
-    // Below: multiples of 2^-24. The product and the fraction are exact.
+    // Below 2^-14 the result is a multiple of 2^-24. The product and the fraction are exact.
     const V scaled = hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p24f));
     const V small = hn::IfThenElse(hn::Lt(scaled, hn::Set(d, 1024.0f)), scaled, hn::Zero(d));
     const auto floor = hn::ConvertTo(whole, small);
@@ -101,11 +104,12 @@ void NearestFp16(const float* values, std::uint16_t* out, int width) {
   for_each_vector(width, [&](int i, int n) {
     const auto bits = hn::BitCast(wide, load(d, values + i, n));
     const auto magnitude = hn::And(bits, hn::Set(wide, 0x7FFFFFFFu));
-    // Half of the last place less one, and one more if that is odd; the exponent's bias shrinks by 112.
+    // Adds half of the last place minus one, plus one if that place is odd. The exponent's bias
+    // shrinks by 112.
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(wide, 1u));
     const auto normal =
         hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(wide, 0xC8000FFFu)), odd));
-    // Below 2^-14 the adder rounds: 0.5's last place is 2^-24.
+    // Below 2^-14 the addition rounds: the last place of 0.5 is 2^-24.
     const V shifted = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
     const auto denormal = hn::Sub(hn::BitCast(wide, shifted), hn::Set(wide, 0x3F000000u));
     auto result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(wide, 0x387FFFFFu)), normal, denormal);
@@ -125,7 +129,7 @@ void WidenFp16(const std::uint16_t* values, float* out, int width) {
   for_each_vector(width, [&](int i, int n) {
     const auto bits = hn::PromoteTo(wide, load(narrow, values + i, n));
     const auto magnitude = hn::And(bits, hn::Set(wide, 0x7FFFu));
-    // The exponent's bias grows by 127 - 15; the product is exact, also for denormals.
+    // The exponent's bias grows by 127 - 15. The product is exact, also for denormals.
     const V value = hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1p112f));
     const auto infinite =
         hn::IfThenElseZero(hn::Gt(magnitude, hn::Set(wide, 0x7BFFu)), hn::Set(wide, 0x7F800000u));
@@ -135,7 +139,7 @@ void WidenFp16(const std::uint16_t* values, float* out, int width) {
   });
 }
 
-// ---- 8 bits ------------------------------------------------------------------------------------------
+// ---- 8 bits -------------------------------------------------------------------------------------
 
 float RoundInt8(const float* values, const std::uint32_t* words, std::int8_t* out, int width) {
   const D d;

@@ -32,7 +32,7 @@ TEST(DrawWords, AreThoseOfPhiloxByCounter) {
   });
 }
 
-// ---- Stochastic rounding -----------------------------------------------------------------------------
+// ---- Stochastic rounding ------------------------------------------------------------------------
 
 double fp16_value(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -65,7 +65,7 @@ TEST(NearestFp16, TakesTheNearestAndOfTwoTheEvenOne) {
     nearest_fp16(values.data(), got.data(), static_cast<int>(values.size()));
     for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(got[i], expected[i]) << values[i];
     EXPECT_EQ(got.back(), 7);
-    for (const int width : {1, 3, 15, 17, 33}) {  // tails
+    for (const int width : {1, 3, 15, 17, 33}) {  // widths with a partial vector
       std::vector<std::uint16_t> some(static_cast<std::size_t>(width) + 1, 7);
       nearest_fp16(values.data() + 5000, some.data(), width);
       for (int i = 0; i < width; ++i)
@@ -90,7 +90,8 @@ TEST(RoundFp16, WidensEveryNumberExactly) {
         ASSERT_EQ(wide[i], static_cast<float>(fp16_value(bits[i]))) << i;
       }
     }
-    // And back: a number of fp16 has no other neighbour, whatever is drawn.
+    // Converting back and forth changes nothing: a number of fp16 is its own neighbour for any
+    // random word.
     const std::vector<std::uint32_t> words(bits.size(), 0xFFFFFFFFu);
     std::vector<std::uint16_t> again(bits.size());
     round_fp16(wide.data(), words.data(), again.data(), static_cast<int>(bits.size()));
@@ -110,13 +111,13 @@ TEST(RoundFp16, KeepsWhatHasNoNeighbours) {
     round_fp16(values, words, out, 5);
     EXPECT_EQ(out[0], 0x7C00);
     EXPECT_EQ(out[1], 0xFC00);
-    EXPECT_EQ(out[2], 0x7BFF);  // the largest
+    EXPECT_EQ(out[2], 0x7BFF);  // the largest number
     EXPECT_EQ(out[3], 0xFBFF);
     EXPECT_EQ(out[4] & 0x7FFF, 0x7E00);
   });
 }
 
-// Mean error of many draws, in standard deviations of that mean.
+// Mean error of many rounded values, in standard deviations of that mean.
 template <typename Rounded>
 double mean_error(double exact, double below, double above, int draws, Rounded rounded) {
   double sum = 0;
@@ -149,7 +150,7 @@ TEST(RoundFp16, IsOneOfTheNeighboursAndUnbiased) {
         return fp16_value(out);
       });
       sum += error;
-      EXPECT_LT(std::abs(error), 4.5) << value;  // of 40 numbers the furthest
+      EXPECT_LT(std::abs(error), 4.5) << value;  // the largest of 40 numbers
     }
     EXPECT_LT(std::abs(sum / std::sqrt(kNumbers)), 3);
   });
@@ -162,7 +163,7 @@ TEST(RoundInt8, IsOneOfTheNeighboursAndUnbiased) {
     std::uniform_real_distribution<float> uniform(-1, 1);
     std::vector<float> values(kWidth);
     for (float& value : values) value = uniform(random);
-    values[20] = -1.0f;  // the scale's
+    values[20] = -1.0f;  // determines the scale
     std::vector<double> sums(kWidth);
     float scale = 0;
     for (std::uint32_t step = 0; step < kDraws; ++step) {

@@ -1,4 +1,5 @@
-/// Reads and writes rows of any width as vectors: the end goes through a padded one. Included once a target.
+/// Reads and writes rows of any width as vectors; the last, partial vector is padded. Included once
+/// per target.
 #include <cstring>
 
 #if defined(STRATA_ROW_VECTORS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -17,7 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 
-/// The first n lanes; the others are zero.
+/// Loads the first n lanes; the others are zero.
 template <typename T, typename Tag>
 HWY_INLINE hn::Vec<Tag> load(Tag d, const T* from, int n) {
   if (n == static_cast<int>(hn::Lanes(d))) return hn::LoadU(d, from);
@@ -34,7 +35,7 @@ HWY_INLINE void store(hn::Vec<Tag> v, Tag d, T* to, int n) {
   std::memcpy(to, padded, n * sizeof(T));
 }
 
-/// Calls body(first, n) for the vectors of a row.
+/// Calls body(first, n) for each vector of a row.
 template <typename Body>
 HWY_INLINE void for_each_vector(int width, Body body) {
   const int lanes = static_cast<int>(hn::Lanes(D()));

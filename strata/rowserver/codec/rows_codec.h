@@ -1,9 +1,10 @@
-/// Writes rows, or gradients of rows, of several features as bytes and reads them back.
+/// Encodes rows, or gradients of rows, of several features as bytes and decodes them.
 ///
-/// Values are as wire_values.h has them. Gradients have their ids beside them (byte_codec.h); an answer has a
-/// checksum of its ids, which who asked has kept.
+/// Values are encoded by wire_values.h. Gradients include their ids (byte_codec.h). A response
+/// includes only a checksum of its ids, because the sender of the request has the ids.
 ///
-/// Errors  SystemError: bytes that are cut off, name a feature that is not there, or answer another request.
+/// Errors   SystemError: bytes that are truncated, name a feature that does not exist, or belong to
+///          another request.
 #pragma once
 
 #include <span>
@@ -25,7 +26,8 @@ std::vector<FeatureRows> read_gradients(ByteReader& from, const std::vector<Feat
 
 void write_answer(ByteWriter& to, const std::vector<FeatureRows>& all,
                   const std::vector<FeatureSpec>& features, WirePrecision precision);
-/// The answer to `asked`, whose ids go over to it if it fits.
+/// Decodes the response to `requested`. If it belongs to that request, the ids move from the
+/// request to the result.
 std::vector<FeatureRows> read_answer(ByteReader& from, const std::vector<FeatureSpec>& features,
                                      std::span<FeatureRead> requested);
 

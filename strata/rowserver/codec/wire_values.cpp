@@ -1,5 +1,5 @@
-// The scale of fp16 is a power of two, so that scaling is exact and only the rounding to 11 bits is
-// left; that of int8 has 8 significant bits, rounded up, so that no value passes 127.
+// The scale of fp16 is a power of two: scaling is exact and only the rounding to 11 bits remains.
+// The scale of int8 has 8 significant bits and is rounded up, so no value exceeds 127.
 #include "strata/rowserver/codec/wire_values.h"
 
 #include <algorithm>
@@ -17,10 +17,11 @@ namespace strata {
 namespace {
 
 constexpr std::uint32_t kInfinity = 0x7f800000;
-// What is looked at and copied at a time: it stays in the first cache between the two.
+// Elements that are checked and then copied at a time, so that the copy reads them from the
+// first-level cache.
 constexpr std::size_t kBlockElements = 2048;
 
-// Floats that lie anywhere among bytes: a vector is filled from them without being cleared first.
+// Floats at any byte address. A vector is constructed from them without being zeroed first.
 class FloatsOfBytes {
  public:
   using iterator_category = std::random_access_iterator_tag;
@@ -58,7 +59,8 @@ class FloatsOfBytes {
 };
 
 float largest(std::span<const float> row) {
-  std::uint32_t most = 0;  // of magnitudes, whose bits order as they do; NaN is above infinity
+  // largest magnitude as bits, which order as the magnitudes do; NaN is above infinity
+  std::uint32_t most = 0;
   for (const float value : row)
     most = std::max(most, std::bit_cast<std::uint32_t>(value) & 0x7fffffff);
   return std::bit_cast<float>(most);
@@ -83,7 +85,7 @@ void require_finite(WirePrecision precision, std::span<const float> values) {
     if (!std::isfinite(value)) refuse_value(precision, value);
 }
 
-// The largest magnitude is in [1, 2) times 2^exponent.
+// Returns e such that the largest magnitude is in [1, 2) times 2^e.
 int exponent_of(float most) {
   if (most == 0) return 0;
   const int exponent = std::ilogb(most);
@@ -94,7 +96,7 @@ float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
-// A 127th of the largest magnitude, as the upper half of a float, rounded up.
+// Returns the largest magnitude / 127 as the upper half of a float, rounded up.
 std::uint16_t scale_of(float most) {
   return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(most / 127) + 0xffff) >> 16);
 }
@@ -110,7 +112,7 @@ std::uint16_t get_half(const std::byte* in) {
   return half;
 }
 
-// Elements at a time, between numbers and bytes that lie anywhere.
+// Elements that are converted at a time between numbers and bytes at any address.
 constexpr std::size_t kHalves = 256;
 
 void put_halves(std::span<const float> values, float factor, float other_factor, std::byte* out) {
@@ -153,7 +155,7 @@ void encode_row(WirePrecision precision, std::span<const float> row, std::byte* 
     case WirePrecision::kScaledFp16: {
       const int exponent = exponent_of(largest(row));
       *out++ = static_cast<std::byte>(exponent);
-      // In two steps: 2^-exponent of the largest floats is no normal number.
+      // In two steps, because 2^-exponent of the largest floats is not a normal number.
       put_halves(row, power_of_two(-(exponent / 2)), power_of_two(-(exponent - exponent / 2)), out);
       return;
     }

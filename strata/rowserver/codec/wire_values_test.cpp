@@ -30,7 +30,7 @@ double bound_of(WirePrecision precision, double value, double largest) {
   return 0;
 }
 
-// Rows of every magnitude: 16 values that span up to 12 powers of ten.
+// Rows of all magnitudes: 16 values that span up to 12 powers of ten.
 std::vector<float> values_for_test(int rows, int width, float most) {
   std::mt19937_64 random(7);
   std::vector<float> values;
@@ -42,7 +42,7 @@ std::vector<float> values_for_test(int rows, int width, float most) {
   return values;
 }
 
-// More than is looked at at a time, and from any address.
+// Values beyond one block, at any address.
 TEST(WireValues, ManyRowsComeBackAsTheyAreRounded) {
   for (const WirePrecision precision : kPrecisions)
     for (const int width : {1, 7, 64, 4096}) {
@@ -106,7 +106,7 @@ TEST(WireValues, EveryHalfComesBack) {
     decode_values(WirePrecision::kFp16, bytes, 1, value);
     encode_values(WirePrecision::kFp16, value, 1, again);
     ASSERT_EQ(bytes, again) << half;
-    // As the standard has it: sign, exponent, fraction.
+    // By IEEE 754: sign, exponent, fraction.
     const int exponent = static_cast<int>(half >> 10) & 31;
     const double fraction = half & 0x3ff;
     const double magnitude =

@@ -1,6 +1,6 @@
-// The one source that sees RocksDB. Keys are feature and id, big-endian, so that iterators go over a
-// feature's rows in ascending order. There is no log: a crash loses the folder, and snapshots and logs of
-// updates bring everything back.
+// The only source that includes RocksDB. Keys are feature and id, big-endian, so iterators visit a
+// feature's rows in ascending order. RocksDB writes no log: a crash loses the folder, and snapshots
+// and update logs restore all rows.
 #include "strata/rowserver/rows/cold_rows.h"
 
 #include <rocksdb/cache.h>
@@ -47,14 +47,14 @@ rocksdb::Slice slice_of(const Key& key) { return {key.data(), key.size()}; }
 rocksdb::Options database_options() {
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = rocksdb::NewLRUCache(kCacheBytes);
-  table.cache_index_and_filter_blocks = true;  // or their memory grows with the rows
+  table.cache_index_and_filter_blocks = true;  // otherwise their memory grows with the rows
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
   rocksdb::Options options;
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   options.create_if_missing = true;
   options.write_buffer_size = kBufferBytes;
   options.max_write_buffer_number = 2;
-  options.compression = rocksdb::kNoCompression;  // numbers of training don't compress
+  options.compression = rocksdb::kNoCompression;  // weights and states hardly compress
   options.paranoid_checks = true;
   options.max_open_files = 256;
   options.keep_log_file_num = 1;
@@ -65,7 +65,7 @@ rocksdb::Options database_options() {
 constexpr const char* kOperation = "embed.cold_rows";
 constexpr const char* kAnotherFolder = "set embedding.cold (--cold) to an empty folder";
 
-// Before anything is written: the lock would change a file of that name.
+// Runs before any write, because the lock would overwrite a file of the same name.
 void require_own_folder(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -77,7 +77,7 @@ void require_own_folder(const std::string& folder) {
   if (error)
     throw_error(file_error(kOperation, folder, "rows cannot be kept in this folder", error.value(),
                            kAnotherFolder));
-  // A process that was killed may have left the lock without the mark.
+  // A killed process may have left the lock without the mark.
   std::erase(names, kLockName);
   if (names.empty() || std::ranges::find(names, kColdMark) != names.end()) return;
   const std::string one = *std::ranges::min_element(names);

@@ -1,15 +1,16 @@
-/// Keeps rows that memory has no room for in a folder (RocksDB), by feature and id.
+/// Stores rows that do not fit in memory in a folder (RocksDB), by feature and id.
 ///
-/// The rows are scratch: the constructor and the destructor remove them, and snapshots and logs of updates
-/// have them, like the rows in memory. So nothing is ever synchronised here.
+/// The rows are temporary: the constructor and the destructor remove them. Snapshots and update
+/// logs include them, as they include the rows in memory, so this class never synchronises its
+/// files.
 ///
-/// The constructor makes the folder where there is none, locks it (folder_lock.h) and puts a mark into it
-/// (kColdMark). It takes a folder that is empty or has the mark, and no other: only the database in a folder
-/// with the mark is removed.
+/// The constructor creates the folder if it does not exist, locks it (folder_lock.h) and writes a
+/// mark (kColdMark). It accepts only a folder that is empty or has the mark, and removes only the
+/// database in a folder with the mark.
 ///
 /// Threads  get(): any; the rest: one thread.
-/// Cost     48 MiB of memory for tables and caches of RocksDB, beside the budget of rows.
-/// Errors   SystemError: no space, a file that was damaged; UserError: a folder that cannot be used, that
+/// Cost     48 MiB of memory for RocksDB's tables and caches, in addition to the budget of rows.
+/// Errors   SystemError: no space, a damaged file. UserError: a folder that cannot be used, that
 ///          another process uses, or that has files without the mark.
 #pragma once
 
@@ -22,7 +23,7 @@
 namespace strata {
 
 inline constexpr const char* kColdMark = "strata-cold-rows";  ///< a file in the folder
-inline constexpr const char* kColdDatabase = "database";      ///< a folder in it, RocksDB's
+inline constexpr const char* kColdDatabase = "database";      ///< RocksDB's folder within it
 
 class ColdRows {
  public:
@@ -32,11 +33,12 @@ class ColdRows {
   ColdRows& operator=(const ColdRows&) = delete;
 
   void put(int feature, std::uint64_t id, std::span<const std::byte> row);
-  /// Whether it is there.
+  /// Returns whether the row exists.
   bool get(int feature, std::uint64_t id, std::string& row) const;
   void erase(int feature, std::uint64_t id);
 
-  /// Rows of a feature from `first` on in ascending order, until the visitor returns false.
+  /// Visits the rows of a feature from id `first` on in ascending order, until the visitor returns
+  /// false.
   using Visitor = std::function<bool(std::uint64_t id, std::span<const std::byte> row)>;
   void visit(int feature, std::uint64_t first, const Visitor& visitor) const;
 

@@ -22,7 +22,7 @@ using Ids = std::vector<std::uint64_t>;
 constexpr int kWidth = 1024;
 constexpr std::size_t kRowsInMemory = 64;
 
-// Rows of 4 KiB, nearly all of them on disk.
+// Rows of 4 KiB, nearly all on disk.
 RowTable wide_rows(const std::string& folder) {
   FeatureSpec spec;
   spec.name = "wide";
@@ -73,7 +73,7 @@ TEST(ColdRows, StartsEmptyInAFolderThatWasUsedBefore) {
   {
     ColdRows rows(folder.path("cold"));
     rows.put(0, 1, std::as_bytes(std::span(text)));
-    // As if the process had been killed.
+    // The state that a killed process leaves.
     std::filesystem::copy(folder.path("cold"), folder.path("left"),
                           std::filesystem::copy_options::recursive);
   }
@@ -89,7 +89,7 @@ TEST(ColdRows, RefusesAFolderThatAnotherUses) {
   EXPECT_THROW(ColdRows("/proc/cold"), UserError);
 }
 
-// What a folder has, as names and contents.
+// Names and contents of the files in a folder.
 std::map<std::string, std::string> files_in(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -114,7 +114,7 @@ void expect_refused_and_unchanged(const std::string& folder) {
 
 TEST(ColdRows, TouchesNeitherADatabaseNorFilesOfOthers) {
   const ScratchFolder folder;
-  // The database of these rows, without the mark, is one of another program.
+  // A database without the mark belongs to another program.
   {
     const std::string text = "row";
     ColdRows rows(folder.path("cold"));
@@ -167,7 +167,7 @@ TEST(ColdRows, ReadsARowThatIsColdWithoutBringingItBack) {
   EXPECT_EQ(table.counts(0).rows + table.counts(0).cold_rows, 200);
 }
 
-// RocksDB ends a file of rows with this when it has written all of it.
+// RocksDB ends a complete table file with this number.
 bool is_whole(std::fstream& file) {
   constexpr std::uint64_t kEnd = 0x88e241b785f4cff7;
   std::uint64_t end = 0;
@@ -180,10 +180,10 @@ bool is_whole(std::fstream& file) {
 TEST(ColdRows, NamesAFileThatWasDamaged) {
   const ScratchFolder folder;
   RowTable table = wide_rows(folder.path("cold"));
-  constexpr std::uint64_t kRows = 9000;  // two buffers and more
+  constexpr std::uint64_t kRows = 9000;  // more than two write buffers
   for (std::uint64_t id = 0; id < kRows; ++id) update(table, id);
   int damaged = 0;
-  for (int wait = 0; wait < 200 && damaged == 0; ++wait) {  // written in the background
+  for (int wait = 0; wait < 200 && damaged == 0; ++wait) {  // RocksDB writes in the background
     for (const auto& entry :
          std::filesystem::directory_iterator(folder.path("cold") + "/" + kColdDatabase)) {
       if (entry.path().extension() != ".sst") continue;
@@ -213,7 +213,7 @@ TEST(ColdRows, NamesAFileThatWasDamaged) {
   EXPECT_GE(whole, kRowsInMemory);
 }
 
-// In a process of its own, that may write files of 1 MiB at most.
+// Runs in its own process, which may write files of at most 1 MiB.
 [[noreturn]] void fill_the_disk(const std::string& folder) {
   std::signal(SIGXFSZ, SIG_IGN);
   RowTable table = wide_rows(folder);

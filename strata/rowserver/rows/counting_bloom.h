@@ -1,8 +1,8 @@
-/// Counts in how many updates ids were, in memory that doesn't grow: never too few, sometimes too
-/// many, where ids share all their counters.
+/// Counts the updates of ids in memory of constant size. A count is never too low; it may be too
+/// high for an id that shares all its counters with others.
 ///
 /// Source   conservative updates: Estan & Varghese 2002.
-/// Threads  count(): any, beside add(); add(), restore(): one.
+/// Threads  count(): any, in parallel with add(). add(), restore(): one.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class CountingBloom {
     if (bytes) counters_ = std::make_unique<std::atomic<std::uint8_t>[]>(bytes);
   }
 
-  /// Up to 255.
+  /// At most 255.
   int count(std::uint64_t hash) const {
     int least = 255;
     for (int k = 0; k < kCounters; ++k)

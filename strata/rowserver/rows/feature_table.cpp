@@ -1,6 +1,6 @@
-// A row is in one place at any time, as readers see it: it is in memory before it leaves the disk and on
-// disk before it leaves memory, and who finds it nowhere looks whether its segment of the index changed
-// meanwhile.
+// A reader sees a row in at least one place: a row is in memory before it leaves the disk, and on
+// disk before it leaves memory. A reader that finds a row in neither place checks whether its
+// segment of the index has changed in the meantime.
 #include "strata/rowserver/rows/feature_table.h"
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t kBlock = 32;   // ids that are searched side by side
-constexpr int kFetchedBytes = 1024;  // of a row, ahead
+constexpr std::size_t kBlock = 32;   // ids that are searched together
+constexpr int kFetchedBytes = 1024;  // bytes of a row that are prefetched
 
-// base^n with products alone: pow() differs in last bits from processor to processor.
+// base^n by multiplication only: the last bits of pow() differ between processors.
 double power(double base, std::uint32_t n) {
   double result = 1;
   for (; n; n >>= 1, base *= base)
@@ -43,7 +43,7 @@ const char* name_of(RowTier tier) {
 
 struct FeatureTable::Step {
   std::uint32_t version;
-  kernels::RowUpdate update;  // but for what depends on the row's count
+  kernels::RowUpdate update;  // except for what depends on the number of the row's updates
   double rate;
 };
 
@@ -68,7 +68,7 @@ FeatureTable::FeatureTable(const FeatureSpec& spec, int number, std::uint64_t se
       words_(layout_.width + 32),
       stored_(layout_.value_bytes) {}
 
-// ---- Reading -----------------------------------------------------------------------------------------
+// ---- Reading ------------------------------------------------------------------------------------
 
 void FeatureTable::widen(const std::byte* values, float* out) const {
   switch (layout_.precision) {
@@ -100,8 +100,8 @@ RowBytes::Copied FeatureTable::copy_row(std::uint32_t slot, std::uint64_t id, fl
   return copied;
 }
 
-// Three blocks are under way: the chunks of one are fetched while those of the one before are searched and
-// its rows are fetched, and the rows of the one before that are visited.
+// Three blocks are in progress: while the chunks of one block are prefetched, the block before is
+// searched and its rows are prefetched, and the rows of the block before that are visited.
 template <typename Visit>
 void FeatureTable::find_ahead(std::span<const std::uint64_t> ids, int fetched_bytes,
                               Visit visit) const {
@@ -169,7 +169,7 @@ void FeatureTable::read_absent(std::uint64_t id, std::uint64_t hash, float* out)
   draw_first_values(spec_.init, key_, id, {out, static_cast<std::size_t>(layout_.width)});
 }
 
-// ---- Updating ----------------------------------------------------------------------------------------
+// ---- Updating -----------------------------------------------------------------------------------
 
 bool FeatureTable::holds(std::uint32_t slot, std::uint64_t id) const {
   if (slot == kNoSlot || (slot & ~kCandidate) >= memory(slot).size()) return false;
@@ -206,7 +206,7 @@ void FeatureTable::update(std::int64_t step, std::span<const std::uint64_t> ids,
   last_step = step;
 }
 
-// The slot was the right one when it was searched for; what was evicted since may have moved it.
+// The slot was correct when it was searched; an eviction since then may have moved the row.
 void FeatureTable::update_row(const Step& step, std::uint64_t id, std::uint32_t slot,
                               const float* gradient) {
   if (!holds(slot, id)) slot = slot_of(id);
@@ -236,7 +236,7 @@ void FeatureTable::count_candidate(const Step& step, std::uint64_t id, std::uint
   ++counts_.refused;
 }
 
-// values_ becomes what `values` are after the row's update number `hits`.
+// Sets values_ to the result of update number `hits` of a row with these values.
 void FeatureTable::compute(const Step& step, std::uint32_t hits, const float* values,
                            const float* gradient, float* states) {
   const RowOptimizerOptions& o = spec_.optimizer;
@@ -249,7 +249,7 @@ void FeatureTable::compute(const Step& step, std::uint32_t hits, const float* va
   kernels::update_row(update, values, gradient, states, values_.data(), layout_.width);
 }
 
-// values_ as the row keeps them.
+// Converts values_ to the precision of the row.
 const void* FeatureTable::stored(std::uint64_t id, std::uint32_t version) {
   if (layout_.precision == RowPrecision::kFp32) return values_.data();
   kernels::draw_words(mix_key(key_, 1), id, version, words_.data(), layout_.width);
@@ -282,7 +282,7 @@ void FeatureTable::update_present(const Step& step, RowBytes row, const float* g
   row.write(id, step.version, stored(id, step.version), layout_.value_bytes);
 }
 
-// An id without a row, or whose count is full: gets one, or is counted by the Bloom filter.
+// An id without a row, or with a saturated count: creates its row or counts it in the Bloom filter.
 void FeatureTable::admit(const Step& step, std::uint64_t id, const float* gradient) {
   const std::uint64_t hash = row_hash(id);
   const std::int64_t threshold = spec_.admission.threshold;

@@ -1,7 +1,8 @@
-/// Holds the rows of one feature: finds, reads, updates, admits and evicts them. RowTable has one a
-/// feature and the budget that they share.
+/// Holds the rows of one feature: finds, reads, updates, admits and evicts them. RowTable has one
+/// per feature, which share a budget.
 ///
-/// Threads  read(): any number, within a ReadEpochs::Reading, beside one thread for the rest.
+/// Threads  read(): any number, within a ReadEpochs::Reading, in parallel with one thread for the
+///          rest.
 #pragma once
 
 #include <atomic>
@@ -23,35 +24,36 @@ namespace strata {
 enum class RowTier : std::uint8_t { kMemory, kDisk };
 const char* name_of(RowTier tier);
 
-/// A row as snapshots carry it.
+/// A row in a snapshot.
 struct RowRecord {
   int feature = 0;
   std::uint64_t id = 0;
   RowTier tier = RowTier::kMemory;
   bool candidate = false;   ///< no row yet: an id that an exact filter counts
   std::int64_t step = 0;    ///< of the last update
-  std::uint32_t hits = 0;   ///< updates; of a candidate: those that were counted. At most 2^24 - 1
-  std::uint8_t recent = 0;  ///< what eviction goes by
-  std::span<const std::byte> payload;  ///< values and states, as RowLayout says; empty: a candidate
+  std::uint32_t hits = 0;   ///< updates; of a candidate: counted updates. At most 2^24 - 1
+  std::uint8_t recent = 0;  ///< recency, which eviction compares
+  /// values and states in RowLayout's order; empty: a candidate
+  std::span<const std::byte> payload;
 };
 
-/// What happened to the rows of a feature since the table was made.
+/// Events of a feature's rows since the table was created.
 struct FeatureCounts {
-  std::int64_t rows = 0;        ///< in memory, now
+  std::int64_t rows = 0;        ///< in memory now
   std::int64_t candidates = 0;  ///< now
-  std::int64_t cold_rows = 0;   ///< on disk, now
-  std::int64_t bytes = 0;       ///< of memory, now: rows, index, filter
-  std::int64_t cold_bytes = 0;  ///< on disk, now: rows before the database packs them
+  std::int64_t cold_rows = 0;   ///< on disk now
+  std::int64_t bytes = 0;       ///< bytes of memory now: rows, index, filter
+  std::int64_t cold_bytes = 0;  ///< bytes on disk now, before RocksDB compacts them
   std::int64_t admitted = 0;    ///< ids that got a row
-  std::int64_t refused = 0;     ///< gradients of ids that had none
-  std::int64_t evicted = 0;     ///< from memory, for want of bytes: spilled or gone
-  std::int64_t spilled = 0;     ///< to disk
-  std::int64_t returned = 0;    ///< from disk
-  std::int64_t expired = 0;     ///< not updated for long
-  std::int64_t read_cold = 0;   ///< reads that went to disk
+  std::int64_t refused = 0;     ///< gradients of ids without a row
+  std::int64_t evicted = 0;   ///< from memory because the budget was full: moved to disk or dropped
+  std::int64_t spilled = 0;   ///< to disk
+  std::int64_t returned = 0;  ///< from disk
+  std::int64_t expired = 0;   ///< not updated for steps_to_live steps
+  std::int64_t read_cold = 0;  ///< reads from disk
 };
 
-/// Bytes that all rows may cost, as RowLayout::cost_bytes() counts, and what they do.
+/// The budget of all rows and its use, in the bytes of RowLayout::cost_bytes().
 struct RowBudget {
   std::int64_t limit_bytes = 0;  ///< 0: none
   std::int64_t used_bytes = 0;
@@ -71,17 +73,19 @@ class FeatureTable {
               std::span<const float> gradients, double rate_factor);
 
   enum class Kind : std::uint8_t { kRows, kCandidates };
-  /// Evicts a row at `position` or behind it, by the feature's policy; false: none is left there.
+  /// Evicts a row at `position` or after it by the feature's policy. Returns false if none is left
+  /// there.
   ///
-  ///     clock   goes over the rows and takes the first that was not updated since it last came by
-  ///     lfu     takes the least often updated of the 16 rows at `position`, of equals the first,
-  ///             halves the counts of the others, and goes on behind them
+  ///     clock   visits the rows and evicts the first that was not updated since the last visit
+  ///     lfu     evicts the least often updated of the 16 rows at `position`, the first of equals,
+  ///             halves the counts of the others and continues after them
   ///
-  /// The last row takes the place of the one that goes. Candidates go by the clock, and for good.
+  /// The last row moves to the place of the evicted row. Candidates are evicted by the clock and
+  /// are dropped.
   bool evict_from(Kind kind, std::uint32_t& position);
 
-  /// Rows that were not updated for steps_to_live steps go. A step looks at so many of the rows that
-  /// each is seen every steps_to_live / 4 steps: it may stay that much longer.
+  /// Drops rows that were not updated for steps_to_live steps. Each step examines so many rows that
+  /// every row is examined each steps_to_live / 4 steps; a row may stay that much longer.
   void expire(std::int64_t step);
   void trim();
 
@@ -92,7 +96,7 @@ class FeatureTable {
 
   FeatureCounts counts() const;
 
-  // What snapshots carry beside the rows.
+  // State that snapshots include in addition to the rows.
   std::int64_t last_step = -1;
   std::uint32_t expiry_position[2] = {0, 0};  // by Kind
   std::uint64_t cold_expiry_id = 0;
@@ -101,7 +105,7 @@ class FeatureTable {
  private:
   struct Step;
 
-  static constexpr std::uint32_t kCandidate = 1u << 31;  // of slots in the index
+  static constexpr std::uint32_t kCandidate = 1u << 31;  // a bit of slots in the index
   RowMemory& memory(std::uint32_t slot) { return slot & kCandidate ? candidates_ : rows_; }
   const RowMemory& memory(std::uint32_t slot) const {
     return slot & kCandidate ? candidates_ : rows_;
@@ -110,8 +114,8 @@ class FeatureTable {
 
   static constexpr std::size_t kColdHeaderBytes = 8;  // version, uses
 
-  /// Calls visit(i, slot) for ids[i] in order, with the slot that search() found a while before: it has
-  /// `fetched_bytes` of the row fetched meanwhile. The row may be another's.
+  /// Calls visit(i, slot) for ids[i] in order. search() found the slot some ids earlier, and
+  /// `fetched_bytes` of the row were prefetched since. The row may belong to another id.
   template <typename Visit>
   void find_ahead(std::span<const std::uint64_t> ids, int fetched_bytes, Visit visit) const;
 
@@ -132,7 +136,7 @@ class FeatureTable {
   const void* stored(std::uint64_t id, std::uint32_t version);
   void use(RowBytes row, std::uint32_t hits) const;
 
-  /// The slot of a new row, which the index doesn't know yet.
+  /// Returns the slot of a new row, which is not yet in the index.
   std::uint32_t append(RowMemory& memory, std::uint32_t bit, std::uint64_t id,
                        std::uint32_t version, std::uint32_t uses, const void* values,
                        const void* states);
@@ -162,7 +166,7 @@ class FeatureTable {
   RowIndex index_;
   RowIndex::HashOfSlot hash_of_slot_;
 
-  // The writer's.
+  // Used by the writer only.
   std::vector<float> values_, states_;
   std::vector<std::uint32_t> words_;
   std::vector<std::byte> stored_;

@@ -1,5 +1,5 @@
-// Where rows lie: who comes, who goes, and what snapshots carry. The order of slots depends on updates
-// alone, and evictions go by it; so snapshots write rows in that order and read them back in it.
+// Insertion, eviction and snapshots of rows. The order of slots depends on updates only and
+// determines evictions, so snapshots write rows in that order and read them in the same order.
 #include <algorithm>
 
 #include "strata/base/errors.h"
@@ -20,7 +20,7 @@ std::span<const std::byte> bytes_of(const std::string& text, std::size_t from) {
   return std::as_bytes(std::span(text)).subspan(from);
 }
 
-// Of `rows`, so that all are seen every steps_to_live / 4 steps.
+// Number of the `rows` to examine per step, so that each is examined every steps_to_live / 4 steps.
 std::int64_t looked_at(std::int64_t rows, std::int64_t steps_to_live) {
   const std::int64_t steps = std::max<std::int64_t>(1, steps_to_live / 4);
   return (rows + steps - 1) / steps;
@@ -28,7 +28,8 @@ std::int64_t looked_at(std::int64_t rows, std::int64_t steps_to_live) {
 
 }  // namespace
 
-// ---- Coming and going --------------------------------------------------------------------------------
+// ---- Insertion and removal
+// ---------------------------------------------------------------------------
 
 std::uint32_t FeatureTable::append(RowMemory& memory, std::uint32_t bit, std::uint64_t id,
                                    std::uint32_t version, std::uint32_t uses, const void* values,
@@ -49,7 +50,7 @@ void FeatureTable::enter(std::uint64_t id, std::uint32_t slot) {
   index_.insert(hash, slot, hash_of_slot_);
 }
 
-// The last row takes the place of the one that goes.
+// The last row moves to the place of the removed row.
 void FeatureTable::remove(std::uint32_t slot) {
   RowMemory& from = memory(slot);
   const std::uint32_t last = (from.size() - 1) | (slot & kCandidate);
@@ -184,7 +185,7 @@ void FeatureTable::trim() {
   candidates_.trim();
 }
 
-// ---- Snapshots ---------------------------------------------------------------------------------------
+// ---- Snapshots ----------------------------------------------------------------------------------
 
 namespace {
 

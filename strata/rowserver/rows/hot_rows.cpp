@@ -18,7 +18,7 @@ void HotRows::add(const HotRows& other) {
   for (const HotId& id : other.ids_) add(id);
 }
 
-// Sorted once in a while only.
+// Sorts only when the list has doubled.
 void HotRows::add(HotId id) {
   ids_.push_back(id);
   if (ids_.size() >= 2 * count_ + 1024) keep();

@@ -1,5 +1,5 @@
-/// Keeps memory that readers may still look at until they have gone: they announce themselves without
-/// waiting for anyone, and the writer frees what it has replaced two epochs later.
+/// Keeps memory alive until all readers that may access it have finished. Readers announce
+/// themselves without waiting; the writer frees replaced memory two epochs later.
 ///
 /// Source   epoch-based reclamation (Fraser, "Practical lock-freedom", 2004).
 /// Threads  Reading: any; retire() and collect(): one thread.
@@ -26,7 +26,7 @@ class ReadEpochs {
   }
   explicit ReadEpochs(void (*free_memory)(void*)) : free_(free_memory) {}
 
-  /// As long as it lives, nothing that can be reached now is freed.
+  /// While it lives, memory that is reachable now is not freed.
   class Reading {
    public:
     explicit Reading(const ReadEpochs& epochs) : count_(epochs.count_of_thread()) {
@@ -35,7 +35,7 @@ class ReadEpochs {
         parity_ = epoch % 2;
         count_.active[parity_].fetch_add(1);
         if (epochs.epoch_.load() == epoch) return;
-        count_.active[parity_].fetch_sub(1);  // announced in an epoch that is over
+        count_.active[parity_].fetch_sub(1);  // announced in an epoch that has ended
       }
     }
     ~Reading() { count_.active[parity_].fetch_sub(1, std::memory_order_release); }
@@ -47,13 +47,13 @@ class ReadEpochs {
     std::size_t parity_ = 0;
   };
 
-  /// `memory` cannot be reached any more by who starts to read now.
+  /// `memory` is unreachable for readers that start from now on.
   void retire(void* memory) {
     waiting_[epoch_.load(std::memory_order_relaxed) % 2].push_back(memory);
     collect();
   }
 
-  /// Frees what no reader can see; never waits.
+  /// Frees memory that no reader can access; never waits.
   void collect() {
     const std::uint64_t epoch = epoch_.load(std::memory_order_relaxed);
     const std::size_t before = (epoch + 1) % 2;
@@ -74,7 +74,7 @@ class ReadEpochs {
   void (*free_)(void*);
   std::atomic<std::uint64_t> epoch_ = 0;
   mutable std::array<Count, 8> counts_;
-  std::array<std::vector<void*>, 2> waiting_;  // by parity of the epoch that they were retired in
+  std::array<std::vector<void*>, 2> waiting_;  // by parity of the epoch in which they were retired
 };
 
 }  // namespace strata

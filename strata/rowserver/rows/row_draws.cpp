@@ -13,10 +13,10 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// In (0, 1).
+// Uniform in (0, 1).
 double uniform(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
-// Of x in (0, 1): exponent and 2 atanh((m - 1) / (m + 1)) with m in [sqrt(1/2), sqrt(2)).
+// Logarithm of x in (0, 1): exponent and 2 atanh((m - 1) / (m + 1)) with m in [sqrt(1/2), sqrt(2)).
 double logarithm(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   int exponent = static_cast<int>(bits >> 52) - 1023;
@@ -31,7 +31,7 @@ double logarithm(double x) {
   return exponent * 0.6931471805599453 + 2 * t * sum;
 }
 
-// Of x in [-pi/2, pi/2], Taylor.
+// Sine of x in [-pi/2, pi/2] by its Taylor series.
 double sine(double x) {
   const double square = x * x;
   double sum = 1;
@@ -65,7 +65,7 @@ void draw_first_values(const RowInit& init, std::uint64_t feature_key, std::uint
   const auto scale = static_cast<float>(init.scale);
   for (int i = 0; i < width; ++i) {
     if (init.kind == RowInit::Kind::kUniform) {
-      // The odd multiples of 2^-23 in (-1, 1): exact.
+      // Odd multiples of 2^-23 in (-1, 1), which are exact.
       const auto odd = static_cast<float>(words[i] >> 9 << 1 | 1);
       values[i] = (odd * 0x1p-23f - 1.0f) * scale;
     } else {

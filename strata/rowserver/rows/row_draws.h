@@ -1,7 +1,9 @@
-/// Draws the first values of rows: keyed by (seed, feature's name, id, element), the same on any machine.
+/// Draws the initial values of rows, keyed by (seed, name of the feature, id, element): equal on
+/// every machine.
 ///
-/// Normal numbers by Box-Muller with a logarithm and a sine of our own, made of operations that IEEE
-/// 754 rounds correctly: those of math libraries differ in last bits from processor to processor.
+/// Normal numbers use the Box-Muller transform with our own logarithm and sine, composed of
+/// operations that IEEE 754 rounds correctly. The last bits of math libraries' functions differ
+/// between processors.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +14,7 @@
 
 namespace strata {
 
-/// For everything that is drawn for a feature.
+/// The key of everything that is drawn for a feature.
 std::uint64_t feature_key(std::uint64_t seed, const std::string& name);
 
 void draw_first_values(const RowInit& init, std::uint64_t feature_key, std::uint64_t id,

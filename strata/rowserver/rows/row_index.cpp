@@ -1,5 +1,5 @@
-// An entry is written slot first, tag last, and a tag is taken away before its slot is used again: who
-// sees a tag sees a slot that belonged to it. Whether it still does, the row says.
+// An entry's slot is written before its tag, and a tag is cleared before its slot is reused: a
+// reader that sees a tag sees a slot that belonged to it. The row tells whether it still does.
 #include "strata/rowserver/rows/row_index.h"
 
 #include <algorithm>
@@ -11,9 +11,10 @@
 namespace strata {
 namespace {
 
-// Of entries: what is fuller grows, what is emptier shrinks, to the third.
+// Shares of used entries: a segment grows above the first, shrinks below the second, and then has
+// the third.
 constexpr double kFullest = 0.85, kEmptiest = 0.55, kBuilt = 0.70;
-// One chunk more or less must not be beyond the bounds at once.
+// At this size one chunk more or less does not cross both bounds.
 constexpr std::uint32_t kLeastShrunk = 8;
 
 constexpr int kBudgetedIndexBytes = kRowOverheadBytes - kRowHeaderBytes;

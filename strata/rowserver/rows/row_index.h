@@ -1,16 +1,16 @@
 /// Finds the slot of a row by the hash of its id: open addressing over chunks of one cache line.
 ///
-/// A chunk holds 12 entries, a tag of one byte and a slot of four each, and counts the entries that
-/// went past it because it was full; a search ends where that count is 0, and removing leaves no
-/// tombstones. Chunks belong to 1,024 segments by the upper bits of the hash; each grows by itself, by
-/// a fifth, so no growth takes long or much memory, and is between 55 % and 85 % full: 6.3 to 9.7
-/// bytes a row. What lies where depends on what was inserted and removed in which order alone.
+/// A chunk holds 12 entries, each a tag of one byte and a slot of four, and counts the entries that
+/// were placed after it because it was full. A search ends at a chunk whose count is 0, so removal
+/// leaves no tombstones. The upper bits of the hash select one of 1,024 segments. Each segment
+/// grows separately, by a fifth, so growth takes little time and memory. A segment is 55 % to 85 %
+/// full: 6.3 to 9.7 bytes per row. The layout depends only on the order of insertions and removals.
 ///
-/// How a search goes on beside changes:
-///   1. The version of a segment is odd while entries change, and grows with every change.
-///   2. Who finds an entry asks the row for its id; who finds none looks whether the version is even
-///      and what it was before.
-///   3. Arrays that were replaced live until their readers are gone (ReadEpochs).
+/// How a search runs in parallel with changes:
+///   1. The version of a segment is odd while entries change, and increases with every change.
+///   2. A reader that finds an entry checks the id in the row. A reader that finds none checks that
+///      the version is even and unchanged.
+///   3. Replaced arrays live until their readers have finished (ReadEpochs).
 ///
 /// Source   chunks: F14 (Bronson & Shi, "Open-sourcing F14", 2019).
 /// Threads  search, version(): any, within a ReadEpochs::Reading; the rest: one thread.
@@ -39,12 +39,13 @@ class RowIndex {
   static constexpr int kSegmentBits = 10;
 
   struct alignas(64) Chunk {
-    // 12 tags, 0 where there is no entry; the upper half of the second word counts who went past.
+    // 12 tags, 0 where there is no entry; the upper half of the second word counts the entries that
+    // were placed after this chunk.
     std::array<std::atomic<std::uint64_t>, 2> tags;
     std::array<std::atomic<std::uint32_t>, kEntries> slots;
   };
 
-  /// The chunks of a segment: address / 64 and number in one word, so that they are read together.
+  /// The chunks of a segment: address / 64 and number in one word, which is read atomically.
   struct Chunks {
     explicit Chunks(std::uint64_t packed) : packed(packed) {}
     Chunk* begin() const { return reinterpret_cast<Chunk*>(packed >> kCountBits << 6); }
@@ -67,7 +68,7 @@ class RowIndex {
     return Chunks(segment(hash).chunks.load(std::memory_order_acquire));
   }
 
-  /// The first slot of entries with the hash's tag for which `matches`; kNoSlot: none.
+  /// Returns the first slot with the hash's tag for which `matches` is true; kNoSlot: none.
   template <typename Matches>
   std::uint32_t find(std::uint64_t hash, Matches matches) const {
     std::uint32_t found = kNoSlot;
@@ -80,17 +81,17 @@ class RowIndex {
     return found;
   }
 
-  /// Of the hash's segment: odd while it changes.
+  /// Version of the hash's segment: odd while it changes.
   std::uint32_t version(std::uint64_t hash) const {
     return segment(hash).version.load(std::memory_order_acquire);
   }
-  /// Whether the segment is as it was at `version`, after what was read since.
+  /// Returns whether the segment still has `version`. Orders earlier reads before this check.
   bool unchanged(std::uint64_t hash, std::uint32_t version) const {
     std::atomic_thread_fence(std::memory_order_acquire);
     return version % 2 == 0 && segment(hash).version.load(std::memory_order_relaxed) == version;
   }
 
-  /// As long as it lives the hash's segment changes; not within another of the same table.
+  /// Marks the hash's segment as changing while it lives. Must not be nested within a table.
   class Change {
    public:
     Change(RowIndex& index, std::uint64_t hash) : version_(index.segment(hash).version) {
@@ -109,7 +110,7 @@ class RowIndex {
 
   using HashOfSlot = std::function<std::uint64_t(std::uint32_t slot)>;
 
-  // Within a Change of the hash.
+  // Call within a Change of the hash.
   void insert(std::uint64_t hash, std::uint32_t slot, const HashOfSlot& hash_of);
   void erase(std::uint64_t hash, std::uint32_t slot, const HashOfSlot& hash_of);
   void replace(std::uint64_t hash, std::uint32_t slot, std::uint32_t by);

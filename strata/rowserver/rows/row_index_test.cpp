@@ -5,10 +5,10 @@
 namespace strata {
 namespace {
 
-// Slot n is of id n.
+// Slot n holds id n.
 std::uint64_t hash_of(std::uint32_t slot) { return row_hash(slot); }
 
-// Entries that went past full chunks, over the whole index.
+// Entries that were placed after full chunks, over the whole index.
 std::uint64_t count_past(const RowIndex& index) {
   std::uint64_t sum = 0;
   for (std::uint64_t segment = 0; segment < 1u << RowIndex::kSegmentBits; ++segment) {
@@ -20,7 +20,7 @@ std::uint64_t count_past(const RowIndex& index) {
 }
 
 TEST(RowIndex, ForgetsWhoWentPastWithWhoIsErased) {
-  constexpr std::uint32_t kSlots = 50'000;  // too few for segments that shrink, and start anew
+  constexpr std::uint32_t kSlots = 50'000;  // too few for segments to shrink and restart
   ReadEpochs epochs(std::free);
   RowIndex index(epochs);
   for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
@@ -34,7 +34,7 @@ TEST(RowIndex, ForgetsWhoWentPastWithWhoIsErased) {
     const RowIndex::Change change(index, hash_of(slot));
     index.erase(hash_of(slot), slot, hash_of);
   }
-  EXPECT_EQ(count_past(index), 0u);  // or searches would become longer and longer
+  EXPECT_EQ(count_past(index), 0u);  // otherwise searches would become longer and longer
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace strata {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// Of an extent from which on large pages are asked for: most of the time of a random read is the walk
-// through page tables, and what the last large page wastes is little then.
+// Extents of at least this size request huge pages: most of the time of a random read is the walk
+// through page tables, and the last huge page wastes a small share.
 constexpr std::size_t kLargePage = std::size_t{2} << 20;
 constexpr std::size_t kLeastLarge = 16 * kLargePage;
 
@@ -65,7 +65,7 @@ std::uint32_t RowMemory::append() {
 
 void RowMemory::pop() { row(--size_).clear(); }
 
-// Readers that still look at a slot that is gone find zeros: no row.
+// Readers that still access a removed slot read zeros, which is no row.
 void RowMemory::trim() {
   const std::size_t unused = std::size_t{touched_ - size_} * row_bytes_;
   if (unused < std::max(2 * kLargePage, std::size_t{size_} * row_bytes_ / 16)) return;

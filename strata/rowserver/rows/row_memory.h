@@ -1,20 +1,21 @@
-/// Holds the rows of one size side by side, the n-th at a fixed address that is kept when the memory
-/// grows, and lets threads read them whole while one thread writes.
+/// Stores rows of one size. Slot n has a fixed address, also when the memory grows. Threads read
+/// whole rows while one thread writes.
 ///
-/// Rows fill slots [0, size) without holes: who goes is replaced by the last. Memory comes in extents
-/// of doubling size whose pages cost nothing until they are touched, so growing copies nothing.
+/// Rows fill the slots [0, size) without gaps: the last row moves to the place of a removed row.
+/// Memory is allocated in extents of doubling size whose pages use no memory until they are
+/// touched, so growth copies nothing.
 ///
-/// How a row is read beside its writer (a sequence lock a row; Boehm, "Can seqlocks get along with
-/// programming language memory models?", MSPC 2012):
+/// How a row is read in parallel with its writer (a sequence lock per row; Boehm, "Can seqlocks get
+/// along with programming language memory models?", MSPC 2012):
 ///   1. The version is odd while id and values change, and 0 where there is no row.
-///   2. It grows with every update of the row; a copy carries the version of the original.
-///   3. Whoever reads takes version and id before and after the values: equal and even, they belong
-///      together. That another row with the same version came in between shows in the id, for the
-///      writer changes it before the values.
-///   4. States and uses are the writer's alone.
+///   2. It increases with every update of the row; a copy has the version of the original.
+///   3. A reader reads version and id before and after the values. If both are unchanged and the
+///      version is even, the values belong to them. A different row with the same version has
+///      another id, because the writer changes the id before the values.
+///   4. Only the writer accesses states and uses.
 ///
-/// Threads  append(), pop(), trim(): one at a time; row() and reading: any, also of slots that are gone.
-/// Errors   SystemError: no more address space; UserError: more than 2^31 rows.
+/// Threads  append(), pop(), trim(): one at a time; row() and reading: any, also of removed slots.
+/// Errors   SystemError: no more address space. UserError: more than 2^31 rows.
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@
 
 namespace strata {
 
-/// Of one feature in one shard.
+/// Rows of one feature in one shard.
 inline constexpr std::uint32_t kMostRows = 1u << 31;
 
 /// The bytes of one row, aligned to 4.
@@ -39,7 +40,7 @@ class RowBytes {
            std::uint64_t{word(1).load(std::memory_order_relaxed)} << 32;
   }
   std::uint32_t version() const { return word(2).load(std::memory_order_relaxed); }
-  std::uint32_t uses() const { return plain(3); }  // writer
+  std::uint32_t uses() const { return plain(3); }  // writer only
   void set_uses(std::uint32_t uses) const { plain(3) = uses; }
 
   std::byte* values() const { return row_ + kRowHeaderBytes; }
@@ -49,7 +50,7 @@ class RowBytes {
 
   enum class Copied : std::uint8_t { kYes, kOtherRow, kBusy };
 
-  /// Copies the values of row `id`, if they are whole. `values` has room for value_bytes.
+  /// Copies the values of row `wanted` if they are consistent. `values` has room for value_bytes.
   Copied copy(std::uint64_t wanted, void* values, int value_bytes) const {
     const std::uint32_t before = word(2).load(std::memory_order_acquire);
     const std::uint64_t first = id();
@@ -60,7 +61,7 @@ class RowBytes {
     return id() == wanted && version() == before ? Copied::kYes : Copied::kBusy;
   }
 
-  /// Replaces id, version and values while others read.
+  /// Replaces id, version and values while other threads read.
   void write(std::uint64_t new_id, std::uint32_t new_version, const void* values,
              int value_bytes) const {
     word(2).store(version() | 1, std::memory_order_relaxed);
@@ -72,7 +73,7 @@ class RowBytes {
     word(2).store(new_version, std::memory_order_release);
   }
 
-  /// No row is here any more.
+  /// Marks the slot as empty.
   void clear() const { word(2).store(0, std::memory_order_release); }
 
  private:
@@ -101,7 +102,7 @@ class RowBytes {
     return reinterpret_cast<std::uintptr_t>(place) % 8 != 0;
   }
 
-  // Words of 8 bytes where they are aligned: the same cut for reader and writer.
+  // Uses words of 8 bytes where they are aligned; reader and writer divide the row in the same way.
   static void load_words(std::byte* from, void* to, int bytes) {
     auto* out = static_cast<std::byte*>(to);
     const std::byte* const end = from + bytes;
@@ -138,11 +139,11 @@ class RowMemory {
            std::size_t{place - (kFirstRows << extent)} * row_bytes_;
   }
 
-  std::uint32_t append();  ///< the new last slot; holds no row yet
-  void pop();              ///< the last slot goes; its row is cleared
-  void trim();             ///< gives memory beyond the last row back, where it is much
+  std::uint32_t append();  ///< returns the new last slot; it holds no row yet
+  void pop();              ///< removes the last slot and clears its row
+  void trim();  ///< returns unused memory after the last row to the system if it is large
 
-  /// Of memory that was touched, whole pages.
+  /// Touched memory in whole pages.
   std::int64_t bytes() const;
 
  private:
@@ -154,7 +155,7 @@ class RowMemory {
 
   int row_bytes_;
   std::uint32_t size_ = 0;
-  std::uint32_t touched_ = 0;  // rows, at most
+  std::uint32_t touched_ = 0;  // upper bound of rows
   std::array<std::atomic<std::byte*>, kExtents> extents_ = {};
 };
 

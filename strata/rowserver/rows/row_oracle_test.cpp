@@ -1,6 +1,6 @@
-// A table in plain maps and vectors, written from the headers' words, without the table's code: what it
-// shares is Philox, mix_key and the layout of a payload. Everything a table does is done to both, and
-// everything that can be seen of a row is compared bit by bit.
+// A row table made of plain maps and vectors, written from the description in the headers and
+// without the table's code; it shares only Philox, mix_key and the layout of a payload. Every
+// operation runs on both, and everything visible of a row is compared bit by bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -144,7 +144,7 @@ class PlainFeature {
     return out;
   }
 
-  // Adagrad or SGD.
+  // Result of one update by Adagrad or SGD.
   PlainRow updated(PlainRow row, std::int64_t step, const float* gradient, float rate) const {
     std::vector<float> w = row.payload.empty() ? first(row.id) : values(row.payload);
     std::vector<float> sums(states());
@@ -170,7 +170,7 @@ class PlainFeature {
     return row;
   }
 
-  // ---- The counting Bloom filter: 4 counters by double hashing, the least of them counts.
+  // ---- The counting Bloom filter: 4 counters by double hashing; the count is their minimum.
   std::vector<std::size_t> places(std::uint64_t id) const {
     const std::uint64_t hash = mix_key(id, 0);
     std::vector<std::size_t> out;
@@ -191,7 +191,7 @@ class PlainFeature {
       if (bloom[place] == before && before < 255) bloom[place] = before + 1;
   }
 
-  // ---- Slots: the last takes the place of the one that goes.
+  // ---- Slots: the last row moves to the place of a removed row.
   void append(bool candidate, PlainRow row) {
     auto& list = candidate ? candidates : rows;
     (candidate ? candidate_at : row_at)[row.id] = list.size();
@@ -212,7 +212,7 @@ class PlainFeature {
     remove(candidate, slot);
   }
 
-  // Of everything that was not updated for long: each row looked at every steps_to_live / 4 steps.
+  // Drops what was not updated for long; examines each row every steps_to_live / 4 steps.
   void expire(std::int64_t step) {
     const std::int64_t live = spec.eviction.steps_to_live;
     if (live == 0) return;
@@ -346,7 +346,7 @@ class PlainTable {
   }
 };
 
-// ---- Both -------------------------------------------------------------------------------------------
+// ---- Both ---------------------------------------------------------------------------------------
 
 std::vector<FeatureSpec> features() {
   std::vector<FeatureSpec> out(5);
@@ -371,7 +371,7 @@ std::vector<FeatureSpec> features() {
   return out;
 }
 
-// Ids of all features alike: often small ones, sometimes the ends of the range.
+// Ids that all features share: often small, sometimes at the ends of the range.
 std::uint64_t some_id(std::mt19937_64& random) {
   switch (random() % 50) {
     case 0:
@@ -402,7 +402,7 @@ void expect_same_row(const RowRecord& row, const PlainRow& plain, RowTier tier) 
       << row.id;
 }
 
-// Every row, in the order of slots.
+// Compares every row in the order of slots.
 void expect_same_rows(const RowTable& table, const PlainTable& plain) {
   ASSERT_EQ(table.used_bytes(), plain.used());
   std::vector<std::pair<int, PlainRow>> expected;
@@ -429,7 +429,7 @@ void expect_same_rows(const RowTable& table, const PlainTable& plain) {
   ASSERT_EQ(at, expected.size());
 }
 
-// A copy by way of the snapshot's interface.
+// A copy made through the interface of snapshots.
 std::unique_ptr<RowTable> restarted(const RowTable& table, const RowTableOptions& options) {
   auto copy = std::make_unique<RowTable>(table.features(), options);
   table.for_each_row([&](const RowRecord& row) { copy->insert_row(row); });
@@ -437,7 +437,7 @@ std::unique_ptr<RowTable> restarted(const RowTable& table, const RowTableOptions
   return copy;
 }
 
-// Rows divided among several tables and put together again are the same rows.
+// Rows that are divided among several tables and merged again are unchanged.
 void expect_same_after_resharding(const RowTable& table, const RowTableOptions& options,
                                   std::uint64_t shards) {
   RowTableOptions unlimited = options;

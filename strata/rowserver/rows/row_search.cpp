@@ -10,7 +10,7 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Which of the 16 bytes of the two words are `tag`, by bits. (The upper four bytes are a count.)
+// Returns a bit per byte of the two words that equals `tag`. (The upper four bytes are a count.)
 HWY_INLINE unsigned equal_tags(std::uint64_t low, std::uint64_t high, std::uint64_t tag) {
 #if HWY_TARGET == HWY_SCALAR
   unsigned bits = 0;

@@ -1,11 +1,11 @@
-/// Keeps rows by feature and id: a state machine, so that the same updates in the same order leave the
-/// same bytes on any machine, and a log of updates is as good as the rows.
+/// Stores rows by feature and id as a state machine: the same updates in the same order leave the
+/// same bytes on every machine, so a log of updates can replace the rows.
 ///
-/// Reading changes nothing: not who is admitted, not who is evicted, no row appears. All of that
-/// happens in update() and end_step(), by counts of steps, never by a clock.
+/// Reads change nothing: they neither admit nor evict nor create rows. Only update() and end_step()
+/// do, by counts of steps, never by a clock.
 ///
-/// Threads  read(): any number, beside update() too; a row is read whole, before or after it. update()
-///          and end_step(): one thread at a time.
+/// Threads  read(): any number, in parallel with update(); a row is read whole, before or after its
+///          update. update() and end_step(): one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ class RowStore {
 
   virtual const std::vector<FeatureSpec>& features() const = 0;
 
-  /// Rows [ids, width] as fp32. An id without a row reads as the row that it would get, or as zeros
-  /// where it still has to be admitted.
+  /// Reads rows [ids, width] as fp32. An id without a row reads as its initial values, or as zeros
+  /// if it is not admitted yet.
   virtual void read(int feature, std::span<const std::uint64_t> ids,
                     std::span<float> rows) const = 0;
 
-  /// Applies gradients [ids, width] of one step; `ids` are distinct and ascending. The optimizer's
-  /// learning rate times `rate_factor` is used.
+  /// Applies gradients [ids, width] of one step; `ids` are distinct and ascending. The learning
+  /// rate is the optimizer's times `rate_factor`.
   virtual void update(std::int64_t step, int feature, std::span<const std::uint64_t> ids,
                       std::span<const float> gradients, double rate_factor) = 0;
 
-  /// After the last feature's update of a step: rows that outlived their time go.
+  /// Runs after the last feature's update of a step: drops rows that exceeded their time to live.
   virtual void end_step(std::int64_t step) = 0;
 };
 

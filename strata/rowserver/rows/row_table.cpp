@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-constexpr std::int64_t kLeastRows = 64;  // that a budget holds
+constexpr std::int64_t kLeastRows = 64;  // smallest number of rows that a budget holds
 
 void check_features(const std::vector<FeatureSpec>& features, const RowTableOptions& options) {
   std::set<std::string> names;
@@ -44,7 +44,7 @@ void check_features(const std::vector<FeatureSpec>& features, const RowTableOpti
                      .fix = "set it to a byte or more"});
 }
 
-// Words as little-endian bytes.
+// Writes words as little-endian bytes.
 class Writer {
  public:
   void word(std::uint64_t value) {
@@ -151,7 +151,8 @@ void RowTable::update(std::int64_t step, int feature, std::span<const std::uint6
   STRATA_CHECK_EQ(gradients.size(), ids.size() * rows.layout().width, "embed.update");
   STRATA_CHECK(step > rows.last_step && step <= kLastStep, "embed.update");
   for (std::size_t i = 1; i < ids.size(); ++i) STRATA_CHECK(ids[i - 1] < ids[i], "embed.update");
-  // It searches ahead of what it changes: what it has found must not be freed meanwhile.
+  // It searches some ids ahead of its changes; memory that the search returned must not be freed
+  // meanwhile.
   const ReadEpochs::Reading reading(epochs_);
   change([&] { rows.update(step, ids, gradients, rate_factor); });
 }
@@ -190,7 +191,8 @@ void RowTable::make_room(std::int64_t bytes) {
   }
 }
 
-// ---- What people ask ---------------------------------------------------------------------------------
+// ---- Queries
+// -----------------------------------------------------------------------------------------
 
 std::optional<RowInfo> RowTable::info(int feature, std::uint64_t id) const {
   const FeatureTable& rows = rows_of(feature);
@@ -253,7 +255,7 @@ std::uint64_t RowTable::digest() const {
   return all.value();
 }
 
-// ---- Snapshots ---------------------------------------------------------------------------------------
+// ---- Snapshots ----------------------------------------------------------------------------------
 
 void RowTable::for_each_row(const std::function<void(const RowRecord&)>& visitor) const {
   for (const auto& rows : features_) rows->for_each(visitor);

@@ -1,4 +1,4 @@
-/// Takes a table of rows apart into records, for snapshots and digests.
+/// Converts a table of rows to records and back, for snapshots and digests.
 ///
 /// Threads  as ShardState.
 #pragma once

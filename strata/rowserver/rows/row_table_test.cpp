@@ -91,7 +91,7 @@ TEST(RowTable, HoldsManyRowsAndFindsEachOfThem) {
   }
 }
 
-// ---- Optimizers, against PyTorch 2.13 in double: lr 1/8, weight decay 1/4, three steps ----------------
+// ---- Optimizers, against PyTorch 2.13 in double: lr 1/8, weight decay 1/4, three steps ----------
 
 struct TorchCase {
   RowOptimizerOptions options;
@@ -128,7 +128,7 @@ TEST(RowTable, UpdatesAsTorchDoes) {
     FeatureSpec spec = feature("user", 3);
     spec.optimizer = one.options;
     RowTable table({spec});
-    // PyTorch began at these values, with states of a row that has seen nothing.
+    // PyTorch started at these values with zero states.
     std::vector<float> payload = {0.5f, -1.25f, 2.0f};
     payload.resize(payload.size() + RowLayout(spec).num_states,
                    one.options.kind == RowOptimizerKind::kAdagrad ? 0.0625f : 0.0f);
@@ -151,7 +151,8 @@ TEST(RowTable, ScalesTheLearningRateOfAnUpdate) {
   EXPECT_EQ(after[1], before[1] - 0.025f * 2);
 }
 
-// ---- First values ------------------------------------------------------------------------------------
+// ---- Initial values
+// ----------------------------------------------------------------------------------
 
 TEST(RowTable, DrawsFirstValuesOfTheDistributionThatWasAskedFor) {
   FeatureSpec uniform = feature("uniform", 64), normal = feature("normal", 63),
@@ -179,7 +180,7 @@ TEST(RowTable, DrawsFirstValuesOfTheDistributionThatWasAskedFor) {
   EXPECT_NE(read(other, 0, {1}), read(table, 0, {1}));
 }
 
-// ---- Memory ------------------------------------------------------------------------------------------
+// ---- Memory -------------------------------------------------------------------------------------
 
 TEST(RowTable, SpendsAtMost26BytesARowBesideItsPayload) {
   for (const std::size_t n : {100'000, 237'000, 500'000}) {
@@ -193,7 +194,7 @@ TEST(RowTable, SpendsAtMost26BytesARowBesideItsPayload) {
     ASSERT_EQ(table.counts(0).rows, n);
     const double overhead = static_cast<double>(table.bytes()) / static_cast<double>(n) - 32;
     EXPECT_LE(overhead, 26) << n;
-    EXPECT_GE(overhead, 22) << n;  // or the account is wrong
+    EXPECT_GE(overhead, 22) << n;  // otherwise bytes are missing from the count
   }
 }
 
@@ -201,7 +202,7 @@ TEST(RowTable, StaysWithinItsBudgetAndGivesMemoryBack) {
   RowTable table({feature("user", 4), feature("item", 60)}, {.memory_bytes = 8 << 20});
   std::vector<float> small(4 * 1000, 1.0f), large(60 * 1000, 1.0f);
   std::int64_t step = 0;
-  for (; step < 400; ++step) {  // one feature alone fills it, then the other
+  for (; step < 400; ++step) {  // first one feature fills the table, then the other
     table.update(step, 0, count_up(step * 1000, 1000), small, 1.0);
     table.end_step(step);
     ASSERT_LE(table.used_bytes(), 8 << 20);
@@ -214,12 +215,13 @@ TEST(RowTable, StaysWithinItsBudgetAndGivesMemoryBack) {
   }
   EXPECT_GT(table.used_bytes(), (8 << 20) - 300);
   EXPECT_LT(table.counts(0).rows, 20'000);
-  EXPECT_LT(table.bytes(), (8 << 20) + (5 << 20));  // beside the budget: what trim() waits for
+  // in addition to the budget: memory that trim() does not return yet
+  EXPECT_LT(table.bytes(), (8 << 20) + (5 << 20));
   EXPECT_EQ(table.counts(0).evicted + table.counts(1).evicted,
             800'000 - table.counts(0).rows - table.counts(1).rows);
 }
 
-// ---- Admission ---------------------------------------------------------------------------------------
+// ---- Admission ----------------------------------------------------------------------------------
 
 TEST(RowTable, GivesAnIdARowFromItsThirdUpdateOn) {
   for (const auto filter : {RowAdmission::Filter::kExact, RowAdmission::Filter::kBloom}) {
@@ -235,7 +237,7 @@ TEST(RowTable, GivesAnIdARowFromItsThirdUpdateOn) {
     update(table, 2, 0, {5, 6});
     const RowTable plain({feature("user", 2)});
     const std::vector<float> first = read(plain, 0, {5}), row = read(table, 0, {5, 4, 6});
-    EXPECT_EQ(row[0], first[0] - 0.05f);  // the third gradient alone
+    EXPECT_EQ(row[0], first[0] - 0.05f);  // only the third gradient was applied
     EXPECT_EQ(row[1], first[1] - 0.05f);
     EXPECT_EQ(std::vector<float>(row.begin() + 2, row.end()), std::vector<float>(4));
     EXPECT_EQ(table.counts(0).rows, 1);
@@ -254,9 +256,9 @@ TEST(RowTable, CountsNeverTooFewInABloomFilterHoweverSmall) {
   EXPECT_EQ(table.counts(0).rows, 500);
 }
 
-// ---- Evictions ---------------------------------------------------------------------------------------
+// ---- Evictions ----------------------------------------------------------------------------------
 
-// Rows of 26 + 4 bytes: 100 of them.
+// A budget of 100 rows of 26 + 4 bytes.
 RowTable hundred_rows(RowEviction eviction) {
   FeatureSpec spec = feature("user", 1);
   spec.eviction = eviction;
@@ -266,11 +268,13 @@ RowTable hundred_rows(RowEviction eviction) {
 TEST(RowTable, EvictsByTheClockWhatWasNotUpdatedSinceItCameBy) {
   RowTable table = hundred_rows({});
   update(table, 0, 0, count_up(0, 100));
-  update(table, 1, 0, {100});  // the hand forgives all hundred once, and takes the first
+  // the hand clears the marks of all hundred rows, then evicts the first
+  update(table, 1, 0, {100});
   EXPECT_FALSE(table.info(0, 0).has_value());
   update(table, 2, 0, {1, 2, 3, 99});
   update(table, 3, 0, {101});
-  // Row 99 took the place of row 0; it and three more were updated since, and row 4 was not.
+  // Row 99 moved to the place of row 0. It and three more rows were updated since then; row 4 was
+  // not.
   EXPECT_FALSE(table.info(0, 4).has_value());
   for (const std::uint64_t id : {1, 2, 3, 5, 99, 100, 101})
     EXPECT_TRUE(table.info(0, id).has_value()) << id;
@@ -307,7 +311,7 @@ TEST(RowTable, DropsRowsThatWereNotUpdatedForLong) {
   spec.admission = {.filter = RowAdmission::Filter::kExact, .threshold = 2};
   RowTable table({spec});
   update(table, 0, 0, {1, 2, 3});
-  update(table, 1, 0, {1, 2});  // 3 stays a candidate
+  update(table, 1, 0, {1, 2});  // id 3 stays a candidate
   for (std::int64_t step = 2; step <= 14; ++step) {
     update(table, step, 0, {2});
     table.end_step(step);
@@ -324,7 +328,8 @@ TEST(RowTable, DropsRowsThatWereNotUpdatedForLong) {
   EXPECT_EQ(table.counts(0).expired, 2);
 }
 
-// ---- What people ask ---------------------------------------------------------------------------------
+// ---- Queries
+// -----------------------------------------------------------------------------------------
 
 TEST(RowTable, TellsWhatThereIsToKnowAboutARow) {
   FeatureSpec spec = feature("user", 2);
@@ -377,11 +382,11 @@ TEST(RowTable, HasADigestOfItsRowsWhateverTheirOrder) {
   EXPECT_EQ(a.digest(), b.digest());
   EXPECT_EQ(a.digest(0), b.digest(0));
   EXPECT_NE(a.digest(0), a.digest(1));
-  b.update(2, 1, Ids{1}, std::vector<float>{0, 0}, 1.0);  // the step alone
+  b.update(2, 1, Ids{1}, std::vector<float>{0, 0}, 1.0);  // only the step differs
   EXPECT_NE(a.digest(1), b.digest(1));
 }
 
-// ---- Refusals ----------------------------------------------------------------------------------------
+// ---- Refusals -----------------------------------------------------------------------------------
 
 template <typename Call>
 std::string refusal(Call call) {

@@ -1,5 +1,5 @@
-// Rows start at zero and every element gets the same gradient of -1: a row that is whole has one value,
-// the number of its updates, and who reads it again never finds fewer.
+// Rows start at zero and every element gets the same gradient of -1: all elements of a consistent
+// row equal the number of its updates, and a later read never returns fewer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ FeatureSpec counted(int width, RowPrecision precision) {
   spec.name = "counted";
   spec.width = width;
   spec.init.kind = RowInit::Kind::kZeros;
-  spec.optimizer.kind = RowOptimizerKind::kMomentum;  // a state that has to move with its row
+  spec.optimizer.kind = RowOptimizerKind::kMomentum;  // with a state that has to move with its row
   spec.optimizer.momentum = 0;
   spec.optimizer.learning_rate = 1;
   spec.precision = precision;
@@ -45,7 +45,7 @@ Ids some_ids(std::mt19937& random, std::size_t n, std::uint64_t below) {
 
 enum class Order : std::uint8_t { kNeverFewer, kAny };
 
-// Reads beside updates; says what it found wrong.
+// Reads in parallel with updates; returns a description of the first error.
 std::string read_all_along(const RowTable& table, unsigned seed, Order order,
                            const std::atomic<bool>& ended) {
   const auto width = static_cast<std::size_t>(table.features()[0].width);
@@ -77,7 +77,7 @@ void expect_whole_rows(RowTable& table, Order order, std::int64_t steps = kSteps
   const auto width = static_cast<std::size_t>(table.features()[0].width);
   std::vector<float> counts(kIds);
   for (std::int64_t step = 0; step < steps; ++step) {
-    // The known ids grow, and with them the index.
+    // The set of known ids grows, and the index with it.
     const Ids ids =
         some_ids(random, 60,
                  10 + kIds * static_cast<std::uint64_t>(step) / static_cast<std::uint64_t>(steps));

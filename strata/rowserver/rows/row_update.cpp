@@ -1,5 +1,5 @@
-// Products and sums are written apart, and the compiler may not contract them (cmake/toolchain.cmake):
-// a fused multiply-add exists on some targets only.
+// Products and sums are separate operations, and the compiler may not fuse them
+// (cmake/toolchain.cmake): only some targets have a fused multiply-add.
 #include "strata/rowserver/rows/row_update.h"
 
 #include <cmath>
@@ -19,9 +19,9 @@ HWY_INLINE V one_nan(V x) {
   return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(D(), hn::Set(words, 0x7FC00000u)), x);
 }
 
-// Optimizers: the new value; states change in place.
+// Each optimizer returns the new value and changes its states in place.
 
-// None is not 0 * w, which an infinite value would make NaN.
+// Without a penalty nothing is added: 0 * w would be NaN for an infinite value.
 HWY_INLINE V penalised(V g, V w, float penalty) {
   return penalty == 0 ? g : hn::Add(g, hn::Mul(hn::Set(D(), penalty), w));
 }
@@ -54,7 +54,8 @@ struct Adagrad {
   }
 };
 
-// Adam adds its decay to the gradient, AdamW shrinks the value: one of the two constants is neutral.
+// Adam adds its decay to the gradient, AdamW shrinks the value: one of the two constants has no
+// effect.
 struct Adam {
   static constexpr int kStates = 2;
   HWY_INLINE V operator()(const RowUpdate& u, V w, V g, V& mean, V& square) const {
@@ -83,7 +84,7 @@ struct Ftrl {
     const V divisor =
         hn::Add(hn::Div(hn::Add(root, hn::Set(d, u.epsilon)), rate), hn::Set(d, u.l2));
     const V value = hn::Div(hn::Sub(hn::CopySign(l1, linear), linear), divisor);
-    // Not Gt: a NaN has to stay.
+    // Not Gt, which would drop a NaN.
     return hn::IfThenElse(hn::Le(hn::Abs(linear), l1), hn::Zero(d), value);
   }
 };
@@ -104,8 +105,8 @@ void update_by(const RowUpdate& update, const float* values, const float* gradie
   });
 }
 
-// Element e is added to number e % 16 of sixteen sums, which are added pair by pair: so the order is that of
-// any vector up to sixteen lanes.
+// Adds element e to sum e % 16 of sixteen sums, which are then added pairwise: the order is the
+// same for vectors of up to sixteen lanes.
 HWY_INLINE float sum_of_squares(const RowUpdate& u, const float* values, const float* gradient,
                                 int width) {
   constexpr int kSums = 16;

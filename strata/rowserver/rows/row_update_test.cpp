@@ -1,5 +1,5 @@
-// Three oracles: the formulas one element after the other in fp32, which has to give the same bits on
-// every instruction set; the formulas in double; PyTorch.
+// Three oracles: the formulas for one element after another in fp32, which must give the same bits
+// on every instruction set; the formulas in double; PyTorch.
 #include "strata/rowserver/rows/row_update.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ struct Row {
   std::vector<T> values, states;
 };
 
-// Element by element; T says how exactly.
+// Computes element by element in precision T.
 template <typename T>
 void update_plainly(const RowUpdate& u, Row<T>& row, const std::vector<float>& gradient) {
   const std::size_t width = row.values.size();
@@ -121,7 +121,7 @@ TEST(UpdateRow, GivesTheBitsOfPlainFp32OnEveryInstructionSet) {
     for (const RowOptimizerKind kind : kKinds) {
       for (int width = 1; width <= 257; ++width) {
         Row<float> row = random_row(kind, width, random), plain = row;
-        row.values.push_back(42);  // what follows
+        row.values.push_back(42);  // padding after the row
         row.states.push_back(43);
         for (int t = 1; t <= 3; ++t) {
           std::vector<float> gradient(width);
@@ -156,7 +156,7 @@ TEST(UpdateRow, FollowsTheFormulasInDouble) {
       update_row(u, row.values.data(), gradient.data(), row.states.data(), row.values.data(),
                  width);
       update_plainly(u, exact, gradient);
-      for (int i = 0; i < width; ++i)  // of the terms that are added, which may cancel
+      for (int i = 0; i < width; ++i)  // magnitude of the added terms, which may cancel
         ASSERT_NEAR(row.values[i], exact.values[i], 1e-6 * (1 + std::abs(exact.values[i])));
       for (std::size_t i = 0; i < row.states.size(); ++i)
         ASSERT_NEAR(row.states[i], exact.states[i], 1e-6 * (1 + std::abs(exact.states[i])));

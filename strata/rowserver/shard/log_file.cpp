@@ -26,7 +26,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x0A474F4C574F5289;  // 89 "ROWLOG" 0A
 constexpr std::uint32_t kFormat = 2;
 constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 4 + 4 + 8 + 8 + 8 + 8 + 8;
-constexpr std::size_t kWrittenAtOnce = 64 << 10;  // copied together, rather than a call a piece
+constexpr std::size_t kWrittenAtOnce = 64 << 10;  // smaller pieces are copied into one write
 
 std::string log_name(std::int64_t first) {
   char name[40];
@@ -80,7 +80,7 @@ void read_header(LogFile& file, const LogOwner& owner, std::span<const std::byte
                      "at byte " + std::to_string(file.end));
 }
 
-// Adds the record at the file's end. False: the rest is what a crash leaves.
+// Adds the record at the file's end. Returns false if the rest is what a crash leaves.
 bool read_one(LogFile& file, const RandomAccessFile& bytes, std::vector<std::byte>& body) {
   const std::uint64_t left = bytes.size() - file.end;
   if (left < kRecordHeadBytes) return false;

@@ -1,19 +1,20 @@
-/// Reads and writes one file of the log of updates: a header that names its shard and recipe, then
-/// records without a gap.
+/// Reads and writes one file of the update log: a header with the shard and the recipe, then
+/// consecutive records.
 ///
-/// A crash may leave the last record half written, and only that one: bytes are appended in order.
-/// Opening the last file therefore cuts off an incomplete last record, and a tail of zeros, which a
-/// file system may leave after a power cut. Every other misfit means that someone changed the file.
+/// A crash can leave only the last record incomplete, because bytes are appended in order. Opening
+/// the last file therefore truncates an incomplete last record, and trailing zeros, which a file
+/// system may leave after a power failure. Any other error means that the file was changed by
+/// something else.
 ///
 /// Why not RocksDB, which is linked for cold rows: a column family with the version as its key
-/// keeps the guarantees, but makes an update of 1 MiB durable in 3.6 ms instead of 1.4 ms (8 MiB:
-/// 26 instead of 13 ms), streams updates of 64 KiB and more at 0.26 to 0.44 times the rate, and
-/// writes 1.5 to 2.0 bytes a byte (bench/update_log/README.md).
+/// gives the same guarantees, but makes an update of 1 MiB durable in 3.6 ms instead of 1.4 ms (8
+/// MiB: 26 instead of 13 ms), streams updates of 64 KiB and more at 0.26 to 0.44 times the rate,
+/// and writes 1.5 to 2.0 bytes per byte (bench/update_log/README.md).
 ///
 /// Source   format: docs/formats.md
-/// Threads  one at a time a file.
-/// Errors   UserError that names the file: damaged, or another shard's or recipe's. SystemError:
-///          disk full.
+/// Threads  one at a time per file.
+/// Errors   UserError with the name of a file that is damaged, or belongs to another shard or
+///          recipe. SystemError: disk full.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,8 @@
 namespace strata {
 
 struct LogRun {
-  std::uint64_t number = 0;  ///< 0: none yet
-  std::int64_t begin = 0;    ///< the version it began at
+  std::uint64_t number = 0;  ///< 0: no run yet
+  std::int64_t begin = 0;    ///< the version at which it began
 };
 
 struct LogPlace {
@@ -39,13 +40,13 @@ struct LogPlace {
 
 struct LogFile {
   std::string path;
-  std::int64_t first = 0;  ///< update
+  std::int64_t first = 0;  ///< first update
   LogRun run = {};
-  std::vector<std::uint64_t> offsets = {};  ///< of records, from first on
-  std::uint64_t end = 0;  ///< 0: no header, because a process ended while it made the file
+  std::vector<std::uint64_t> offsets = {};  ///< of records, in the order of their updates
+  std::uint64_t end = 0;  ///< 0: no header, because the process ended while it created the file
 
   std::int64_t last() const { return first + static_cast<std::int64_t>(offsets.size()) - 1; }
-  /// The place of an update's record.
+  /// Returns the place of an update's record.
   LogPlace place_of(std::int64_t version) const;
 };
 
@@ -60,11 +61,11 @@ struct LogOwner {
 /// Lists the files of a folder, in order, without reading them.
 std::vector<LogFile> find_log_files(const std::string& folder);
 
-/// Reads the header and the places of the records. `is_last`: cuts off an incomplete end. Returns
-/// the number of bytes that were cut off.
+/// Reads the header and the places of the records. `is_last`: truncates an incomplete end. Returns
+/// the number of truncated bytes.
 std::int64_t read_log_file(LogFile& file, const LogOwner& owner, bool is_last, FileSystem& files);
 
-/// Shortens the file to `bytes`, durably.
+/// Truncates the file to `bytes`; returns when that is durable.
 void truncate_durably(const std::string& path, std::uint64_t bytes, FileSystem& files);
 
 /// Creates a file and appends to it.

@@ -58,9 +58,9 @@ std::int64_t version_of_record(std::span<const std::byte> record) {
 
 LogRecord parse_log_record(std::span<const std::byte> record) {
   LogRecord parsed{.version = version_of_record(record), .parts = {}};
-  ByteReader behind(record.subspan(kRecordHeadBytes), "a record of updates");
-  const std::span<const std::byte> body = behind.bytes(behind.left() - kRecordTailBytes);
-  if (behind.fixed64() != checksum(body)) behind.refuse("it is damaged");
+  ByteReader tail(record.subspan(kRecordHeadBytes), "a record of updates");
+  const std::span<const std::byte> body = tail.bytes(tail.left() - kRecordTailBytes);
+  if (tail.fixed64() != checksum(body)) tail.refuse("it is damaged");
   ByteReader from(body, "update " + std::to_string(parsed.version));
   const std::uint64_t count = from.varint();
   if (count > from.left()) from.refuse("it is cut off");

@@ -1,5 +1,5 @@
-// Rows in a plain map, with an update that depends on the order of updates and on the step: what servers
-// and logs are tested on, apart from the table.
+// Rows in a plain map, with an update that depends on the order of updates and on the step. Tests
+// of servers and logs use it instead of the table.
 #pragma once
 
 #include <algorithm>
@@ -114,7 +114,8 @@ class MapShardState : public ShardState {
   MapRowStore::Rows loaded_;
 };
 
-// What rank `rank` adds to update `version`, of rows read at `read`: some ids, the same ones often.
+// Rank `rank`'s part of update `version`, from rows of version `read`: some ids, some of them
+// frequent.
 inline std::vector<FeatureRows> gradients_for_test(int rank, std::int64_t version,
                                                    std::int64_t read) {
   std::vector<FeatureRows> gradients;
@@ -136,7 +137,7 @@ inline std::vector<FeatureRows> gradients_for_test(int rank, std::int64_t versio
   return gradients;
 }
 
-// All ids that gradients_for_test() may name.
+// All ids that gradients_for_test() may use.
 inline std::vector<FeatureRead> reads_for_test(std::int64_t version) {
   std::vector<FeatureRead> reads;
   for (int feature = 0; feature < 2; ++feature) {
@@ -150,7 +151,7 @@ inline std::vector<FeatureRead> reads_for_test(std::int64_t version) {
 
 inline constexpr double kRateFactorForTest = 0.5;
 
-// Rows of every version, made one update after the other.
+// Rows of every version, computed one update after another.
 class ReferenceRows {
  public:
   ReferenceRows(int ranks, std::int64_t versions, WirePrecision gradients = WirePrecision::kFp32)
@@ -175,7 +176,7 @@ class ReferenceRows {
 
   MapRowStore& at(std::int64_t version) { return stores_[static_cast<std::size_t>(version)]; }
 
-  // What reads_for_test() gives.
+  // The result of reads_for_test().
   std::vector<FeatureRows> read(std::int64_t version,
                                 WirePrecision rounded = WirePrecision::kFp32) {
     std::vector<FeatureRows> rows;

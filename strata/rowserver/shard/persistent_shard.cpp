@@ -1,13 +1,14 @@
-// The order of a save: updates up to the version are durable, then the snapshot is, then the log starts
-// a new file, then what lies behind the oldest kept snapshot goes. Whenever the process ends in between,
-// the newest snapshot and the log behind it are whole.
+// The order of a save: first the updates up to the version become durable, then the snapshot, then
+// the log starts a new file, then files older than the oldest kept snapshot are removed. If the
+// process ends at any point, the newest snapshot and the log after it are complete.
 //
-// The order of going back: snapshots of later versions go first, then the log's newest files. Where the log
-// does not reach back so far, the oldest snapshot that it goes on from stays until the log is gone, so that
-// the folder can be opened whenever the process ends in between.
+// The order of going back: first snapshots of later versions are removed, then the log's newest
+// files. If the log does not reach back that far, the oldest snapshot that the log continues stays
+// until the log is removed, so the folder can be opened if the process ends at any point.
 //
-// A log that is too long is replaced by a snapshot between two updates, by the thread that applies them:
-// they wait for it as they wait for a checkpoint. Nobody else has those rows at one version.
+// A log beyond its limit is replaced by a snapshot between two updates, by the thread that applies
+// them. Updates wait for it as for a checkpoint, because only that thread has the rows at one
+// version.
 #include "strata/rowserver/shard/persistent_shard.h"
 
 #include <algorithm>
@@ -77,7 +78,7 @@ std::shared_ptr<LiveShard> PersistentShard::live() const {
   return live_;
 }
 
-// Rows of the newest snapshot up to a version, or none.
+// Loads the rows of the newest snapshot up to a version, or none.
 std::unique_ptr<ShardState> PersistentShard::load(std::int64_t at_most, std::int64_t& version) {
   const std::vector<SnapshotFile> snapshots = all_snapshots(options_.folder);
   const SnapshotFile* const newest = newest_of(snapshots, at_most);
@@ -105,7 +106,7 @@ void PersistentShard::replace(std::int64_t at_most, bool held) {
   if (before) before->server->stop(replaced_error());
   auto fresh = std::make_shared<LiveShard>();
   std::int64_t version = 0;
-  // Cold rows of the old state would be in the way.
+  // The cold rows of the old state use the same folder.
   if (before) before->state.reset();
   fresh->state = load(at_most, version);
   if (version < at_most && log_->first() > version + 1)
@@ -151,7 +152,7 @@ void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin,
   go_to({.number = run, .begin = begin});
 }
 
-// Without updates the next one's number is as good as the first's.
+// Without updates any run may continue, whatever its number.
 bool PersistentShard::reachable(std::int64_t version) const {
   const std::vector<SnapshotFile> snapshots = all_snapshots(options_.folder);
   const SnapshotFile* const before = newest_of(snapshots, version);
@@ -176,7 +177,7 @@ void PersistentShard::go_to(LogRun run) {
   require_reachable(begin);
   live()->server->stop(replaced_error());
   {
-    // Those versions will be other rows.
+    // The new run's rows of those versions will differ.
     const std::lock_guard lock(mutex_);
     digests_.erase(digests_.upper_bound(begin), digests_.end());
   }
@@ -199,8 +200,8 @@ void PersistentShard::go_to(LogRun run) {
   live()->server->release();
 }
 
-// Where the log changes neither beside an update nor beside a snapshot, which whoever asks the shard may
-// happen to make.
+// Runs a change of the log in parallel with neither an update nor a snapshot, which inspection of
+// the shard may write.
 void PersistentShard::between_updates(const std::function<void()>& change) {
   const auto done = std::make_shared<std::promise<void>>();
   live()->server->inspect([&, done](const std::exception_ptr& error) {
@@ -307,7 +308,8 @@ std::int64_t PersistentShard::log_limit() const {
   return none ? options_.log_limit : std::max(options_.log_limit, bytes);
 }
 
-// By the thread that appends an update, before that is applied: the snapshot is made behind it.
+// Called by the thread that appends an update before that is applied; the snapshot is written after
+// it.
 void PersistentShard::limit_log() {
   if (options_.log_limit == 0 || log_->bytes() <= compact_at_) return;
   compact_at_ = INT64_MAX;
@@ -319,8 +321,8 @@ void PersistentShard::limit_log() {
   });
 }
 
-// That a snapshot cannot be made does not end training: the log is whole. It is tried again when that has
-// grown some more.
+// A failed snapshot does not end training, because the log is complete. It is retried when the log
+// has grown further.
 void PersistentShard::compact() {
   const std::int64_t version = live()->server->version();
   bool made = true;
@@ -340,9 +342,9 @@ void PersistentShard::keep_versions(std::function<std::int64_t()> oldest) {
   oldest_ = std::move(oldest);
 }
 
-// The empty rows of version 0 count as a snapshot as long as the log goes back to them. Behind what rows
-// have to be made from again a log is of use to someone who goes back further than a checkpoint, and
-// to replicas; beyond its limit it goes, and checkpoints there stand for themselves.
+// The empty rows of version 0 count as a snapshot while the log reaches back to them. The part of
+// the log that recovery does not need serves runs that go back further than a checkpoint, and
+// replicas. Beyond the limit it is removed; then checkpoints of that time need no log.
 void PersistentShard::remove_old() {
   std::function<std::int64_t()> oldest;
   {

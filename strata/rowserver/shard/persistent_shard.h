@@ -1,14 +1,15 @@
-/// Keeps the rows of a shard so that they survive: as snapshots and the log of updates between them, from
-/// which they are made again, of any version since the oldest snapshot, bit by bit.
+/// Stores the rows of a shard durably, as snapshots and the log of updates between them. Any
+/// version since the oldest snapshot can be restored from them, bit by bit.
 ///
-/// Rows in memory (and cold ones on disk) are only a copy of what snapshot and log say. Opened again
-/// after a crash, they start at the newest snapshot and are held: ranks that come back may still lack
-/// answers of versions that the log has gone past, and get them while the log is replayed.
+/// Rows in memory (and cold rows on disk) are a copy of what snapshots and log hold. A shard that
+/// is opened after a crash starts at the newest snapshot and holds its rows: ranks that reconnect
+/// may still need responses of versions that the log has passed, and get them while the log is
+/// replayed.
 ///
-/// Threads  what changes runs or rewinds: one at a time, never from callbacks of the ShardServer; the
-///          rest: any.
-/// Errors   UserError: files of another recipe or shard, damaged ones, a version that is not there.
-///          SystemError: disk full, a failing medium.
+/// Threads  changes of the run and rewind(): one at a time, never from callbacks of the
+///          ShardServer; the rest: any.
+/// Errors   UserError: files of another recipe or shard, damaged files, a version that does not
+///          exist. SystemError: disk full, a failing disk.
 #pragma once
 
 #include <atomic>
@@ -36,20 +37,22 @@ struct PersistentShardOptions {
   std::vector<FeatureSpec> features;
   std::uint64_t seed = 1;
   int shard = 0, shards = 1, ranks = 1;
-  WirePrecision gradients = WirePrecision::kFp32;  ///< of parts that did not come by wire
+  /// of parts that were not received from the network
+  WirePrecision gradients = WirePrecision::kFp32;
   SyncPolicy sync = {};
-  /// Of those that checkpoints refer to. Two at least: that of the newest may not be written yet.
+  /// Number of snapshots for checkpoints to keep. At least two, because the newest checkpoint may
+  /// be incomplete.
   int kept_snapshots = 2;
-  /// The log may have so many bytes, or as many as the newest snapshot if these are more: beyond that the
-  /// shard makes a snapshot by itself and drops what lies behind it. 0: no limit.
+  /// Largest size of the log in bytes, or the size of the newest snapshot if that is larger. Beyond
+  /// it the shard writes a snapshot and drops the log before it. 0: no limit.
   std::int64_t log_limit = 0;
-  /// Folders of the shards of another number of servers, whose newest common snapshot an empty folder
-  /// starts with.
+  /// Folders of the shards of another number of servers. An empty folder starts with their newest
+  /// common snapshot.
   std::vector<std::string> from = {};
   FileSystem* files = &posix_file_system();
 };
 
-/// Rows and the gate before them: replaced as a whole when a run begins or goes back.
+/// Rows and the ShardServer for them; both are replaced when a run begins or goes back.
 struct LiveShard {
   std::unique_ptr<ShardState> state;
   std::unique_ptr<ShardServer> server;
@@ -65,27 +68,28 @@ class PersistentShard : public UpdateJournal {
   UpdateLog& log() { return *log_; }
   std::shared_ptr<LiveShard> live() const;
 
-  /// A run starts at version `begin`: rows become that version, and whatever came later is removed. At
-  /// version 0 that is refused while there are saved rows, unless all of them are of `abandoned` runs. `run`: its
-  /// number here (run_number.h), higher than that of the run before; of `abandoned` ones the names count.
+  /// Starts a run at version `begin`: the rows become that version, and later versions are removed.
+  /// Version 0 is refused while saved rows exist, unless all of them belong to `abandoned` runs.
+  /// `run`: its number in this folder (run_number.h), higher than that of the previous run.
+  /// `abandoned` runs are compared by name.
   void begin_run(std::uint64_t run, std::int64_t begin,
                  const std::vector<std::uint64_t>& abandoned = {});
-  /// Refuses a version that rows can neither go back to nor be read at.
+  /// Throws UserError for a version that the rows cannot go back to or be read at.
   void require_reachable(std::int64_t version) const;
-  /// Refuses what begin_run() would refuse; nothing changes.
+  /// Throws where begin_run() would; changes nothing.
   void require_beginnable(std::int64_t begin, const std::vector<std::uint64_t>& abandoned) const;
 
-  /// Rows go back so far that reads of version `oldest` can be answered; they are held.
+  /// Restores rows old enough to answer reads of version `oldest`, and holds them.
   void rewind(std::int64_t oldest);
 
-  // Of a replica, which has its updates from another shard:
+  // For a replica, which receives its updates from another shard:
 
-  /// The next one: a record of another log, and the message that it lies in.
+  /// Applies the next update: a record of another log, and the message that contains it.
   void take_update(const LogRecord& record, MessageBytes bytes);
-  /// Updates after version `begin` are of this run; rows go back to it if they are further on. A
-  /// UserError if folder and log don't reach back so far; then nothing is changed.
+  /// Later updates than `begin` belong to this run; the rows go back to `begin` if they are newer.
+  /// Throws a UserError, and changes nothing, if folder and log do not reach back that far.
   void follow_run(LogRun run);
-  /// Instead of all that is there, the snapshot in this file; "": the empty rows of version 0.
+  /// Replaces everything with the snapshot in this file; "": the empty rows of version 0.
   void install(const std::string& path, std::int64_t version, LogRun run);
 
   struct Base {
@@ -94,19 +98,19 @@ class PersistentShard : public UpdateJournal {
   };
   /// The newest snapshot.
   Base newest_base() const;
-  /// Of the rows of a version, where a snapshot was made of them lately.
+  /// The digest of a version's rows, if a snapshot of it was written recently.
   std::optional<std::uint64_t> digest_at(std::int64_t version) const;
 
-  /// Within ShardServer::at(version). A version that is saved already is left as it is.
+  /// Call within ShardServer::at(version). Does nothing if that version is already saved.
   void save(std::int64_t version);
   bool saved(std::int64_t version) const;
-  /// Snapshots and updates stay from which versions from `oldest()` on can be made.
+  /// Keeps the snapshots and updates from which versions since `oldest()` can be restored.
   void keep_versions(std::function<std::int64_t()> oldest);
 
   void append(std::int64_t version, const std::vector<UpdatePart>& parts) override;
   std::vector<UpdatePart> replay(std::int64_t version) override;
 
-  /// What opening found: for people.
+  /// What opening the folder recovered, for people to read.
   struct Recovery {
     std::int64_t snapshot = 0, head = 0;
     std::int64_t cut_bytes = 0;
@@ -115,7 +119,7 @@ class PersistentShard : public UpdateJournal {
   const Recovery& recovery() const { return recovery_; }
 
   struct Compactions {
-    std::int64_t made = 0, failed = 0;  ///< snapshots because of log_limit
+    std::int64_t made = 0, failed = 0;  ///< snapshots that log_limit caused
   };
   Compactions compactions() const;
 
@@ -146,9 +150,9 @@ class PersistentShard : public UpdateJournal {
     std::vector<std::span<const std::byte>> parts = {};
     MessageBytes bytes = {};
   };
-  Taken taken_;  // the update that is applied next, unless it has to come from the log
+  Taken taken_;  // the update that is applied next, unless it is read from the log
   Compactions compactions_;
-  std::atomic<std::int64_t> compact_at_ = 0;  // bytes of the log
+  std::atomic<std::int64_t> compact_at_ = 0;  // size of the log in bytes
 };
 
 }  // namespace strata

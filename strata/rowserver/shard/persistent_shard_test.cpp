@@ -151,7 +151,7 @@ TEST_F(PersistentShardTest, ATornLastRecordIsCutOffWhereverItEnds) {
   for (std::uint64_t size = ends[2]; size < ends[3]; size += 1 + size % 5) {
     fs::copy_file(copy, path, fs::copy_options::overwrite_existing);
     fs::resize_file(path, size);
-    // Zeros behind whole records are what a power cut may leave.
+    // A power failure may leave zeros after complete records.
     if (size == ends[2]) fs::resize_file(path, size + 4096);
     {
       const auto shard = open();
@@ -159,7 +159,7 @@ TEST_F(PersistentShardTest, ATornLastRecordIsCutOffWhereverItEnds) {
       ASSERT_EQ(digest(*shard), digest_of(reference.at(3).rows()));
       update_to(*shard, 4, 6);
     }
-    // What was cut off stays away when it is no longer at the end of the last file.
+    // A truncated record must not return when it is no longer at the end of the last file.
     ASSERT_EQ(digest(*open()), digest_of(reference.at(6).rows())) << size;
     for (const std::string& name : files_in(folder))
       if (name.ends_with(".log") && folder + "/" + name != path) fs::remove(folder + "/" + name);
@@ -222,7 +222,8 @@ TEST_F(PersistentShardTest, DigestsAreThoseOfTheRowsThatThereAre) {
   EXPECT_EQ(shard->digest_at(10), digest(*shard)) << "the newest one is not what goes";
 }
 
-// Whoever asks a replica may be making a snapshot, which cuts the log, when the next update comes.
+// A client of the replica may be writing a snapshot, which cuts the log, when the next update
+// arrives.
 TEST_F(PersistentShardTest, AReplicaAppendsNothingBesideASnapshot) {
   PersistentShard primary(options_for_test(scratch.path("primary")), make_map_state());
   primary.live()->server->release();
@@ -235,18 +236,18 @@ TEST_F(PersistentShardTest, AReplicaAppendsNothingBesideASnapshot) {
     shard->take_update(parse_log_record(*bytes), {.message = bytes, .bytes = *bytes});
   };
   for (std::int64_t version = 1; version <= 5; ++version) take(version);
-  std::thread beside;
-  std::int64_t behind = 0;
-  shard->keep_versions([&] {  // asked for while a snapshot is made
-    beside = std::thread([&] { take(6); });
+  std::thread updater;
+  std::int64_t head = 0;
+  shard->keep_versions([&] {  // called while a snapshot is written
+    updater = std::thread([&] { take(6); });
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    behind = shard->log().head();
+    head = shard->log().head();
     return INT64_MAX;
   });
   save(*shard, 5);
-  beside.join();
+  updater.join();
   shard->keep_versions({});
-  EXPECT_EQ(behind, 5);
+  EXPECT_EQ(head, 5);
   EXPECT_EQ(shard->log().head(), 6);
   EXPECT_EQ(digest(*shard), digest_of(reference.at(6).rows()));
 }
@@ -264,7 +265,7 @@ TEST_F(PersistentShardTest, RowsThatOnlyAnAbandonedRunHasSavedAreBegunAnew) {
   EXPECT_TRUE(list_snapshots(folder).empty());
   update_to(*shard, 1, 8);
   EXPECT_EQ(digest(*shard), digest_of(reference.at(8).rows()));
-  // Rows that a run went on from are somebody's, whoever has saved others since.
+  // Rows that a run resumed from belong to it, even if other runs saved rows since then.
   save(*shard, 8);
   shard->begin_run(5, 8);
   update_to(*shard, 9, 12);
@@ -303,7 +304,7 @@ TEST_F(PersistentShardTest, FilesOfAnotherRecipeOrShardAreRefused) {
   EXPECT_THROW(PersistentShard(options_for_test(folder), make_map_state()), UserError);  // in use
 }
 
-// A disk that is full after so many bytes.
+// A disk that is full after a number of bytes.
 class FullDisk : public FileSystem {
  public:
   explicit FullDisk(std::int64_t bytes) : left(bytes) {}
@@ -403,7 +404,7 @@ TEST_F(LogLimitTest, ALongRunWithoutCheckpointsNeedsABoundedFolder) {
   const auto shard = open_limited();
   EXPECT_EQ(shard->log().head(), kVersions);
   EXPECT_EQ(digest(*shard), digest_of(long_reference.at(kVersions).rows()));
-  // These are nobody's checkpoints: a run may begin anew.
+  // No run owns these checkpoints: a new run may start.
   shard->begin_run(2, 0);
   update_to(*shard, 1, 3);
   EXPECT_EQ(digest(*shard), digest_of(long_reference.at(3).rows()));
@@ -443,7 +444,7 @@ TEST_F(LogLimitTest, WhatIsAskedForAgainStays) {
   shard->keep_versions({});
 }
 
-// Fails everything from the n-th change of the disk on, as when the power goes.
+// Fails every change of the disk from the n-th on, as after a power failure.
 class PowerCut : public FileSystem {
  public:
   explicit PowerCut(int changes) : left(changes) {}

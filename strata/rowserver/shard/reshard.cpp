@@ -5,7 +5,7 @@
 
 namespace strata {
 
-// Each gives the records whose ids are the new shard's.
+// Every old shard contributes the records whose ids belong to the new shard.
 void reshard(const std::vector<std::string>& from, ShardState& state, const std::string& folder,
              SnapshotHeader as, FileSystem& files) {
   std::vector<std::int64_t> common = list_snapshots(from.front());

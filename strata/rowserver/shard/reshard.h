@@ -1,6 +1,8 @@
-/// Makes a shard of those of another number of shards: of the newest version that all their folders have.
+/// Builds a shard from the shards of another number of servers, at the newest version that all
+/// their folders have.
 ///
-/// Errors  UserError that names the folder: no version in common, another recipe's rows, a shard twice or missing.
+/// Errors   UserError with the folder: no common version, another recipe's rows, a duplicate or
+///          missing shard.
 #pragma once
 
 #include <string>
@@ -10,7 +12,8 @@
 
 namespace strata {
 
-/// Writes its snapshot into `folder`. `state`: new, takes its rows. `as`: the new one's; its version is not used.
+/// Writes the new shard's snapshot into `folder`. `state`: empty, receives the rows. `as`: the
+/// header of the new shard; its version is not used.
 void reshard(const std::vector<std::string>& from, ShardState& state, const std::string& folder,
              SnapshotHeader as, FileSystem& files);
 

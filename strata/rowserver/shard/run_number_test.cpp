@@ -8,7 +8,8 @@ namespace strata {
 namespace {
 
 TEST(RunNumber, AscendsAndKeepsTheNameWhateverWasBefore) {
-  constexpr std::uint64_t kClock = 1'795'467'000'000'000'000;  // nanoseconds: an older version's
+  // time in nanoseconds, as older versions numbered runs
+  constexpr std::uint64_t kClock = 1'795'467'000'000'000'000;
   for (const std::uint64_t before : {std::uint64_t{0}, std::uint64_t{7}, kClock})
     for (const RunName name : {RunName{1}, ~RunName{0}}) {
       std::uint64_t newest = before;

@@ -1,9 +1,9 @@
-// One mutex guards the books, not the rows: reads go on beside it, and updates are applied outside it by
-// the one thread that pumps. Whoever brings something while another thread pumps leaves it in the
-// books, where that thread looks again before it goes.
+// A mutex guards the bookkeeping, not the rows. Reads run outside it, and updates are applied
+// outside it by the one thread that runs pump(). A thread that brings work while another thread
+// pumps leaves it in the bookkeeping, where the pumping thread checks again before it returns.
 //
-// A thread that reads on its own is counted: after a restart the missing updates come from the journal
-// and not from the rank that reads, so rule 1 alone would not keep them apart.
+// Threads that read outside the mutex are counted: after a restart the missing updates come from
+// the journal instead of from the rank that reads, so rule 1 alone would not separate them.
 #include "strata/rowserver/shard/shard_server.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace strata {
 struct ShardServer::ReadRequest {
   std::vector<FeatureRead> reads;
   std::vector<FeatureRows> rows;
-  std::atomic<std::size_t> left;  // features
+  std::atomic<std::size_t> left;  // features that are not done yet
   std::atomic<bool> failed = false;
   Answer answer;
 
@@ -38,7 +38,7 @@ struct ShardServer::ReadRequest {
 
 namespace {
 
-constexpr std::size_t kSpares = 64;  // vectors of values
+constexpr std::size_t kSpares = 64;  // number of vectors
 
 constexpr ErrorSource kOrderErrors{"embed.order", "resume all ranks at the same checkpoint"};
 
@@ -125,7 +125,8 @@ void ShardServer::recycle(std::vector<FeatureRows> rows) {
   }
 }
 
-// The least that has room, if that is no waste; what it holds will be overwritten.
+// Returns the smallest spare vector that is large enough without wasting much; its contents are
+// overwritten.
 std::vector<float> ShardServer::take_spare(std::size_t size) {
   std::vector<float> values;
   {
@@ -140,7 +141,8 @@ std::vector<float> ShardServer::take_spare(std::size_t size) {
       spare_.erase(best);
     }
   }
-  if (values.capacity() < size) values.reserve(size + size / 8);  // steps differ a little
+  // sizes differ a little between steps
+  if (values.capacity() < size) values.reserve(size + size / 8);
   values.resize(size);
   return values;
 }
@@ -239,7 +241,7 @@ void ShardServer::inspect(Done done) {
   pump(lock);
 }
 
-// Does what this version's rows are needed for; false if there was nothing.
+// Runs the work that waits for this version's rows; returns false if there was none.
 bool ShardServer::do_what_waits(Lock& lock) {
   std::vector<ReadTask> reads;
   if (const auto found = reads_.find(version_); found != reads_.end()) {
@@ -314,7 +316,7 @@ void ShardServer::pump(Lock& lock) {
   idle_.notify_all();
 }
 
-// Ends what waits for a version above `version`.
+// Ends requests for a version above `version` with the error.
 void ShardServer::drop_beyond(Lock& lock, std::int64_t version, const std::exception_ptr& error) {
   std::vector<ReadTask> reads;
   std::vector<Done> dones;

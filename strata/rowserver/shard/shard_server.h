@@ -1,17 +1,18 @@
 /// Applies the updates of all ranks to the rows of one shard, and answers every read at exactly the
-/// version that it names: the gate between ranks that come as they like and rows that go from version
-/// to version.
+/// version that it names. Requests arrive in any order; rows advance one version at a time.
 ///
-/// 1. A rank's requests come in order; it reads version v before it sends its part of update v + 1.
-/// 2. Update v + 1 is applied when all parts are there: then all reads of version v are, too.
-/// 3. What waits for version v is done between update v and update v + 1, by the thread whose part was
-///    the last one. Nobody else touches the rows then.
+/// 1. A rank's requests arrive in order; it reads version v before it sends its part of update
+///    v + 1.
+/// 2. Update v + 1 is applied when all parts have arrived; by then all reads of version v have
+///    arrived, too.
+/// 3. Work that waits for version v runs between update v and update v + 1, in the thread whose
+///    part arrived last. No other thread accesses the rows then.
 ///
-/// Threads  any; each rank's calls come one after the other. Callbacks run in a thread that calls, and
-///          must not call back.
-/// Errors   UserError: what check_read() and check_part() refuse, a gap in a rank's updates, a version
-///          that is gone. SystemError: a rank that others wait for has left. An error of the rows or
-///          of the journal ends everything that waits, and every later call.
+/// Threads  any; each rank's calls are sequential. Callbacks run in a calling thread, and must not
+///          call this object.
+/// Errors   UserError: what check_read() and check_part() reject, a gap in a rank's updates, a
+///          version that no longer exists. SystemError: a rank that others wait for has left. An
+///          error of the rows or of the journal ends everything that waits, and every later call.
 #pragma once
 
 #include <array>
@@ -30,18 +31,18 @@
 
 namespace strata {
 
-/// Keeps updates, so that rows can be made again from them.
+/// Stores updates, so that rows can be restored from them.
 class UpdateJournal {
  public:
   virtual ~UpdateJournal() = default;
-  /// Before update `version` is applied; parts in rank order.
+  /// Called before update `version` is applied; parts are in rank order.
   virtual void append(std::int64_t version, const std::vector<UpdatePart>& parts) = 0;
-  /// An update that it has: rows that start at an older version are brought up to it.
+  /// Returns a stored update, with which rows of an older version catch up.
   virtual std::vector<UpdatePart> replay(std::int64_t version) = 0;
 };
 
-/// Of reads, by update number - version read: 1 is what sequential training has. The last one holds
-/// all that are older.
+/// Number of reads by update number - version read: 1 in sequential training. The last entry counts
+/// all older reads, too.
 using StalenessCounts = std::array<std::int64_t, 65>;
 
 struct ShardCounts {
@@ -49,7 +50,7 @@ struct ShardCounts {
   std::int64_t reads = 0, rows_read = 0;
   std::int64_t parts = 0, repeated_parts = 0;
   std::int64_t updates = 0, rows_updated = 0;
-  std::vector<StalenessCounts> staleness;  ///< by feature
+  std::vector<StalenessCounts> staleness;  ///< per feature
 };
 
 class ShardServer {
@@ -58,8 +59,8 @@ class ShardServer {
     int shard = 0;
     int shards = 1;
     int ranks = 1;
-    std::int64_t version = 0;   ///< of the rows as they are
-    std::int64_t replayed = 0;  ///< the updates up to here come from the journal
+    std::int64_t version = 0;   ///< current version of the rows
+    std::int64_t replayed = 0;  ///< updates up to this one are read from the journal
     bool held = false;          ///< no update is applied before release()
   };
   using Answer = std::function<void(std::vector<FeatureRows>, std::exception_ptr)>;
@@ -72,36 +73,38 @@ class ShardServer {
 
   void read(int rank, std::vector<FeatureRead> reads, Answer answer);
 
-  /// Rows of an answer that is written: later reads use their memory. From a callback, too.
+  /// Returns the rows of a sent response, so that later reads reuse their memory. Callbacks may
+  /// call it.
   void recycle(std::vector<FeatureRows> rows);
 
-  /// False for a part that is there already, which is left out.
+  /// Returns false for a part that was received before, which is ignored.
   bool update(int rank, std::int64_t version, UpdatePart part);
 
-  /// Updates up to this version are in the journal now: those after the ones there are replayed.
+  /// The journal now has the updates up to this version: those that are not applied yet are
+  /// replayed.
   void replay_to(std::int64_t version);
 
-  /// Calls at exactly this version of the rows.
+  /// Calls `done` at exactly this version of the rows.
   void at(std::int64_t version, Done done);
 
-  /// Calls at this version or a later one.
+  /// Calls `done` at this version or a later one.
   void when_reached(std::int64_t version, Done done);
 
-  /// Calls at whatever version the rows have; no update goes on meanwhile.
+  /// Calls `done` at the current version of the rows; no update runs meanwhile.
   void inspect(Done done);
 
-  /// The last part of a rank that is there.
+  /// Returns the last part that was received from a rank.
   std::int64_t last_part(int rank) const;
   std::int64_t version() const;
-  std::exception_ptr failure() const;  ///< what ended it; null while it goes on
+  std::exception_ptr failure() const;  ///< the error that ended it; null: none
   ShardCounts counts() const;
 
-  /// The rank sends no more: who waits for it gets an error.
+  /// The rank sends no more: requests that wait for it get an error.
   void leave(int rank);
   void release();
-  /// Everything that waits ends with this error, and whatever comes later.
+  /// Ends everything that waits, and all later calls, with this error.
   void fail(const std::exception_ptr& error);
-  /// The same, and returns when nobody touches the rows any more; not from a callback.
+  /// The same, and returns when no thread accesses the rows any more; not from a callback.
   void stop(const std::exception_ptr& error);
 
  private:
@@ -133,7 +136,7 @@ class ShardServer {
   std::int64_t replayed_;
   bool held_;
   bool pumping_ = false;
-  int reading_ = 0;  // threads that read this version on their own
+  int reading_ = 0;  // threads that read this version outside the mutex
   std::vector<std::int64_t> sent_;
   std::vector<char> left_;
   std::map<std::int64_t, std::vector<std::optional<UpdatePart>>> parts_;
@@ -142,7 +145,7 @@ class ShardServer {
   std::vector<Done> inspections_;
   std::exception_ptr failure_;
   ShardCounts counts_;
-  std::deque<std::vector<float>> spare_;  // of answers that are on their way
+  std::deque<std::vector<float>> spare_;  // memory of sent responses
 };
 
 }  // namespace strata

@@ -24,8 +24,8 @@ UpdatePart part_for_test(int rank, std::int64_t version) {
           .wire = {}};
 }
 
-// What a rank does that runs `ahead` updates ahead of the rows that it reads: reads are sent early, and
-// waited for late. Returns the first version whose rows were others than the reference's, or -1.
+// Runs a rank that sends `ahead` updates ahead of the rows that it has read: it sends reads early
+// and waits for them late. Returns the first version whose rows differ from the reference's, or -1.
 std::int64_t run_rank(RowServers& servers, int rank, std::int64_t versions, std::int64_t ahead,
                       ReferenceRows& reference, WirePrecision rows) {
   std::deque<std::unique_ptr<PendingRows>> pending;
@@ -34,7 +34,7 @@ std::int64_t run_rank(RowServers& servers, int rank, std::int64_t versions, std:
   const auto version_of = [&](std::int64_t step) {
     return std::max<std::int64_t>(0, step - ahead);
   };
-  std::int64_t sent = 0;  // reads, of the steps up to this one
+  std::int64_t sent = 0;  // reads of the steps up to this one
   for (std::int64_t step = 1; step <= versions; ++step) {
     while (sent < std::min(versions, step + ahead - 1))
       pending.push_back(servers.read(reads_for_test(version_of(++sent))));
@@ -78,7 +78,7 @@ TEST_P(LocalServersCases, GiveTheRowsThatOneUpdateAfterTheOtherGives) {
   for (int shard = 0; shard < shards; ++shard)
     together.merge(static_cast<const MapRowStore&>(all->rows(shard)).rows());
   EXPECT_EQ(together, reference.at(kVersions).rows());
-  // Staleness: every read is as many updates old as it was asked to be, the first ones less.
+  // Staleness: every read is as many updates old as requested; the first ones are less old.
   std::int64_t reads = 0;
   for (int shard = 0; shard < shards; ++shard)
     for (const StalenessCounts& counts : all->shard(shard).counts().staleness)
@@ -101,7 +101,7 @@ TEST(LocalServers, ReadVersionsThatAreNotThereYet) {
   ReferenceRows reference(1, 3);
   auto servers = make_local_servers({std::make_shared<MapRowStore>()}, {});
   auto later = servers[0]->read(reads_for_test(2));
-  // Another version of each feature.
+  // A different version for each feature.
   std::vector<FeatureRead> mixed{reads_for_test(1)[0], reads_for_test(3)[1]};
   auto both = servers[0]->read(mixed);
   for (std::int64_t version = 1; version <= 3; ++version)
@@ -214,7 +214,7 @@ TEST_F(ShardServerTest, RefusesWhatBreaksTheOrder) {
   const auto ignore = [](std::vector<FeatureRows>, std::exception_ptr) {};
   EXPECT_THROW(server.update(0, 2, part_for_test(0, 2)), UserError);  // 1 is missing
   server.update(0, 1, part_for_test(0, 1));
-  EXPECT_THROW(server.read(0, reads_for_test(0), ignore), UserError);  // behind its own part
+  EXPECT_THROW(server.read(0, reads_for_test(0), ignore), UserError);  // after its own part
   server.read(1, reads_for_test(0), ignore);
   UpdatePart other_rate = part_for_test(1, 1);
   other_rate.rate_factor = 0.25;
@@ -247,7 +247,7 @@ TEST_F(ShardServerTest, RefusesWhatTheRowsDoNotHave) {
   EXPECT_EQ(server.last_part(0), 0);
 }
 
-// Keeps parts in memory; fails at one version on demand.
+// Stores parts in memory; fails at one version on demand.
 class MemoryJournal : public UpdateJournal {
  public:
   void append(std::int64_t version, const std::vector<UpdatePart>& parts) override {
@@ -274,7 +274,7 @@ TEST(ShardServerJournal, GoesBackAndAnswersReadsOfVersionsThatWereGone) {
       for (int rank = 0; rank < 2; ++rank)
         server.update(rank, version, part_for_test(rank, version));
   }
-  // Killed; the rows of version 2 are what the last snapshot has.
+  // The server was killed; the last snapshot has the rows of version 2.
   rows.set_rows(reference.at(2).rows());
   options.version = 2, options.replayed = 5, options.held = true;
   ShardServer server(rows, options, &journal);
@@ -286,7 +286,7 @@ TEST(ShardServerJournal, GoesBackAndAnswersReadsOfVersionsThatWereGone) {
   read(0, 2, &at2);
   read(1, 4, &at4);
   read(1, 6, &at6);
-  EXPECT_FALSE(server.update(0, 5, part_for_test(0, 5)));  // sent again: it is in the journal
+  EXPECT_FALSE(server.update(0, 5, part_for_test(0, 5)));  // sent again: the journal has it
   EXPECT_TRUE(server.update(0, 6, part_for_test(0, 6)));
   EXPECT_EQ(server.version(), 2);
   server.release();

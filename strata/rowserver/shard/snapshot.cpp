@@ -1,6 +1,6 @@
-// Records lie in blocks of about a mebibyte, each under a checksum of its own, so that neither writing
-// nor reading needs more memory than that; the last block holds the number of records and the digest,
-// so that a file that ends too early, at a block's end even, is known.
+// Records are in blocks of about 1 MiB, each with a checksum, so reading and writing need no more
+// memory than that. The last block holds the number of records and the digest, so that a file that
+// ends early is detected even at the end of a block.
 #include "strata/rowserver/shard/snapshot.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ std::vector<std::byte> header_bytes(const SnapshotHeader& header) {
   return to.take();
 }
 
-// Whatever a file says that cannot be is the file's fault.
+// Contents that cannot be valid are reported as an error of the file.
 template <typename Read>
 auto reading(const std::string& path, const Read& read) {
   try {
@@ -87,12 +87,12 @@ SnapshotHeader parse_header(const RandomAccessFile& file) {
   });
 }
 
-// Goes through the blocks of a file.
+// Reads the blocks of a file one after another.
 class BlockReader {
  public:
   explicit BlockReader(const RandomAccessFile& file) : file_(file) {}
 
-  // Length, bytes, checksum; empty: the block that ends the file.
+  // Reads length, bytes and checksum; an empty block ends the file.
   ByteReader next() {
     const std::string where = "byte " + std::to_string(at_);
     std::vector<std::byte> length(4);

@@ -1,11 +1,11 @@
-/// Writes the rows of a shard at a version as a file, and reads them back: whole or not at all.
+/// Writes the rows of a shard at a version to a file and reads them back, completely or not at all.
 ///
-/// The file appears under its name when it is durable. Everything in it is under a checksum, and the
-/// digest at its end has to be that of the rows that were read.
+/// The file gets its name when it is durable. Checksums cover all of it, and the digest at its end
+/// must match the rows that were read.
 ///
 /// Source   format: docs/formats.md
-/// Errors   UserError that names the file: cut off, damaged, of other features or another shard; no
-///          permission. SystemError: disk full.
+/// Errors   UserError with the name of a file that is truncated, damaged, or of other features or
+///          another shard; missing permission. SystemError: disk full.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,13 @@ struct SnapshotHeader {
   std::uint64_t run = 0;
 };
 
-/// What a snapshot is for: a checkpoint of a trainer refers to it, or a log goes on from it.
+/// The purpose of a snapshot: a trainer's checkpoint refers to it, or a log continues from it.
 enum class SnapshotUse : std::uint8_t { kCheckpoint, kLogBase };
 
 std::string snapshot_name(std::int64_t version, SnapshotUse use = SnapshotUse::kCheckpoint);
 
-/// Versions of the snapshots in a folder, ascending; whether they are whole is seen by reading.
+/// Versions of the snapshots in a folder, ascending. Only reading them shows whether they are
+/// complete.
 std::vector<std::int64_t> list_snapshots(const std::string& folder,
                                          SnapshotUse use = SnapshotUse::kCheckpoint);
 
@@ -40,12 +41,12 @@ struct SnapshotFile {
   std::string path;
 };
 
-/// Of both uses, ascending.
+/// Snapshots for both uses, ascending.
 std::vector<SnapshotFile> all_snapshots(const std::string& folder);
-/// The newest one of at most a version; null if there is none.
+/// The newest snapshot up to a version; null: none.
 const SnapshotFile* newest_of(const std::vector<SnapshotFile>& ascending, std::int64_t at_most);
 
-/// Errors of a folder whose rows cannot be had.
+/// Errors   of a folder whose rows cannot be restored.
 inline constexpr ErrorSource kRecoverErrors{"embed.recover"};
 
 /// Returns the digest.
@@ -55,12 +56,12 @@ std::uint64_t write_snapshot(const std::string& folder, const SnapshotHeader& he
 
 SnapshotHeader read_snapshot_header(const std::string& path);
 
-/// Puts the records that `keep` wants into `state`, which takes the snapshot's version when finish()
-/// is called by whoever has read all files.
+/// Puts the records for which `keep` is true into `state`. The caller calls finish() after the last
+/// file, which sets the version.
 SnapshotHeader read_snapshot(const std::string& path, ShardState& state,
                              const std::function<bool(const StateRecord&)>& keep = {});
 
-/// Of the records of any shards, those that this one of so many has, and what is of shards as wholes.
+/// Selects, from the records of any shards, those of shard `shard` and those of shards as a whole.
 std::function<bool(const StateRecord&)> records_of(int shard, int shards);
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-// A file starts with the run that its updates belong to: a run begins by starting a file.
+// A file starts with the run that its updates belong to, so each run starts a new file.
 #include "strata/rowserver/shard/update_log.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ void UpdateLog::read_all() {
     if (file.end > 0) run_ = file.run;
     head_ = file.last();
   }
-  // A file that was just being made when the process ended: it has no update.
+  // The process ended while it created this file, which has no update.
   if (!files_.empty() && files_.back().end == 0) {
     remove_folder(files_.back().path, *options_.files);
     files_.pop_back();
@@ -76,8 +76,8 @@ LogRun UpdateLog::run_of(std::int64_t version) const {
   return file_of(version).run;
 }
 
-// Every run since then is known as long as the files go back to one that is not later: a file goes for a
-// run that begins before it, or from the old end of the log.
+// All runs since then are known if the files reach back to one that is not later: a file is removed
+// for a run that begins before it, or from the old end of the log.
 std::int64_t UpdateLog::shared_with(std::uint64_t run, std::int64_t version) const {
   const std::lock_guard lock(mutex_);
   if (run > run_.number) return -1;
@@ -182,7 +182,8 @@ void UpdateLog::on_durable(std::function<void(std::int64_t, std::exception_ptr)>
   call_ = std::move(call);
 }
 
-// The first update that is not durable submits it; it waits for more of them, as the policy says.
+// The first update that is not durable submits a sync, which waits for more updates as the policy
+// says.
 void UpdateLog::sync_next() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::milliseconds(options_.sync.milliseconds),
@@ -200,7 +201,7 @@ void UpdateLog::sync_next() {
   }
   lock.lock();
   if (error) failure_ = error;
-  // What was cut off and written anew meanwhile lies in another file.
+  // Updates that were removed and written again meanwhile are in another file.
   if (!error && file == open_) durable_ = std::max(durable_, std::min(target, head_));
   const auto call = call_;
   const std::int64_t durable = durable_;
@@ -213,7 +214,7 @@ void UpdateLog::sync_next() {
   changed_.notify_all();
 }
 
-// Before another file is the open one, which is the only one that the executor syncs.
+// Runs before another file becomes the open one, because the executor syncs only the open file.
 void UpdateLog::sync_open() {
   if (!open_) return;
   open_->sync();
@@ -223,12 +224,12 @@ void UpdateLog::sync_open() {
 
 void UpdateLog::begin_file() {
   sync_open();
-  // Unless there is nothing in it yet.
+  // An open file without records needs no new file.
   if (!open_ || !files_.back().offsets.empty()) begin_run(run(), head());
 }
 
-// In one move: who follows must neither take what is cut off for updates that are still to come, nor the run of
-// a file that goes for the next update's.
+// In one step under the mutex: a follower must not read removed updates as future ones, nor take
+// the run of a removed file for the run of the next update.
 void UpdateLog::cut_for_run(LogRun run, std::int64_t version) {
   const std::lock_guard lock(mutex_);
   run_ = run;
@@ -256,7 +257,8 @@ void UpdateLog::begin_run(LogRun run, std::int64_t version) {
   open_ = std::move(file);
 }
 
-// The newest file goes first: whenever the process ends, the updates that are left have no gap.
+// Removes the newest file first: if the process ends at any point, the remaining updates have no
+// gap.
 void UpdateLog::cut_after(std::int64_t version) {
   require_running();
   if (version >= head_) return;

@@ -1,14 +1,15 @@
-/// Keeps every update of a shard in files that only grow: with a snapshot they are the rows of any later
-/// version, bit by bit.
+/// Stores every update of a shard in append-only files: with a snapshot they restore the rows of
+/// any later version, bit by bit.
 ///
-/// Updates have numbers without a gap. Files begin a new one at every snapshot, so that what lies
-/// behind the oldest snapshot goes by removing whole files. append() returns when the system has the
-/// bytes, which outlive the process; an executor makes them durable.
+/// Updates are numbered consecutively. Each snapshot starts a new file, so updates before the
+/// oldest snapshot are dropped by removing whole files. append() returns when the operating system
+/// has the bytes, which then outlive the process; an executor makes them durable.
 ///
 /// Source   write-ahead logging
 /// Threads  append() and what changes files: one at a time; the rest: any.
-/// Errors   UserError that names the file: log_file.h, or a gap between files. A log that ends before the newest
-///          snapshot is what going back left half done: it is removed. SystemError: disk full, which ends the log.
+/// Errors   UserError with the name of a file: see log_file.h, or a gap between files. A log that
+///          ends before the newest snapshot is left by an interrupted rewind: it is removed.
+///          SystemError: disk full, which ends the log.
 #pragma once
 
 #include <condition_variable>
@@ -30,10 +31,11 @@ namespace strata {
 
 inline constexpr std::int64_t kDefaultLogLimit = std::int64_t{4} << 30;  ///< bytes
 
-/// When updates are made durable: at once, or when so many wait or the first has waited so long.
+/// When updates are made durable: at once, or when `updates` of them wait or the first has waited
+/// `milliseconds`.
 struct SyncPolicy {
   std::int64_t updates = 1;
-  std::int64_t milliseconds = 100;  ///< at most
+  std::int64_t milliseconds = 100;  ///< upper bound of the wait
 };
 
 struct UpdateLogOptions {
@@ -47,53 +49,54 @@ class UpdateLog {
  public:
   using Bytes = std::vector<std::byte>;
 
-  /// Reads what is there. `version`: of the newest snapshot, which the log begins behind if it is empty.
+  /// Reads the files. `version`: that of the newest snapshot; an empty log starts after it.
   UpdateLog(UpdateLogOptions options, std::int64_t version);
   ~UpdateLog();
   UpdateLog(const UpdateLog&) = delete;
   UpdateLog& operator=(const UpdateLog&) = delete;
 
-  std::int64_t first() const;  ///< update that is there; head() + 1 if none is
+  std::int64_t first() const;  ///< first stored update; head() + 1 if there is none
   std::int64_t head() const;
   std::int64_t durable() const;
   LogRun run() const;
-  /// Of an update that is there, or of the next one.
+  /// The run of a stored update, or of the next one.
   LogRun run_of(std::int64_t version) const;
-  /// Up to which version someone who has the first `version` updates of run `run` has the same ones as
-  /// this log, durably: a later run may have begun before them. -1: that cannot be known any more.
+  /// Returns the last version that this log durably shares with another process that has the first
+  /// `version` updates of run `run`; a later run may have begun before them. -1: unknown.
   std::int64_t shared_with(std::uint64_t run, std::int64_t version) const;
-  std::int64_t bytes() const;      ///< of the records there
-  std::int64_t cut_bytes() const;  ///< of a record that was half written when it was opened
+  std::int64_t bytes() const;      ///< of the stored records
+  std::int64_t cut_bytes() const;  ///< of an incomplete record that opening removed
 
-  /// The parts of update head() + 1, in rank order.
+  /// Appends update head() + 1; its parts are in rank order.
   void append(std::int64_t version, const std::vector<std::span<const std::byte>>& parts);
-  /// The same, as a record of another log that parse_log_record() has checked.
+  /// The same with a record of another log that parse_log_record() has checked.
   void append_record(std::int64_t version, std::span<const std::byte> record);
 
-  /// The record of an update as it lies in the file (log_record.h).
+  /// Returns the record of an update as stored in the file (log_record.h).
   Bytes record(std::int64_t version) const;
-  /// Changes of the files that may take away what somebody reads; their number grows before a file is
-  /// touched, and whoever asks for it waits until that is over.
+  /// Number of changes that may remove records that another thread reads. It grows before a file is
+  /// changed, and a caller waits until a change in progress has ended.
   std::int64_t changes() const;
 
-  /// Returns when that update is durable. Throws what went wrong.
+  /// Returns when that update is durable. Throws the error of the log.
   void wait_durable(std::int64_t version);
-  /// The same for at most so long.
+  /// The same, for at most `milliseconds`.
   void wait_durable_for(std::int64_t version, std::int64_t milliseconds);
-  bool healthy() const;  ///< nothing went wrong
-  /// Called from the executor; an error once, as the last call. The one before is not called
-  /// any more when this returns; not from within it.
+  bool healthy() const;  ///< no error so far
+  /// Sets the function that the executor calls with each durable version; an error is its last
+  /// call. When this returns, the previous function is not called any more. Not from within the
+  /// function.
   void on_durable(std::function<void(std::int64_t, std::exception_ptr)> call);
 
-  /// Updates after `version` never were; the next one is version + 1, of run `run`.
+  /// Removes updates after `version`; the next one is version + 1, of run `run`.
   void begin_run(LogRun run, std::int64_t version);
   /// Only the first half of begin_run().
   void cut_for_run(LogRun run, std::int64_t version);
-  /// There are no updates, and the next one is version + 1, of run `run`.
+  /// Removes all updates; the next one is version + 1, of run `run`.
   void restart(LogRun run, std::int64_t version);
-  /// Later updates go to a new file.
+  /// Starts a new file for later updates.
   void begin_file();
-  /// Removes files whose updates are all up to `version`.
+  /// Removes the files whose updates are all up to `version`.
   void remove_up_to(std::int64_t version);
 
  private:
@@ -115,10 +118,10 @@ class UpdateLog {
   std::int64_t head_ = 0, durable_ = 0, cut_bytes_ = 0;
   std::int64_t changes_ = 0;
   bool stopped_ = false, calling_ = false;
-  bool sync_submitted_ = false;  // and it will find the updates of now
+  bool sync_submitted_ = false;  // and it will include the current updates
   std::exception_ptr failure_;
   std::function<void(std::int64_t, std::exception_ptr)> call_;
-  Executor syncs_;  // last: its tasks use what is above
+  Executor syncs_;  // last: its tasks use the members above
 };
 
 }  // namespace strata

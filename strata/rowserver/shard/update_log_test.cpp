@@ -23,7 +23,7 @@ class UpdateLogTest : public testing::Test {
   std::string folder = scratch.path("rows");
 };
 
-// Parts that are written one by one, beside those that go together.
+// Parts that are written separately and parts that are written together.
 TEST_F(UpdateLogTest, PartsOfAnySizeComeBackFromTheLog) {
   std::mt19937_64 random(4);
   std::vector<std::vector<UpdateLog::Bytes>> updates;
@@ -58,7 +58,7 @@ TEST_F(UpdateLogTest, PartsOfAnySizeComeBackFromTheLog) {
   }
 }
 
-// Says which files were made durable since they were written to.
+// Records which files were made durable since the last write.
 class SyncsSeen : public FileSystem {
  public:
   int create(const std::string& path) override {

@@ -38,7 +38,7 @@ void check_ids(const FeatureSpec& spec, int feature, std::span<const std::uint64
   }
 }
 
-// Sums two sorted lists; what both have is the first's value plus the second's.
+// Merges two sorted lists; a common id gets the first value plus the second.
 FeatureRows add_rows(FeatureRows first, FeatureRows second) {
   if (first.ids.empty()) return second;
   if (second.ids.empty()) return first;

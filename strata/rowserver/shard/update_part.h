@@ -1,9 +1,10 @@
-/// What one rank adds to an update, and how the parts of all ranks become one update.
+/// One rank's part of an update, and the merge of all ranks' parts into one update.
 ///
-/// The sum does not depend on who came first: gradients of one id are added in rank order, in fp32.
+/// The sum does not depend on the order of arrival: gradients of one id are added in rank order, in
+/// fp32.
 ///
-/// Errors  UserError: features, ids or widths that the rows don't have; parts that don't agree. SystemError: bytes
-///         that are no part (decode_part).
+/// Errors   UserError: features, ids or widths that the rows do not have; parts that disagree.
+///          SystemError: bytes that are not a part (decode_part).
 #pragma once
 
 #include <cstddef>
@@ -20,40 +21,41 @@ namespace strata {
 
 class RowStore;
 
-/// Bytes of a message, which they keep.
+/// Bytes of a message, and their owner.
 struct MessageBytes {
   std::shared_ptr<const std::vector<std::byte>> message = nullptr;
   std::span<const std::byte> bytes = {};
 };
 
 struct UpdatePart {
-  std::vector<FeatureRows> gradients;  ///< features ascending
+  std::vector<FeatureRows> gradients;  ///< ascending by feature
   double rate_factor = 1;
-  MessageBytes wire = {};  ///< as it came, for the log; empty if it did not come by wire
+  /// as received, for the log; empty if it was not received from the network
+  MessageBytes wire = {};
 };
 
-/// A part as messages and the log have it.
+/// Encodes a part for messages and the log.
 std::vector<std::byte> encode_part(std::int64_t version, const UpdatePart& part,
                                    const std::vector<FeatureSpec>& features,
                                    WirePrecision gradients);
-/// `message`: what the bytes are of, for a part that keeps it.
+/// `message`: owner of `bytes`, for a part that keeps them.
 UpdatePart decode_part(std::span<const std::byte> bytes, std::int64_t version,
                        const std::vector<FeatureSpec>& features,
                        std::shared_ptr<const std::vector<std::byte>> message = nullptr);
 
-/// The server that holds an id's row.
+/// Returns the server that holds the row of an id.
 int shard_of(int feature, std::uint64_t id, int shards);
 
-/// Refuses a read or a part that no shard, or another one, could take.
+/// Throws for a read or a part that no shard, or only another shard, accepts.
 void check_read(const std::vector<FeatureSpec>& features, std::span<const FeatureRead> reads,
                 int shard, int shards);
 void check_part(const std::vector<FeatureSpec>& features, std::int64_t version,
                 const UpdatePart& part, int shard, int shards);
 
-/// The sum of the parts, in the order given; it takes them apart.
+/// Returns the sum of the parts in the given order; consumes them.
 UpdatePart merge_parts(std::vector<UpdatePart> parts);
 
-/// Makes version `version` of the one before.
+/// Turns version `version` - 1 of the rows into version `version`.
 void apply_update(RowStore& rows, std::int64_t version, const UpdatePart& update);
 
 }  // namespace strata

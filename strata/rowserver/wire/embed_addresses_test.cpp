@@ -140,8 +140,8 @@ TEST(EmbedServer, IgnoresProxiesOfTheEnvironment) {
 // A server that is away, and one that accepts and says nothing.
 TEST(EmbedServer, EndsTheWaitOfAStoppedRun) {
   const SilentListener silent;
-  const std::string nobody = "127.0.0.1:" + std::to_string(free_loopback_port());
-  for (const std::string& address : {nobody, silent.address()}) {
+  const std::string unused = "127.0.0.1:" + std::to_string(free_loopback_port());
+  for (const std::string& address : {unused, silent.address()}) {
     std::atomic<bool> stop = false;
     RemoteServersOptions remote;
     remote.addresses = {address};
@@ -332,7 +332,7 @@ TEST(EmbedServer, WaitsForServerWithSlowHandshake) {
     GTEST_SKIP() << "there is no openssl here";
   const ScratchFolder scratch;
   make_certificates(scratch.path());
-  // The system connects whoever comes; nobody says a word.
+  // The operating system accepts every connection, and no process answers.
   const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;

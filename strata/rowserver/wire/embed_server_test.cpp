@@ -30,7 +30,7 @@ RemoteServersOptions remote_options(const ServerProcesses& servers, int rank, in
   return options;
 }
 
-// Of a run in one process that nothing disturbs.
+// The rows of an undisturbed run in one process.
 std::uint64_t undisturbed_digest(int shards, int ranks, std::int64_t versions, std::int64_t ahead) {
   std::vector<std::unique_ptr<ShardState>> states;
   std::vector<std::shared_ptr<RowStore>> rows;

@@ -103,7 +103,7 @@ Peer reach(const std::string& name, const ServerAccess& access) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);  // a server that is slow
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   for (const auto& [argument, bytes] : kSizes) arguments.SetInt(argument, bytes);
-  // A channel of its own for each rank: connections are not shared behind our back.
+  // Each rank has its own channel: gRPC must not share connections between them.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (tls.on()) {
@@ -144,7 +144,7 @@ void refuse_stranger(const Peer& peer, const grpc::Status& status) {
                      .fix = "start strata embed-server there"});
 }
 
-// Of a call that came to its end.
+// Status of a call that has ended.
 void require_answer(const Peer& peer, const grpc::Status& status,
                     const grpc::ClientContext& answered) {
   if (!has_greeted(peer, answered)) refuse_stranger(peer, status);

@@ -173,7 +173,7 @@ TEST(EmbedServer, ReplicaKnowsWhetherRanksTrainWithPrimary) {
   mine->await(12);
 
   ServerOptions options = replica_for_test(scratch.path(), 0, 1, 1);
-  options.ask_seconds = 1.5;  // longer than it takes to see that nobody trains
+  options.ask_seconds = 1.5;  // longer than it takes to see that no trainer is connected
   EmbedServer first(options);
   options.follow = options.listen, options.listen += "-second", options.folder += "-second";
   EmbedServer second(options);

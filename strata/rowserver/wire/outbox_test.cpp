@@ -60,7 +60,7 @@ TEST_F(Sent, SendsStatusAfterAnswers) {
 
 // Who reads it closes the stream: of a cancelled one it might be lost.
 TEST_F(Sent, LeavesClosingToThePeerAfterARefusal) {
-  outbox.push(done(1));  // nobody is there to hear it
+  outbox.push(done(1));  // no thread receives it
   outbox.close(std::make_shared<MessageBody>(MessageBody::bye()));
   outbox.push(done(2));
   outbox.send_all(stream);

@@ -271,7 +271,8 @@ TEST_F(ReplicaTest, DetectsAndReplacesDifferentRows) {
   expect_follows(25);
 }
 
-// Whoever asks meanwhile does what waits for the rows, snapshots of a log that is too long, too.
+// A caller that inspects meanwhile runs the work that waits for the rows, including snapshots of a
+// log beyond its limit.
 TEST_F(ReplicaTest, AnswersDuringUpdatesAndLogCuts) {
   start_primary();
   start_replica(2 << 10);
@@ -452,7 +453,7 @@ TEST_F(ReplicaTest, RefusesDamagedLogOfThePrimary) {
   start_replica();
   expect_follows(3);
   end_replica();
-  // What nobody has removed but is not there is said once, and not tried for ever.
+  // A missing file that no process has removed is reported once, and not retried for ever.
   std::filesystem::remove(path);
   std::filesystem::remove_all(scratch.path("replica"));
   start_replica();

@@ -100,7 +100,7 @@ TEST(RunOrder, RefusesLateRankOfAnEarlierRun) {
     const auto mine = servers.join(0, 1, 0);
     EXPECT_EQ(train(*mine, 0, 0, 10, 3, reference, 0), -1);
   }
-  // It was started beside the first one, and neither follows the other.
+  // It was started in parallel with the first run, and neither follows the other.
   EXPECT_THROW(servers.join(0, 2, 0)->await(0), SystemError);
   EXPECT_EQ(servers.shard(0).live()->server->version(), 10);
   servers.follow_what_there_is();

@@ -1,4 +1,4 @@
-// What a follower is sent while the shard that it follows changes beside the stream.
+// Tests what a follower receives while the shard that it follows changes.
 #include "strata/rowserver/wire/update_stream.h"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ class FilesWithAHook : public FileSystem {
   std::function<void()> hook;
 };
 
-// Of a replica that others follow.
+// For a replica that other replicas follow.
 TEST(UpdateStream, SendsNoRowsWhileASnapshotReplacesThem) {
   const ScratchFolder scratch;
   FilesWithAHook files;

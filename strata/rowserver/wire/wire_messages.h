@@ -61,7 +61,7 @@ struct Hello {
   std::int64_t requests = 0;  ///< requests without an answer, which are sent again
   std::int64_t oldest = -1;   ///< version that one of them names; -1: none
   WireOptions wire = {};
-  /// Earlier runs of this trainer that no checkpoint is left of: what they saved belongs to nobody.
+  /// Earlier runs of this trainer without a checkpoint: no run uses the rows that they saved.
   std::vector<std::uint64_t> abandoned = {};
   ProcessIdentity holder = {};  ///< process 0 of the run
   /// What `fingerprint` is of, packed (feature_changes.h): a server of other tables names what

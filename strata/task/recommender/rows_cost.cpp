@@ -155,7 +155,7 @@ class RowsProbe {
                           return data_.tabular().train.at(seen, recipe_.train.mini_batch,
                                                           mine.first, mine.samples);
                         }});
-    std::vector<double> rank, beside, wait;
+    std::vector<double> rank, worker, wait;
     Measured measured{.cost = {}, .rows = std::vector<double>(worker_.tables.size())};
     rows.begin(0, 0);
     at::Tensor gradients;
@@ -179,7 +179,7 @@ class RowsProbe {
       seen = data_.seen_after(seen);
       if (step >= kWarmProbeSteps) {
         rank.push_back(used);
-        beside.push_back(worked);
+        worker.push_back(worked);
         wait.push_back(use.wait_seconds);
         for (std::size_t table = 0; table < use.lacked.size(); ++table)
           for (const std::int64_t count : use.lacked[table])
@@ -192,7 +192,7 @@ class RowsProbe {
     }
     for (double& count : measured.rows) count /= static_cast<double>(rank.size());
     measured.cost.rank_seconds = timing_of(std::move(rank)).seconds;
-    measured.cost.beside_seconds = timing_of(std::move(beside)).seconds;
+    measured.cost.beside_seconds = timing_of(std::move(worker)).seconds;
     measured.cost.wait_seconds = timing_of(std::move(wait)).seconds;
     return measured;
   }
