@@ -20,18 +20,18 @@ PAIRS = [Pair("strata one rank", ("torch eager",)), Pair("strata 1f1b", ("torch 
 
 
 def contestants(options):
-    def beside(run):
+    def in_parallel(run):
         def measured():
             with contest.busy_processes(options.others):
                 return run()
         return Contestant("one rank", measured)
 
     def ours(*settings):
-        return beside(lambda: contest.strata("recipes/bench.yaml", settings, options))
+        return in_parallel(lambda: contest.strata("recipes/bench.yaml", settings, options))
 
     return {"strata one rank": ours("mesh.pp=1", "mesh.threads=2"),
             "strata 1f1b": ours("mesh.pp=2", "mesh.schedule=1f1b", "mesh.threads=1"),
-            "torch eager": beside(
+            "torch eager": in_parallel(
                 lambda: contest.torch_peer(PEER, ("eager", "--threads", "2"), options))}
 
 

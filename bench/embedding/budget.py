@@ -53,7 +53,7 @@ def run(chosen, ids, policy, threshold, steps_to_live):
 
 def table(results):
     lines = ["| evicts | an id has a row from update | steps to live | ids | rows | candidates | "
-             "most bytes of the budget | allocated a row, beside payload | hits | best | share | "
+             "most bytes of the budget | allocated per row, without payload | hits | best | share | "
              "M ids/s of the table |", "| --- " * 12 + "|"]
     for entry in results:
         held = entry["rows"] + entry["candidates"]

@@ -48,7 +48,7 @@ const std::string kUnix = "unix:";
 
 std::uint64_t id_of(std::uint64_t number) { return mix_key(number, 99); }
 
-// One server of rows, whoever made it.
+// One row server of either program.
 class Contestant {
  public:
   virtual ~Contestant() = default;

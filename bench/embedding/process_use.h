@@ -1,4 +1,4 @@
-/// Reads what this process has used: what others do beside it is not counted.
+/// Reads the processor time and memory of this process only.
 #pragma once
 
 #include <unistd.h>

@@ -4,8 +4,8 @@
     python3 bench/gpu/run.py --strata build/gpu/strata [--model 124m|1.5b] [--batches 1,32] [--rounds 2]
                              [--out FILE.json]
 
-Rounds alternate the order of contestants; a figure is the median of all measured steps, beside it the lowest
-and the highest median of a round. What is claimed and what has run: bench/gpu/README.md. Ends with 77 where
+Rounds alternate the order of contestants; a figure is the median of all measured steps, with the lowest and
+the highest median of a round. What is claimed and what has run: bench/gpu/README.md. Ends with 77 where
 PyTorch finds no GPU.
 """
 

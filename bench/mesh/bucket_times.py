@@ -36,7 +36,7 @@ class BucketTimes:
         if not last:
             self.plain.append(end - begin)
             return
-        # Behind the start of the last bucket there is nothing left to compute.
+        # After the start of the last bucket no computation is left.
         waits = end - max(start for start, _ in self.buckets)
         slower = end - begin - waits - statistics.median(self.plain)
         self.steps.append({"under_way_seconds": merged_seconds(self.buckets),

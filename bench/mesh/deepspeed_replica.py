@@ -28,7 +28,7 @@ def settings(sizes, world, stage, lean):
 
 class DeepSpeedReplica:
     """By default stage 3 keeps weights once collected if there are fewer than 1e9, and never shards
-    those below 1e5 elements: fast. `lean` lets go of a block's weights behind its use."""
+    those below 1e5 elements: fast. `lean` releases a block's weights after their use."""
 
     def __init__(self, sizes, world, stage, lean=False):
         model = Stage(sizes, 0, sizes.layers)

@@ -5,7 +5,7 @@
     torch_peer.py ddp-zero1        the same with ZeroRedundancyOptimizer
     torch_peer.py fsdp2            fully_shard of every block
     torch_peer.py deepspeed-zero3  DeepSpeed; also -zero1, -zero2 and -zero3-lean
-    torch_peer.py alone            the all-reduce of all gradients, with nothing to hide behind
+    torch_peer.py alone            the all-reduce of all gradients, without computation in parallel
 
 All train from the same first weights on the same tokens, so their losses agree. With --overlap, ddp
 says how much of its reductions is hidden. No torch here: only the ranks are measured.

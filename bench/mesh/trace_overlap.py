@@ -22,7 +22,7 @@ def rank_events(path, rank=0):
 
 
 def steps_of(spans):
-    """Cuts at the first forward, or the fetch before it, behind an update."""
+    """Cuts at the first forward, or the fetch before it, after an update."""
     steps = [[]]
     for span in spans:
         if span[0] in ("F", "FW") and any(kind == "U" for kind, *_ in steps[-1]):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sets the largest models that others have published beside what Strata's ledger says of the same machines.
+"""Compares the largest published models of other systems with Strata's ledger for the same machines.
 
     python3 bench/published_sizes/run.py [--json FILE]
 

@@ -87,7 +87,7 @@ struct Way {
         const ssize_t sent = send(to, chunk.bytes.data() + chunk.sent,
                                   chunk.bytes.size() - chunk.sent, MSG_NOSIGNAL);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
-        if (sent < 0) {  // nobody is there
+        if (sent < 0) {  // the server is gone
           shutdown(from, SHUT_RD);
           chunks.clear();
           over = true;

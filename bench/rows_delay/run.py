@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains beside servers of rows whose network is slow: synchronous training waits, hybrid does not.
+"""Trains with row servers on a slow network: synchronous training waits, hybrid does not.
 
     python3 bench/rows_delay/run.py [--rounds 3] [--steps 150]
 
@@ -51,8 +51,8 @@ def free_port():
 
 
 def train(delay, staleness, steps):
-    """Of the steps behind the first third: samples a second, the share of them that waits for rows, seconds of a
-    processor that the proxy uses for a second of them; and the AUC of the validation samples."""
+    """Returns, for the steps after the first third, samples per second, the share of the time that waits for rows,
+    and the processor seconds of the proxy per second; and the AUC of the validation samples."""
     ports = [free_port(), free_port()]
     addresses = [f"127.0.0.1:{port}" for port in ports]
     servers, proxy = [], None
@@ -107,8 +107,8 @@ def main():
               f"proxy {100 * run['proxy']:.0f} % of a core, auc {run['auc']:.4f}", file=sys.stderr)
         return run
 
-    # Between runs without delay, so that what else goes on hits both: a share is of the mean of its
-    # neighbours.
+    # Between runs without delay, so that other load affects both: a share is relative to the mean of
+    # its neighbours.
     for _ in range(options.rounds):
         for name, staleness in TRAININGS:
             before = measure(name, staleness, 0)

@@ -19,7 +19,7 @@ IdLists example_lists() {
           .weights = {0.5f, -1, 2, 0.25f, 3, 1, 1.5f}};
 }
 
-TEST(DistinctIds, AreAscendingAndFoundFromEveryOccurrence) {
+TEST(DistinctIds, ListIdsAscendingAndIndexEveryOccurrence) {
   const IdLists a = example_lists(), b{.offsets = {0, 2}, .ids = {9, 3}};
   const IdLists* const lists[] = {&a, &b};
   const DistinctIds distinct = distinct_ids(lists);
@@ -78,7 +78,7 @@ class EveryPooling : public ::testing::TestWithParam<std::tuple<Pooling, int>> {
   }
 };
 
-TEST_P(EveryPooling, IsWhatItsNameSays) {
+TEST_P(EveryPooling, MatchesItsDefinition) {
   const std::vector<float> out = pooled();
   const std::vector<std::vector<int>> samples = {{2, 1, 2}, {}, {3, 0, 1, 1}};
   const std::vector<std::vector<double>> weights = {{0.5, -1, 2}, {}, {0.25, 3, 1, 1.5}};
@@ -91,7 +91,7 @@ TEST_P(EveryPooling, IsWhatItsNameSays) {
   }
 }
 
-TEST_P(EveryPooling, GradientsAreFiniteDifferences) {
+TEST_P(EveryPooling, GradientsMatchFiniteDifferences) {
   std::vector<float> gradients(3 * stride);
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = std::sin(0.7f * i + 1);
   std::vector<float> row_gradients(rows.size(), 0.0f);
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Pooling, EveryPooling,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-TEST(Pooling, OfEqualRowsTheFirstHasTheGradientOfTheLargest) {
+TEST(Pooling, MaximumOfEqualRowsSendsGradientToFirst) {
   const IdLists lists{.offsets = {0, 2}, .ids = {5, 1}};
   const IdLists* const list = &lists;
   const DistinctIds distinct = distinct_ids({&list, 1});

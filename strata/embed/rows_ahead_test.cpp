@@ -55,7 +55,7 @@ class RowsAheadTest : public testing::Test {
   std::string folder = scratch.path("rows");
 };
 
-TEST_F(RowsAheadTest, AreThoseOfAllRanks) {
+TEST_F(RowsAheadTest, LoadsRowsOfAllRanks) {
   const std::vector<StepRows> first = {rows(10, 0, {0, 3, ~std::uint64_t{0}}), rows(11, 1, {})};
   const std::vector<StepRows> second = {rows(10, 0, {3, 5})};
   RowsAhead(options(0, 2)).save(10, first);
@@ -69,14 +69,14 @@ TEST_F(RowsAheadTest, AreThoseOfAllRanks) {
   EXPECT_TRUE(RowsAhead({}).load(10).empty());
 }
 
-TEST_F(RowsAheadTest, GoWithTheirCheckpoints) {
+TEST_F(RowsAheadTest, RemovesFilesWithTheirCheckpoints) {
   const RowsAhead ahead(options(0, 1, 2));
   for (const std::int64_t version : {10, 20, 30, 40}) ahead.save(version, {rows(version, 0, {1})});
   EXPECT_NE(refusal(options(), 10), "");
   for (const std::int64_t version : {20, 30, 40}) EXPECT_EQ(ahead.load(version).size(), 1u);
 }
 
-TEST_F(RowsAheadTest, WhatARunLeftThatEndedBeforeItsCheckpointGoesFirst) {
+TEST_F(RowsAheadTest, RemovesFilesOfUnfinishedCheckpointFirst) {
   for (const int rank : {0, 1})
     for (const std::int64_t version : {10, 20, 300, 400})
       RowsAhead(options(rank, 2)).save(version, {rows(version, 0, {1})});
@@ -101,7 +101,7 @@ TEST_F(RowsAheadTest, WhatARunLeftThatEndedBeforeItsCheckpointGoesFirst) {
 }
 
 // A snapshot without a checkpoint does not count as one of the newest.
-TEST_F(RowsAheadTest, SavedRowsBehindAnEndedRunStay) {
+TEST_F(RowsAheadTest, KeepsSavedRowsAfterEndedRun) {
   const SavedRows saved(folder, 7, 1);
   MapShardState state;
   for (const std::int64_t version : {10, 300}) saved.save(version, 0, 1, state);
@@ -111,7 +111,7 @@ TEST_F(RowsAheadTest, SavedRowsBehindAnEndedRunStay) {
   EXPECT_EQ(list_snapshots(folder + "/shard-0"), (std::vector<std::int64_t>{20, 30, 300}));
 }
 
-TEST_F(RowsAheadTest, WhatDoesNotFitIsRefusedByName) {
+TEST_F(RowsAheadTest, RefusesUnfitFilesByName) {
   RowsAhead(options(0, 2)).save(10, {rows(10, 1, {2, 4})});
   const std::string first = folder + "/ahead-00000000000000000010-rank-0.rows";
   EXPECT_NE(refusal(options(), 10).find("rank-1.rows"), std::string::npos);

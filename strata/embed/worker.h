@@ -64,8 +64,7 @@ class EmbeddingWorker {
 
   /// Starts the reads that the step allows; call before fetch() of the same step.
   void prefetch(std::int64_t step);
-  /// Returns this rank's samples of a step that has not ended, when they are read; the id source
-  /// works one step ahead.
+  /// Waits until this rank's samples of a step are read, and returns them; the step has not ended.
   std::shared_ptr<const SampleBatch> samples(std::int64_t step);
   /// Waits for the rows of a step and pools them.
   void fetch(std::int64_t step, std::span<float> pooled);

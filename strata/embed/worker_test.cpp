@@ -117,7 +117,7 @@ std::vector<float> sum_rows(std::vector<Table>& tables, const SampleBatch& batch
   return pooled;
 }
 
-TEST(EmbeddingWorker, GetsEveryStepTheVersionThatItsStalenessSays) {
+TEST(EmbeddingWorker, ReadsVersionOfEachStepsStaleness) {
   for (const std::int64_t begin : {0, 5}) {
     for (const std::vector<int>& staleness : {std::vector{1, 1}, {3, 1}, {2, 4}}) {
       RememberingServers servers(2, begin);
@@ -148,7 +148,7 @@ TEST(EmbeddingWorker, GetsEveryStepTheVersionThatItsStalenessSays) {
   }
 }
 
-TEST(EmbeddingWorker, SendsWhatTheGradientsMeanForEachRow) {
+TEST(EmbeddingWorker, SendsGradientOfEachRow) {
   RememberingServers servers(2);
   std::vector<Table> sequential(2);
   EmbeddingWorker worker(options_of({1, 1}), servers, ids_of);
@@ -197,7 +197,7 @@ std::vector<std::vector<float>> steps_of(EmbeddingWorker& worker, std::int64_t f
   return all;
 }
 
-TEST(EmbeddingWorker, GoesOnWithWhatItsStepsHadReadBefore) {
+TEST(EmbeddingWorker, ResumesWithRowsThatStepsHadRead) {
   constexpr std::int64_t kMiddle = 5, kEnd = 12;
   for (const std::vector<int>& staleness : {std::vector{1, 1}, {3, 1}, {2, 5}}) {
     RememberingServers whole(2);
@@ -242,7 +242,7 @@ TEST(EmbeddingWorker, GoesOnWithWhatItsStepsHadReadBefore) {
   }
 }
 
-TEST(EmbeddingWorker, FailuresReachWhoeverWaitsForRows) {
+TEST(EmbeddingWorker, FailuresReachCallersThatWaitForRows) {
   RememberingServers servers(2);
   servers.fails_at_read_ = 1;
   EmbeddingWorker worker(options_of({1, 1}), servers, ids_of);
@@ -259,7 +259,7 @@ TEST(EmbeddingWorker, FailuresReachWhoeverWaitsForRows) {
       SystemError);
 }
 
-TEST(EmbeddingWorker, FailuresOfTheDataDo) {
+TEST(EmbeddingWorker, FailuresOfDataReachCallers) {
   RememberingServers servers(2);
   EmbeddingWorker worker(options_of({2, 2}), servers, [](std::int64_t step) {
     if (step == 2) throw UserError({.what = "line 3 is broken"});

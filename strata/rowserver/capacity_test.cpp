@@ -37,7 +37,7 @@ constexpr DesignSize kDesign[] = {
 
 constexpr double kParameters = 100e12, kMemory = 12e12, kFill = 0.85;
 
-TEST(RowCapacity, GivesTheSizesOfTheDesign) {
+TEST(RowCapacity, ReproducesDesignSizes) {
   for (const DesignSize& size : kDesign) {
     const RowCapacity capacity =
         row_capacity(spec(size.width, size.precision, RowOptimizerKind::kSgd),
@@ -51,7 +51,7 @@ TEST(RowCapacity, GivesTheSizesOfTheDesign) {
 // The column for PERSIA's released server: fp32 values, 4 bytes of row-wise Adagrad, and 90.4 bytes
 // of hash map, list and allocator. It exceeds 30 servers at every width; Strata with the same
 // states fits from width 32 on.
-TEST(RowCapacity, PersiasReleasedServerNeedsMoreThanThirtyServersAtAnyWidth) {
+TEST(RowCapacity, PersiasReleasedServerNeedsMoreThanThirtyServersAtEveryWidth) {
   constexpr struct {
     int width, terabytes, servers;
   } kPersia[] = {{16, 990, 98}, {32, 695, 69}, {64, 547, 54}, {128, 474, 47}};
@@ -130,7 +130,7 @@ double sent_for_real(const FeatureSpec& table, int rows, int shards, const WireO
   return bytes;
 }
 
-TEST(WireBytes, AreThoseOfTheMessages) {
+TEST(WireBytes, EqualBytesOfEncodedMessages) {
   for (const WirePrecision precision :
        {WirePrecision::kFp32, WirePrecision::kScaledFp16, WirePrecision::kScaledInt8})
     for (const int shards : {1, 2, 30})
@@ -146,7 +146,7 @@ TEST(WireBytes, AreThoseOfTheMessages) {
 
 // 26 features of width 16, half of the ids distinct: PERSIA's released code sends 3,640 bytes a
 // sample.
-TEST(WireBytes, OfASampleAreLessThanTwoThousand) {
+TEST(WireBytes, SampleTakesLessThanTwoThousand) {
   const WireBytes sample =
       sample_wire_bytes(spec(16, RowPrecision::kFp16, RowOptimizerKind::kRowWiseAdagrad), 2,
                         {.wire = {WirePrecision::kScaledFp16, WirePrecision::kScaledFp16}});
@@ -154,11 +154,11 @@ TEST(WireBytes, OfASampleAreLessThanTwoThousand) {
   EXPECT_GT(sample.received, sample.sent);  // ids are sent both with reads and with gradients
 }
 
-TEST(RowCapacity, SnapshotsTakeTheirBytesOverTheRate) {
+TEST(RowCapacity, SnapshotTakesBytesDividedByRate) {
   EXPECT_DOUBLE_EQ(snapshot_seconds(8e12, 2e9), 4000);  // 67 min
 }
 
-TEST(RowCapacity, RefusesWhatNoTableHas) {
+TEST(RowCapacity, RefusesImpossibleSizes) {
   const FeatureSpec row = spec(16, RowPrecision::kFp16, RowOptimizerKind::kSgd);
   const double nan = std::nan("");
   for (const double rows : {0.0, -1.0, nan, HUGE_VAL})

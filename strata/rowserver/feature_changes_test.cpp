@@ -40,7 +40,7 @@ TEST(FeatureChanges, NameEveryFieldWithBothValues) {
 }
 
 // A field in the fingerprint but not among the names would cause a refusal without a reason.
-TEST(FeatureChanges, AreOfTheBytesThatTheFingerprintIsOf) {
+TEST(FeatureChanges, CoverAllBytesOfFingerprint) {
   EXPECT_EQ(checksum(encode_features(kFeatures, 7)), fingerprint_of(kFeatures, 7));
   std::vector<FeatureSpec> others = kFeatures;
   others[1].optimizer.l2 = 0.5;
@@ -60,7 +60,7 @@ TEST(FeatureChanges, AreOfTheBytesThatTheFingerprintIsOf) {
 }
 
 // The first frame of a session is short.
-TEST(FeatureChanges, OfAThousandTablesFitAGreeting) {
+TEST(FeatureChanges, FitGreetingForThousandTables) {
   std::vector<FeatureSpec> features(1000);
   for (std::size_t i = 0; i < features.size(); ++i)
     features[i].name = "feature" + std::to_string(i);

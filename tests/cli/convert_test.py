@@ -25,7 +25,7 @@ class Convert(ProgramTest):
         with open(self.folder / name, newline="", encoding="utf-8") as file:
             return list(csv.reader(file))
 
-    def test_csv_comes_back_from_records(self):
+    def test_records_convert_back_to_equal_csv(self):
         rows = [["label", 'a "b"', "c"], ["1", "x,y", "two\nlines"], ["0", "", "é"]]
         with open(self.folder / "in.csv", "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
@@ -33,13 +33,13 @@ class Convert(ProgramTest):
         self.succeed("convert", "out.strata", "back.csv")
         self.assertEqual(self.rows("back.csv"), rows)
 
-    def test_criteo_gets_names(self):
+    def test_criteo_columns_get_names(self):
         self.write("day_0", "1\t" + "\t".join(["2"] * 13 + ["68fd1e64"] * 26) + "\n")
         self.succeed("convert", "day_0", "out.csv", "--set", "data.format=criteo")
         header = self.rows("out.csv")[0]
         self.assertEqual(header[:2] + header[-1:], ["label", "I1", "C26"])
 
-    def test_a_recipe_makes_clicks_up_and_knows_their_best_auc(self):
+    def test_generates_clicks_with_known_best_auc(self):
         self.write("clicks.yaml", SYNTHETIC)
         for name in ("one.csv", "two.csv"):
             self.assertRegex(self.succeed("convert", "clicks.yaml", name),
@@ -50,13 +50,13 @@ class Convert(ProgramTest):
         self.assertIn("500 samples",
                       self.succeed("convert", "clicks.yaml", "held.tsv", "--validation"))
 
-    def test_what_is_no_log_is_refused_by_what_it_is(self):
+    def test_refuses_other_files_by_their_kind(self):
         self.refuse("convert", "nowhere.csv", "out.strata", says="name an existing file")
         self.refuse("convert", ".", "out.strata", says="checkpoints are Hugging Face folders")
         self.refuse("convert", "recipe.yaml", "out.strata",
                     says=["recipe.yaml:2:", "trains on text", "recipes/clicks.yaml"])
 
-    def test_bad_input_is_refused_with_its_place(self):
+    def test_reports_place_of_bad_input(self):
         self.write("bad.csv", "a,b\n1,2\n\n1,2,3\n")
         self.refuse("convert", "bad.csv", "out.strata",
                     says="bad.csv:4: the line has another number of columns")

@@ -82,7 +82,7 @@ def documents(path):
 
 @unittest.skipUnless(yaml, "no PyYAML")
 class Manifests(unittest.TestCase):
-    def test_fields_are_those_of_kubernetes(self):
+    def test_uses_only_fields_of_kubernetes(self):
         self.assertEqual([path.name for path in MANIFESTS], ["kubernetes-job.yaml", "kubernetes-recommender.yaml"])
         for path in MANIFESTS:
             for document in documents(path):
@@ -90,7 +90,7 @@ class Manifests(unittest.TestCase):
                 schema = {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str}, **KINDS[kind]}
                 self.assertEqual(problems(document, schema, path.name), [])
 
-    def test_what_they_refer_to_is_there(self):
+    def test_references_exist(self):
         for path in MANIFESTS:
             all_of = {}
             for document in documents(path):
@@ -143,7 +143,7 @@ openssl x509 -req -in tls.csr -CA authority.pem -CAkey authority.key -CAcreatese
 
 
 class Commands(ProgramTest):
-    def test_servers_and_trainers_of_the_recommender_run_by_their_commands(self):
+    def test_commands_start_row_servers_and_trainers(self):
         text = (DEPLOY / "kubernetes-recommender.yaml").read_text()
         block = re.search(r"  recipe\.yaml: \|\n((?:    .*\n)+)", text)[1]
         recipe = "".join(line[4:] for line in block.splitlines(keepends=True))

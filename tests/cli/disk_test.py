@@ -76,7 +76,7 @@ class Disk(ProgramTest):
     def last(self, folder):
         return sorted((self.folder / folder).glob("step-????????"))[-1]
 
-    def test_losses_and_checkpoints_are_those_of_training_in_memory(self):
+    def test_losses_and_checkpoints_equal_training_in_memory(self):
         for precision in ("fp32", "bf16"):
             same = (f"train.precision={precision}",)
             expected = self.train("memory", *same, f"train.checkpoint_folder=memory-{precision}")
@@ -93,7 +93,7 @@ class Disk(ProgramTest):
                     self.assertGreater(disk["bytes_written"], 0)
                     self.assertGreater(disk["bytes_read"], 0)
 
-    def test_a_checkpoint_of_it_fits_every_mesh(self):
+    def test_checkpoint_resumes_on_every_mesh(self):
         mesh = ("mesh.pp=2", "mesh.dp=2", "mesh.zero=3")
         whole = self.train("whole", *mesh)
         self.train("disk", *mesh, *PLACEMENTS["all"], "train.checkpoint_folder=saved",
@@ -104,7 +104,7 @@ class Disk(ProgramTest):
         self.assertEqual(
             self.train("again", *mesh, *PLACEMENTS["states"], more=("--resume", saved)), whole[5:])
 
-    def test_a_stop_says_how_to_go_on_from_the_disk(self):
+    def test_stop_prints_command_to_resume_from_disk(self):
         process = self.start("train", "recipe.yaml", "--metrics", "part.jsonl",
                              *settings(*ENDLESS, *PLACEMENTS["all"], "memory.disk.commit_every=7"))
         self.await_steps("part.jsonl")
@@ -119,7 +119,7 @@ class Disk(ProgramTest):
         self.succeed(*shlex.split(line)[2:], *settings(*steps))
         self.assertEqual(self.losses("part.jsonl"), whole)
 
-    def test_a_file_that_is_taken_away_meanwhile_ends_the_run(self):
+    def test_removed_file_ends_run(self):
         data = "disk/rank-00000/chunks.data"
         harms = {"removed": lambda path: path.unlink(),
                  "replaced": lambda path: (path.unlink(), path.write_bytes(b"")),
@@ -141,7 +141,7 @@ class Disk(ProgramTest):
                     self.assertIn("rank-00000", err)
                     self.assertNotIn("--resume", out + err)
 
-    def test_a_folder_whose_name_is_no_text(self):
+    def test_refuses_folder_name_that_is_not_utf8(self):
         """Bytes that are not UTF-8 in the path: messages show it and runs resume from it."""
         place = [word.encode() for word in settings(*ENDLESS, *PLACEMENTS["all"])]
         for folder in (b"memory.disk.path=dis\xffk", b"train.checkpoint_folder=sav\xfeed"):
@@ -197,14 +197,14 @@ class Disk(ProgramTest):
         self.succeed(*command(*length))
         self.assertEqual(self.losses("killed.jsonl"), self.train("whole", *mesh, *length))
 
-    def test_a_kill_at_any_moment_changes_no_bit(self):
+    def test_kill_at_any_moment_changes_no_bit(self):
         cases = [(1, (), "all"), (2, ("mesh.pp=2",), "gradients"),
                  (4, ("mesh.pp=2", "mesh.dp=2", "mesh.zero=1"), "states")]
         for self.ranks, mesh, name in cases:
             with self.subTest(mesh=mesh, placement=name):
                 self.kill_and_resume((KILLS + 1) // 2, mesh, PLACEMENTS[name], self.ranks)
 
-    def test_metrics_name_each_step_once_when_another_machine_was_a_commit_behind(self):
+    def test_metrics_list_each_step_once_if_one_disk_lags_a_commit(self):
         """Two processes, each with its own disk: a crash came after only one had committed."""
         place = (*PLACEMENTS["states"], "mesh.pp=2")
         folders = [self.folder / name for name in ("a", "b")]
@@ -236,7 +236,7 @@ class Disk(ProgramTest):
         records = [json.loads(line) for line in (folders[0] / "metrics.jsonl").read_text().splitlines()]
         self.assertEqual([record["step"] for record in records], list(range(1, 9)))
 
-    def test_verify_leaves_the_disk_as_it_was(self):
+    def test_verify_does_not_change_disk(self):
         for name in ("gradients", "all"):
             fields = settings(*PLACEMENTS[name])
             self.succeed("verify", "recipe.yaml", *fields)
@@ -250,7 +250,7 @@ class Disk(ProgramTest):
         return {str(path.relative_to(self.folder)): hashlib.sha256(path.read_bytes()).hexdigest()
                 for path in (self.folder / folder).rglob("*") if path.is_file()}
 
-    def test_evaluating_leaves_the_disk_as_it_was(self):
+    def test_evaluate_does_not_change_disk(self):
         self.train("run", *PLACEMENTS["all"], "train.checkpoint_folder=saved")
         before = self.bytes_of("disk")
         evaluate = ("evaluate", "saved", "--json", "found.json")
@@ -269,12 +269,12 @@ class Disk(ProgramTest):
         self.assertFalse((self.folder / "deep").exists())
         self.assertEqual((self.folder / "found.json").read_text(), found)
 
-    def test_a_run_without_a_step_commits_none(self):
+    def test_run_without_steps_commits_nothing(self):
         self.train("run", "train.checkpoint_folder=saved")
         self.train("none", *PLACEMENTS["all"], "train.steps=12", more=("--resume", "saved"))
         self.assertFalse((self.folder / "disk/rank-00000/manifest.json").exists())
 
-    def test_what_cannot_work_is_refused_before_the_first_step(self):
+    def test_refuses_impossible_settings_before_first_step(self):
         place = PLACEMENTS["all"]
         refuse = lambda *fields, says, code=2: self.refuse(
             "train", "recipe.yaml", *settings(*place, *fields), says=says, code=code)
@@ -325,17 +325,17 @@ class Disk(ProgramTest):
         self.assertEqual(self.losses("disk.jsonl"), self.losses("memory.jsonl"))
         return train, confine
 
-    def test_states_of_four_times_the_memory_that_the_kernel_allows(self):
+    def test_trains_states_of_four_times_memory_limit(self):
         self.train_in_less_memory("all", clip=0)
 
-    def test_gradients_of_more_than_the_memory_that_the_kernel_allows(self):
+    def test_trains_gradients_larger_than_memory_limit(self):
         train, confine = self.train_in_less_memory("gradients", clip=0.5)
         self.forget()
         on_host = train("host", *PLACEMENTS["all"], "memory.window=2", preexec=confine)
         self.assertNotEqual(on_host.returncode, 0)
         self.assertNotIn("earlier run", on_host.stderr)
 
-    def test_a_limit_on_the_size_of_files(self):
+    def test_reports_limit_on_file_size(self):
         """The limit takes effect while the run writes; the run cannot resume under it."""
         place = settings(*PLACEMENTS["all"])
         process = self.start("train", "recipe.yaml", *place, *settings(*ENDLESS), "--metrics", "m.jsonl")
@@ -358,7 +358,7 @@ class Disk(ProgramTest):
         self.succeed("train", "recipe.yaml", "--metrics", "whole.jsonl", *length)
         self.assertEqual(self.losses("m.jsonl"), self.losses("whole.jsonl"))
 
-    def test_a_folder_belongs_to_one_run(self):
+    def test_refuses_folder_of_another_run(self):
         place = PLACEMENTS["all"]
         first = self.start("train", "recipe.yaml", "--metrics", "first.jsonl",
                            *settings(*place, "train.steps=100000"))
@@ -378,7 +378,7 @@ class Disk(ProgramTest):
         self.refuse(*resume, *settings(*place, "mesh.dp=2"), says="mesh")
         self.refuse(*resume, *settings(*place, "memory.weights=host"), says="memory.weights")
 
-    def test_a_bit_that_the_disk_has_changed_is_found(self):
+    def test_detects_flipped_bit_on_disk(self):
         self.train("whole", *PLACEMENTS["all"], "train.steps=2")
         data = self.folder / "disk" / "rank-00000" / "chunks.data"
         with open(data, "r+b") as file:

@@ -25,7 +25,7 @@ class FileLimit(ProgramTest):
     def names(self, folder):
         return sorted(path.name for path in (self.folder / folder).iterdir())
 
-    def test_a_checkpoint(self):
+    def test_reports_limit_for_checkpoint(self):
         self.succeed("train", "recipe.yaml", *SAVE, "--metrics", "m.jsonl")
         self.limited(64 << 10, "train", "recipe.yaml", *SAVE, "--resume", "saved", "--set", "train.steps=12",
                      says="step-00000012.partial")
@@ -36,14 +36,14 @@ class FileLimit(ProgramTest):
                      "train.decay=constant")
         self.assertEqual(self.losses("m.jsonl")[8:], self.losses("whole.jsonl")[8:])
 
-    def test_results(self):
+    def test_reports_limit_for_results(self):
         for option, limit in (("--metrics", 1000), ("--report", 4000), ("--trace", 4000)):
             with self.subTest(option):
                 self.limited(limit, "train", "recipe.yaml", option, "result", says="result")
         self.limited(500, "train", "recipe.yaml", "--set", "train.tensorboard=events", says="events.out")
         self.limited(4000, "plan", "recipe.yaml", "--estimate", "--json", "plan.json", says="plan.json")
 
-    def test_what_a_verb_prints(self):
+    def test_reports_limit_for_output(self):
         with open(self.folder / "printed", "w") as printed:
             done = subprocess.run([PROGRAM, "options"], cwd=self.folder, env=self.environment, text=True,
                                   stdout=printed, stderr=subprocess.PIPE, timeout=60,
@@ -51,7 +51,7 @@ class FileLimit(ProgramTest):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("standard output", done.stderr)
 
-    def test_converted_samples(self):
+    def test_reports_limit_for_converted_samples(self):
         (self.folder / "in.csv").write_text("a,b\n" + "1,22222222\n" * 10000)
         for name in ("out.strata", "out.csv", "out.tsv"):
             self.limited(10000, "convert", "in.csv", name, says=name)

@@ -20,7 +20,7 @@ def generated_story():
 
 
 class Generate(ProgramTest):
-    def test_a_checkpoint_continues_bytes(self):
+    def test_checkpoint_continues_bytes(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
         out = self.succeed("generate", "c", "--prompt", "In the", "--tokens", "12")
         self.assertTrue(out.startswith("In the"))
@@ -32,7 +32,7 @@ class Generate(ProgramTest):
         self.refuse("generate", "c", "--prompt", "a", "--set", "data.tokenizer=none",
                     says="tokens have no text")
 
-    def test_a_question_is_written_by_the_chat_template(self):
+    def test_formats_question_with_chat_template(self):
         folder = self.folder / "chat"
         shutil.copytree(FOLDER, folder, copy_function=shutil.copyfile)
         greedy = ["--tokens", "20", "--temperature", "0"]
@@ -49,7 +49,7 @@ class Generate(ProgramTest):
         self.refuse("generate", "chat", "--chat", "Once", says=["chat_template.jinja:1", "no system"])
         self.refuse("generate", "chat", "--chat", "Once", "--prompt", "a", says="excludes")
 
-    def test_temperature_and_seed_decide(self):
+    def test_temperature_and_seed_determine_text(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
 
         def text(temperature, seed, *more):
@@ -70,7 +70,7 @@ class Generate(ProgramTest):
                                "9"], cwd=self.folder, stdout=subprocess.PIPE, check=True)
         self.assertIn("\N{REPLACEMENT CHARACTER}", done.stdout.decode("utf-8"))
 
-    def test_any_mesh_writes_the_same(self):
+    def test_every_mesh_generates_equal_text(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
         greedy = ["generate", "c", "--prompt", "In the", "--tokens", "30", "--temperature", "0"]
         one = self.succeed(*greedy, "--set", "mesh.pp=1")
@@ -83,7 +83,7 @@ class Generate(ProgramTest):
         self.assertIn(one.strip(), both)
         self.refuse(*greedy, "--set", "mesh.pp=100", says="more stages than layers")
 
-    def test_several_prompts_are_decoded_together(self):
+    def test_decodes_several_prompts_together(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
         greedy = ["generate", "c", "--tokens", "30", "--temperature", "0"]
         prompts = ["In the", "A", "He said unto"]
@@ -92,14 +92,14 @@ class Generate(ProgramTest):
         for mesh in ("mesh.pp=1", "mesh.pp=2"):
             self.assertEqual(self.succeed(*greedy, *repeated, "--set", mesh), "\n".join(alone))
 
-    def test_a_folder_of_nothing_is_refused(self):
+    def test_refuses_empty_folder(self):
         (self.folder / "empty").mkdir()
         self.refuse("generate", "empty", "--prompt", "a", says="empty")
 
 
 @unittest.skipUnless(FOLDER.is_dir(), "stories260K is not at ../shared/data/models")
 class Stories(ProgramTest):
-    def test_the_published_story_comes_out(self):
+    def test_generates_published_story(self):
         story = generated_story()
         greedy = ["generate", str(FOLDER), "--temperature", "0", "--set", "mesh.threads=1"]
         out = self.succeed(*greedy, "--tokens", "200")
@@ -109,7 +109,7 @@ class Stories(ProgramTest):
         self.assertEqual(prompted.strip(), story[:len(prompted.strip())])
         self.assertGreater(len(prompted.strip()), 60)
 
-    def test_text_comes_while_it_is_made(self):
+    def test_prints_text_while_generating(self):
         command = [PROGRAM, "generate", str(FOLDER), "--temperature", "0", "--tokens", "200",
                    "--set", "mesh.threads=1"]
         # Each write is one packet: even a slow reader gets them separately.
@@ -125,7 +125,7 @@ class Stories(ProgramTest):
         text = "".join(pieces).strip()
         self.assertEqual(text, generated_story()[:len(text)])
 
-    def test_training_reads_text_through_its_tokenizer(self):
+    def test_training_encodes_text_with_tokenizer(self):
         options = ["--set", f"data.tokenizer={FOLDER}", "--set", "model.context=16", "--set",
                    "train.checkpoint_folder=c"]
         self.refuse("train", "recipe.yaml", *options, says=["more tokens than the model", "512"])
@@ -135,7 +135,7 @@ class Stories(ProgramTest):
         out = self.succeed("generate", "c", "--temperature", "0", "--tokens", "4")
         self.assertTrue(out.endswith("\n"))
 
-    def test_a_tokenizer_that_cannot_be_honoured_is_refused_by_name(self):
+    def test_refuses_unsupported_tokenizer_by_name(self):
         shutil.copytree(FOLDER, self.folder / "model")
         (self.folder / "model").chmod(0o755)
         path = self.folder / "model" / "tokenizer.json"

@@ -27,7 +27,7 @@ class HostileFiles(ProgramTest):
         (folder / "tokenizer.json").write_text(TOKENIZER)
         return folder
 
-    def test_paths_that_lead_to_no_file(self):
+    def test_refuses_paths_without_file(self):
         os.mkfifo(self.folder / "pipe")
         os.symlink("loop", self.folder / "loop")
         for path in ("pipe", "loop", "x" * 300, "/dev/zero", "."):
@@ -36,7 +36,7 @@ class HostileFiles(ProgramTest):
             self.refuse("train", "recipe.yaml", "--set", f"data.tokenizer={path}", says=says)
             self.refuse("generate", path, "--prompt", "a", says=says)
 
-    def test_tokenizers(self):
+    def test_refuses_hostile_tokenizers(self):
         folder = self.tokenizer()
         options = ["--set", f"data.tokenizer={folder}", "--set", "train.steps=1"]
         self.succeed("train", "recipe.yaml", *options)
@@ -49,7 +49,7 @@ class HostileFiles(ProgramTest):
         (folder / "tokenizer.json").write_text("[" * 100_000 + "]" * 100_000)
         self.refuse("train", "recipe.yaml", *options, says=["tokenizer.json", "deep"])
 
-    def test_checkpoints(self):
+    def test_refuses_hostile_checkpoints(self):
         folder = self.tokenizer()
         self.train("--set", f"data.tokenizer={folder}")
         saved = self.folder / "saved" / "step-00000004"
@@ -59,7 +59,7 @@ class HostileFiles(ProgramTest):
         (saved / "manifest.json").write_text("{" * 100_000)
         self.refuse("generate", "saved", "--prompt", "In", says=["manifest.json", "deep"])
 
-    def test_a_second_run_in_a_checkpoint_folder_is_refused(self):
+    def test_refuses_second_run_in_checkpoint_folder(self):
         first = self.start("train", "recipe.yaml", *SAVE, "--set", "train.steps=100000",
                            "--metrics", "first.jsonl")
         while size_of(self.folder / "first.jsonl") == 0:
@@ -76,14 +76,14 @@ class HostileFiles(ProgramTest):
         first.communicate()
         self.train()
 
-    def test_outputs_that_cannot_be_made_are_refused_before_training(self):
+    def test_refuses_unwritable_outputs_before_training(self):
         (self.folder / "file").write_text("")
         for option in ("--metrics", "--trace", "--report"):
             self.refuse("train", "recipe.yaml", option, "file/x", says=[option, "file/x"])
         self.refuse("train", "recipe.yaml", "--set", "train.checkpoint_folder=file/x", says="file")
         self.refuse("train", "recipe.yaml", "--set", "train.tensorboard=file/x", says="file")
 
-    def test_another_model_is_refused_with_both_shapes(self):
+    def test_refuses_other_model_with_both_shapes(self):
         self.train()
         for field, value, shape in (("layers", 2, "no such weight"), ("layers", 6, "no such weight"),
                                     ("width", 64, "[96, 64]")):
@@ -92,7 +92,7 @@ class HostileFiles(ProgramTest):
                             f"model.{field}={value}",
                             says=["in the recipe's model", "in the checkpoint", f"model.{field}="])
 
-    def test_another_mini_batch_goes_on_where_the_data_were_left(self):
+    def test_other_mini_batch_resumes_at_data_position(self):
         self.train()
         self.succeed("train", "recipe.yaml", "--resume", "saved", "--metrics", "rest.jsonl",
                      "--set", "train.steps=6", "--set", "train.mini_batch=4")

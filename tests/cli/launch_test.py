@@ -51,19 +51,19 @@ class Launch(ProgramTest):
         self.assertTrue(wait_until(lambda: len(children_of(launcher.pid)) == 2))
         return launcher, children_of(launcher.pid)
 
-    def test_runs_a_verb_in_every_process(self):
+    def test_runs_verb_in_every_process(self):
         process = self.start("launch", "-n", "3", "options")
         out, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0)
         self.assertEqual(out.count("train.mini_batch"), 3)
 
-    def test_ends_with_the_exit_code_of_the_processes(self):
+    def test_returns_exit_code_of_processes(self):
         process = self.start("launch", "-n", "2", "train", "missing.yaml")
         _, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 2)
         self.assertIn("missing.yaml", error)
 
-    def test_an_error_that_all_processes_find_is_said_once(self):
+    def test_reports_common_error_once(self):
         for arguments in (["missing.yaml"], ["recipe.yaml", "--set", "mesh.pp=9"], ["recipe.yaml"]):
             with self.subTest(arguments):
                 process = self.start("launch", "-n", "3", "train", *arguments)
@@ -72,16 +72,16 @@ class Launch(ProgramTest):
                 self.assertEqual(sum(error.count(f"[{folder}.") for folder in ("run", "train", "plan", "comm")), 1, error)
                 self.assertNotIn("torchrun", error)
 
-    def test_help_says_what_it_launches(self):
+    def test_help_lists_launched_verbs(self):
         self.assertIn("VERB", self.succeed("launch", "--help"))
 
-    def test_refuses_to_launch_nothing(self):
+    def test_refuses_missing_verb(self):
         process = self.start("launch", "-n", "2")
         _, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 2)
         self.assertIn("nothing to launch", error)
 
-    def test_leaves_no_orphan_when_it_is_killed(self):
+    def test_killed_launcher_leaves_no_orphan(self):
         launcher, children = self.start_long()
         launcher.send_signal(signal.SIGKILL)
         for child in children:
@@ -95,7 +95,7 @@ class Launch(ProgramTest):
         self.assertTrue(wait_until(lambda: all("WORLD_SIZE" in environment(c) for c in children)))
         return {environment(child).get("STRATA_SECRET") for child in children}
 
-    def test_gives_its_processes_a_secret_of_their_own(self):
+    def test_creates_secret_for_its_processes(self):
         found = []
         for _ in range(2):
             launcher, children = self.start_long()
@@ -105,12 +105,12 @@ class Launch(ProgramTest):
             launcher.kill()
         self.assertNotEqual(*found)
 
-    def test_keeps_the_secret_that_is_set(self):
+    def test_keeps_secret_of_environment(self):
         self.environment["STRATA_SECRET"] = "a secret that the test has set"
         _, children = self.start_long()
         self.assertEqual(self.secrets_of(children), {"a secret that the test has set"})
 
-    def test_refuses_a_secret_that_others_may_read(self):
+    def test_refuses_secret_readable_by_others(self):
         (self.folder / "secret").write_text("0123456789abcdef0123456789abcdef")
         (self.folder / "secret").chmod(0o644)
         self.environment["STRATA_SECRET_FILE"] = str(self.folder / "secret")
@@ -119,7 +119,7 @@ class Launch(ProgramTest):
         self.assertEqual(process.returncode, 2, error)
         self.assertIn("chmod 600", error)
 
-    def test_passes_signals_on(self):
+    def test_forwards_signals(self):
         launcher, children = self.start_long()
         self.secrets_of(children)  # so exec() has run
         launcher.send_signal(signal.SIGHUP)  # which no run treats as a stop
@@ -129,7 +129,7 @@ class Launch(ProgramTest):
         for child in children:
             self.assertTrue(gone(child))
 
-    def test_a_signal_to_any_of_the_processes_stops_the_run_and_saves(self):
+    def test_signal_to_any_process_saves_and_stops_run(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number):
                 launcher = self.start(*self.LONG, "--metrics", "m.jsonl", "--set", "train.checkpoint_folder=saved")
@@ -155,7 +155,7 @@ class StandardInput(ProgramTest):
                               env=self.environment, capture_output=True, text=True, timeout=120)
         return done
 
-    def test_every_process_reads_the_whole_recipe(self):
+    def test_every_process_reads_whole_recipe(self):
         recipe = (self.folder / "recipe.yaml").rename(self.folder / "moved.yaml").name
         for command in (f"cat {recipe} | strata launch -n 2 train - --metrics m.jsonl",
                         f"strata launch -n 2 -- train --set train.seed=1 - --metrics m.jsonl < {recipe}",
@@ -168,12 +168,12 @@ class StandardInput(ProgramTest):
                 self.assertEqual(len(self.metrics("m.jsonl")), 8)
                 (self.folder / "m.jsonl").unlink()
 
-    def test_what_is_wrong_in_it_is_said_once(self):
+    def test_reports_error_in_recipe_once(self):
         done = self.bash("echo 'train: {stepz: 1}' | strata launch -n 3 train -")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(done.stderr.count("standard input:1:"), 1, done.stderr)
 
-    def test_a_value_of_an_option_is_no_recipe(self):
+    def test_does_not_take_option_value_for_recipe(self):
         """No process waits for a standard input that never ends."""
         process = self.start("launch", "-n", "2", "train", "recipe.yaml", "--metrics", "-", stdin=subprocess.PIPE)
         self.assertTrue(wait_until(lambda: process.poll() is not None))
@@ -191,7 +191,7 @@ class Restart(ProgramTest):
     def saved(self):
         return sorted(folder.name for folder in (self.folder / "saved").glob("step-????????"))
 
-    def test_goes_on_with_fewer_replicas_and_their_losses(self):
+    def test_resumes_with_fewer_replicas_and_equal_losses(self):
         # The launcher itself reads the recipe again, too.
         with open(self.folder / "recipe.yaml") as recipe:
             launcher = self.start("launch", "-n", "2", "--restarts", "1", "--shrink", "--", "train", "-",

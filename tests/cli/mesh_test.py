@@ -23,7 +23,7 @@ class Mesh(ProgramTest):
     def peak_lines(self):
         return [line for line in self.out.splitlines() if "peak" in line]
 
-    def test_32_ranks_learn_what_one_learns_as_threads_and_as_processes(self):
+    def test_32_ranks_as_threads_or_processes_match_one_rank(self):
         one = self.train_losses(*ONE_RANK)
         self.assertEqual([line.split()[:3] for line in self.peak_lines()], [["rank", "0", "peak"]])
         threads = self.train_losses()
@@ -42,17 +42,17 @@ class Mesh(ProgramTest):
         for step, (a, b) in enumerate(zip(one, threads), 1):
             self.assertLess(abs(a - b), 1e-5 * a, f"step {step}: {a} on one rank, {b} on 32")
 
-    def test_verify_bounds_what_replicas_and_slices_change(self):
+    def test_verify_bounds_differences_of_replicas_and_slices(self):
         out = self.succeed("verify", RECIPE, *DATA)
         self.assertIn("of each layer's largest gradient", out)
 
-    def test_size_reproduces_the_bytes_that_zero_publishes(self):
+    def test_size_reproduces_published_bytes_of_zero(self):
         # Rajbhandari et al. 2020 (arXiv 1910.02054), figure 1.
         out = self.succeed("size", "parameters", "7.5B", "--shard-ranks", "64")
         for gigabytes in ("120.0", "31.4", "16.6", "1.9"):
             self.assertIn(f" {gigabytes} ", out)
 
-    def test_plan_searches_a_mesh_and_says_why_others_lost(self):
+    def test_plan_searches_mesh_and_explains_choice(self):
         out = self.succeed("plan", RECIPE, *DATA, "--set", "mesh.auto=true", "--set",
                            "mesh.ranks=8", "--estimate")
         self.assertIn("8 ranks", out)
@@ -61,7 +61,7 @@ class Mesh(ProgramTest):
         self.assertIn("fastest that fits", out)
         self.assertIn("x as slow: bubble".replace("x", "\u00d7"), out)
 
-    def test_an_illegal_mesh_is_refused_with_the_nearest_legal_one(self):
+    def test_refuses_illegal_mesh_with_nearest_legal_mesh(self):
         self.refuse("train", RECIPE, *DATA, "--set", "mesh.tp=3", says="mesh.tp")
         self.refuse("launch", "-n", "3", "--", "train", RECIPE, *DATA, says="processes")
 

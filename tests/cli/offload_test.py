@@ -53,7 +53,7 @@ class Offload(ProgramTest):
                         with self.subTest(fields=fields, more=more):
                             self.assertEqual(self.train(f"host{count}", *fields, *more), expected)
 
-    def test_a_stop_at_half_time_changes_no_bit(self):
+    def test_stop_after_half_of_steps_changes_no_bit(self):
         expected = self.train("memory")
         fields = (*ON_HOST, "memory.window=2")
         self.train("half", *fields, "train.checkpoint_every=25")
@@ -63,7 +63,7 @@ class Offload(ProgramTest):
         self.assertEqual(losses, expected[0][25:])
         self.assertEqual(digests, expected[1])
 
-    def test_what_fits_nowhere_is_refused_and_what_fits_stays_inside(self):
+    def test_refuses_plans_over_budget_and_keeps_others_within(self):
         for where in ("device", "host"):
             fields = [*ON_HOST, f"memory.weights={where}", "train.steps=3"]
             self.train(f"free-{where}", *fields)
@@ -75,7 +75,7 @@ class Offload(ProgramTest):
             self.refuse("train", "recipe.yaml", *settings(*fields, f"memory.host={host * 97 // 100}"),
                         says="memory")
 
-    def test_a_budget_moves_to_the_host_what_does_not_fit(self):
+    def test_budget_moves_state_to_host(self):
         expected = self.train("memory", "train.steps=3")
         peak = max(self.metrics("memory.jsonl")[-1]["peak_bytes"])
         losses, digests = self.train("tight", "train.steps=3", f"memory.device={peak // 2}")
@@ -84,7 +84,7 @@ class Offload(ProgramTest):
         self.assertIn("offload", self.metrics("tight.jsonl")[-1])
         self.assertNotIn("offload", self.metrics("memory.jsonl")[-1])
 
-    def test_settings_that_contradict_each_other_are_refused(self):
+    def test_refuses_contradictory_settings(self):
         self.refuse("train", "recipe.yaml", *settings("memory.weights=host", "memory.states=device"),
                     says="memory.states")
 

@@ -51,7 +51,7 @@ class Primitives(ProgramTest):
             for a, b in zip(values(own), values(aten)):
                 self.assertLess(abs(a - b), tolerance * abs(a))
 
-    def test_decoders_have_the_losses_of_own_kernels(self):
+    def test_decoders_match_losses_of_own_kernels(self):
         self.expect_close(FP32, mesh__pp=2, memory__recompute="full")
         self.expect_close(FP32, mesh__dp=2, mesh__pp=1, mesh__zero=3, train__label_smoothing=0.1)
         self.expect_close(FP32, mesh__tp=2, mesh__pp=1, mesh__sequence_parallel="true")
@@ -59,7 +59,7 @@ class Primitives(ProgramTest):
         self.expect_close(FP32, model__kind="llama", model__dropout=0, model__kv_heads=1, train__clip=0,
                           train__optimizer__kind="sgd", train__optimizer__learning_rate=0.1)
 
-    def test_16_bits_have_the_losses_of_own_kernels(self):
+    def test_16_bit_matches_losses_of_own_kernels(self):
         self.expect_close(HALF, train__precision="bf16")
         self.expect_close(HALF, train__precision="fp16", mesh__dp=2, mesh__pp=1)
         self.expect_close(HALF, train__precision="bf16", model__kind="llama", model__dropout=0, mesh__tp=2, mesh__pp=1)
@@ -74,7 +74,7 @@ class Primitives(ProgramTest):
         (self.folder / "clicks.tsv").write_text("\n".join(lines) + "\n")
         (self.folder / "recommender.yaml").write_text(RECOMMENDER)
 
-    def test_recommenders_have_the_losses_of_own_kernels(self):
+    def test_recommenders_match_losses_of_own_kernels(self):
         self.write_clicks()
         self.expect_close(FP32, recipe="recommender.yaml", mesh__dp=2)
         self.expect_close(FP32, recipe="recommender.yaml", model__batch_norm="all")
@@ -82,7 +82,7 @@ class Primitives(ProgramTest):
         (self.folder / "crossed.yaml").write_text(crossed)
         self.expect_close(FP32, recipe="crossed.yaml")
 
-    def test_a_mesh_changes_no_bit(self):
+    def test_mesh_changes_no_bit(self):
         one = self.train("aten", mesh__pp=1)
         for setting in ({"mesh__pp": 2}, {"mesh__pp": 4, "mesh__schedule": "gpipe"}, {"memory__recompute": "full"},
                         {"memory__recompute": "none"}, {"train__graph": "on"}, {"mesh__pp": 1, "mesh__threads": 2},
@@ -91,11 +91,11 @@ class Primitives(ProgramTest):
             with self.subTest(**setting):
                 self.assertEqual(self.train("aten", **setting), one)
 
-    def test_a_resumed_run_has_the_same_bits(self):
+    def test_resumed_run_has_equal_bits(self):
         whole = self.train("aten", train__checkpoint_folder="saved", train__checkpoint_every=3)
         self.assertEqual(self.train("aten", "--resume", "saved/step-00000003"), whole[3:])
 
-    def test_own_kernels_are_the_default_of_a_cpu(self):
+    def test_cpu_uses_own_kernels_by_default(self):
         self.assertEqual(self.train(None), self.train("own"))
         self.assertEqual(self.train("auto"), self.train("own"))
         self.refuse("plan", "recipe.yaml", "--set", "train.primitives=cudnn", says=["own", "aten"])

@@ -106,7 +106,7 @@ class Process(ProgramTest):
             group.remove()
         return usage.ru_maxrss * 1024
 
-    def test_random_recipes_occupy_what_plan_says_under_that_limit_of_the_kernel(self):
+    def test_random_recipes_fit_planned_memory_limit(self):
         shares = []
         for seed in range(RECIPES):
             text = recipe(random.Random(seed) if RECIPES == 10 else random.Random())
@@ -120,7 +120,7 @@ class Process(ProgramTest):
                 shutil.rmtree(self.folder / folder, ignore_errors=True)
         print("measured / planned:", " ".join(f"{share:.3f}" for share in shares))
 
-    def test_ranks_of_a_tiny_model_on_a_disk_take_little_beside_their_accounts(self):
+    def test_ranks_of_tiny_model_on_disk_use_little_uncounted_memory(self):
         (self.folder / "recipe.yaml").write_text("""\
 model:  {kind: gpt, layers: 2, width: 32, heads: 2, vocab: 256, context: 32}
 data:   {train: text.txt, tokenizer: bytes, validation_fraction: 0}

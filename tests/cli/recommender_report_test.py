@@ -43,7 +43,7 @@ class RecommenderReport(ProgramTest):
         """The rows of a section's table by their names."""
         return {row[0]: row[1:] for row in self.card(page, name)["table"]["rows"]}
 
-    def test_the_report_has_embeddings_auc_staleness_and_names(self):
+    def test_report_shows_embeddings_auc_staleness_and_names(self):
         out = self.train("--report", "report.html", "--metrics", "metrics", "--set", "train.tensorboard=board",
                          "--set", "train.checkpoint_folder=saved")
         page = self.page("report.html")
@@ -82,7 +82,7 @@ class RecommenderReport(ProgramTest):
                 row = json.loads(self.succeed("row", "saved", table["table"], each["text"], "--text", "--json"))
                 self.assertEqual((row["id"], row["hits"]), (each["id"], each["updates"]))
 
-    def test_a_recommender_counts_samples_a_second_and_a_text_tokens(self):
+    def test_recommender_counts_samples_and_text_counts_tokens_per_second(self):
         for names, other in ((("samples_per_second", "samples/s"), ("tokens_per_second", "tokens/s")),
                              (("tokens_per_second", "tokens/s"), ("samples_per_second", "samples/s"))):
             code, _, progress = self.run_program("train", "recipe.yaml", "--metrics", "metrics", "--report", "r.html",
@@ -117,7 +117,7 @@ class RecommenderReport(ProgramTest):
         self.refuse("embed-server", "--ask", b"hot gr\xf6\xdfe 3", "--listen", "unix:a.sock", says="not UTF-8")
         server.terminate()
 
-    def test_what_is_not_utf8_is_refused_with_its_place(self):
+    def test_reports_place_of_invalid_utf8(self):
         (self.folder / "recipe.yaml").write_bytes(RECIPE.encode("latin1"))
         self.refuse("train", "recipe.yaml", says=["recipe.yaml:6:53", "not UTF-8", "iconv"])
         (self.folder / "recipe.yaml").write_text(RECIPE)
@@ -134,7 +134,7 @@ class RecommenderReport(ProgramTest):
         self.succeed("evaluate", "saved", "--hot-ids", "3", "--json", "found.json")
         self.assertIn("\ufffd", (self.folder / "found.json").read_text())
 
-    def test_a_packed_log_trains_the_same(self):
+    def test_packed_log_trains_equal_losses(self):
         names = ("--set", "train.steps=12", "--metrics")
         self.train(*names, "plain")
         plain = [line["loss_hex"] for line in self.metrics("plain")]
@@ -151,7 +151,7 @@ class RecommenderReport(ProgramTest):
         self.succeed("convert", "clicks.tsv", "same.csv")
         self.assertEqual((self.folder / "clicks.csv").read_bytes(), (self.folder / "same.csv").read_bytes())
 
-    def test_a_forgotten_separator_is_noticed(self):
+    def test_reports_forgotten_separator(self):
         def lists(more):
             return ("--set", "data.categorical=" + LIST % more, "--set", "train.steps=2")
 

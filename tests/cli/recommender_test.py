@@ -55,7 +55,7 @@ class Recommender(ProgramTest):
         self.succeed("train", "recipe.yaml", "--metrics", name, *arguments)
         return [line["loss_hex"] for line in self.metrics(name)]
 
-    def test_servers_give_the_bits_of_local_rows(self):
+    def test_servers_match_bits_of_local_rows(self):
         for staleness in (1, 4):
             setting = ("--set", f"embedding.staleness={staleness}")
             for shard in (0, 1):
@@ -65,7 +65,7 @@ class Recommender(ProgramTest):
             self.assertEqual(remote, self.train(f"local-{staleness}", *LOCAL, *setting))
             self.tearDown()
 
-    def test_a_killed_server_comes_back_and_no_update_is_lost_or_made_twice(self):
+    def test_restarted_server_applies_every_update_once(self):
         for shard in (0, 1):
             self.serve(shard)
         setting = ("--set", "embedding.staleness=3", "--set", "train.steps=400")
@@ -84,7 +84,7 @@ class Recommender(ProgramTest):
         killed = [line["loss_hex"] for line in self.metrics("killed")]
         self.assertEqual(killed, self.train("undisturbed", *LOCAL, *setting))
 
-    def test_a_resumed_run_keeps_the_optimizer_that_its_checkpoint_was_trained_with(self):
+    def test_resumed_run_keeps_optimizer_of_checkpoint(self):
         saving = ("--set", "train.checkpoint_folder=saved")
         other = ("--set", "train.optimizer.beta2=0.95")  # not the default of recommenders
         whole = self.train("whole", *LOCAL, *other)
@@ -97,7 +97,7 @@ class Recommender(ProgramTest):
     def ask(self, address, question):
         return self.succeed("embed-server", "--ask", question, "--listen", address)
 
-    def test_a_resumed_run_is_the_uninterrupted_one_at_staleness_5(self):
+    def test_resumed_run_equals_uninterrupted_run_at_staleness_5(self):
         late = ("--set", "embedding.staleness=5", "--set", "mesh.dp=2")
         saving = ("--set", "train.checkpoint_folder=saved")
         for shard in (0, 1):
@@ -134,7 +134,7 @@ class Recommender(ProgramTest):
             if int(path.name.split("-")[1].split(".")[0]) > version:
                 path.unlink()
 
-    def test_a_trainer_that_is_killed_at_random_moments_trains_the_same(self):
+    def test_trainer_killed_at_random_moments_trains_equal_losses(self):
         kills = int(os.environ.get("STRATA_KILLS", "3"))
         steps = 400 + 40 * kills
         setting = ("--set", "embedding.staleness=5", "--set", f"train.steps={steps}")
@@ -188,7 +188,7 @@ class Recommender(ProgramTest):
 
     # A checkpoint of some megabytes takes longer than the steps between two checkpoints, and
     # servers keep two versions: at every moment one of them must belong to a complete checkpoint.
-    def test_servers_have_the_rows_of_a_whole_checkpoint_at_any_moment(self):
+    def test_servers_hold_rows_of_complete_checkpoint_at_any_moment(self):
         for shard in (0, 1):
             self.serve(shard)
         training = self.start("train", "recipe.yaml", "--set", "train.checkpoint_folder=saved", "--set",
@@ -214,7 +214,7 @@ class Recommender(ProgramTest):
         self.assertEqual(training.wait(), 0, training.communicate())
         self.assertGreater(len(seen), 5)
 
-    def test_a_replica_follows_a_server(self):
+    def test_replica_follows_server(self):
         for shard in (0, 1):
             self.serve(shard)
         following = ("--follow", "unix:a.sock", "--listen", "unix:replica.sock")
@@ -253,7 +253,7 @@ class Recommender(ProgramTest):
         self.refuse("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy-2", "--follow", "unix:a.sock",
                     "--listen", "unix:other.sock", "--set", "train.seed=9", says="recipe")
 
-    def test_ask_answers_in_json_and_refuses_what_is_no_question(self):
+    def test_ask_answers_in_json_and_refuses_unknown_questions(self):
         for shard in (0, 1):
             self.serve(shard)
         self.train("metrics")
@@ -284,7 +284,7 @@ class Recommender(ProgramTest):
                         says=["[cli.", "expected", "got", "fix"])
         self.refuse("embed-server", "--ask", "hot nobody 3", "--listen", "unix:a.sock", says="[embed.ask]")
 
-    def test_a_question_for_a_version_that_is_not_there_ends_with_whoever_could_make_it(self):
+    def test_question_for_future_version_ends_with_last_trainer(self):
         for shard in (0, 1):
             self.serve(shard)
         none = ("embed-server", "--ask", "digest 999999999", "--listen", "unix:a.sock")
@@ -299,7 +299,7 @@ class Recommender(ProgramTest):
         self.assertIn("no trainer is connected", asking.communicate(timeout=30)[1])
         self.assertEqual(asking.returncode, 2)
 
-    def test_the_log_of_a_run_without_checkpoints_is_limited(self):
+    def test_log_without_checkpoints_stays_within_limit(self):
         setting = ("--set", "embedding.log_limit=200KiB", "--set", "train.steps=300")
         for shard in (0, 1):
             self.serve(shard, *setting)
@@ -311,7 +311,7 @@ class Recommender(ProgramTest):
         self.assertIn("strata_embed_log_snapshots_total", self.ask("unix:a.sock", "metrics"))
         self.assertEqual(losses, self.train("again", *setting))  # no checkpoints are in the way
 
-    def test_a_full_disk_of_a_server_is_one_error_and_loses_nothing(self):
+    def test_full_disk_of_server_is_one_error_and_loses_no_update(self):
         def small_files():
             # writes fail, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (150 << 10, 150 << 10))
@@ -332,7 +332,7 @@ class Recommender(ProgramTest):
         self.assertRegex(self.serve(0), r"version [1-9]\d* from snapshot 0")
         self.assertEqual(self.train("room", *setting), self.train("local", *LOCAL, *setting))
 
-    def test_a_killed_trainer_goes_on_from_its_checkpoint(self):
+    def test_killed_trainer_resumes_from_checkpoint(self):
         for shard in (0, 1):
             self.serve(shard)
         saving = ("--set", "train.checkpoint_folder=saved", "--set", "train.checkpoint_every=15")
@@ -350,7 +350,7 @@ class Recommender(ProgramTest):
         self.assertEqual([line["loss_hex"] for line in self.metrics("killed")],
                          self.train("whole", *LOCAL, "--set", f"train.steps={steps + 20}"))
 
-    def test_a_second_run_is_refused_by_name_and_the_first_goes_on(self):
+    def test_refuses_second_run_by_name_and_first_continues(self):
         for shard in (0, 1):
             self.serve(shard)
         setting = ("--set", "train.steps=600")
@@ -363,7 +363,7 @@ class Recommender(ProgramTest):
         # The next run need not wait.
         self.train("next")
 
-    def test_another_user_of_the_machine_is_refused(self):
+    def test_refuses_other_user_of_machine(self):
         recipe = RECIPE.replace("unix:a.sock", "127.0.0.1:{}").replace("unix:b.sock", "127.0.0.1:{}")
         ports = free_ports(2)
         (self.folder / "recipe.yaml").write_text(recipe.replace("{}", str(ports[0]), 1).replace("{}", str(ports[1]), 1))
@@ -388,7 +388,7 @@ class Recommender(ProgramTest):
         self.environment = mine
         self.succeed("launch", "-n", "2", "--", "train", "recipe.yaml", "--metrics", "launched", "--set", "mesh.pp=2")
 
-    def test_a_trainer_that_ends_before_its_first_checkpoint_begins_anew(self):
+    def test_trainer_that_ends_before_first_checkpoint_restarts(self):
         def small_files():
             # writes fail, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 10, 2 << 10))
@@ -407,7 +407,7 @@ class Recommender(ProgramTest):
         self.assertEqual(losses, self.train("local", *LOCAL))
         self.assertFalse((self.folder / "saved/runs-without-checkpoint.json").exists())
 
-    def test_a_server_that_is_away_is_named(self):
+    def test_reports_name_of_unreachable_server(self):
         training = self.start("train", "recipe.yaml", "--metrics", "waits")
         line = training.stderr.readline()
         while line and "waiting" not in line:
@@ -419,7 +419,7 @@ class Recommender(ProgramTest):
         self.assertEqual(training.returncode, 0, err)
         self.assertLessEqual(err.count("waiting"), 1, "once a server")
 
-    def test_a_run_that_waits_for_a_server_ends_at_a_signal(self):
+    def test_signal_ends_run_that_waits_for_server(self):
         training = self.start("train", "recipe.yaml")
         line = training.stderr.readline()
         while line and "waiting" not in line:
@@ -429,7 +429,7 @@ class Recommender(ProgramTest):
         self.assertEqual(training.returncode, 3, err)
         self.assertIn("was stopped while it waited for the server of rows", err)
 
-    def test_a_server_ends_at_its_signals_alone(self):
+    def test_server_ends_only_at_signals(self):
         for shard in (0, 1):
             self.serve(shard)
         self.servers[0].send_signal(signal.SIGUSR2)
@@ -438,7 +438,7 @@ class Recommender(ProgramTest):
         out, err = self.servers[0].communicate(timeout=20)
         self.assertEqual(self.servers[0].returncode, 0, err)
 
-    def test_saved_rows_are_neither_begun_anew_nor_replayed_upon(self):
+    def test_saved_rows_are_neither_reset_nor_replayed(self):
         for shard in (0, 1):
             self.serve(shard)
         saving = ("--set", "train.checkpoint_folder=saved", "--set", "train.steps=10")
@@ -449,7 +449,7 @@ class Recommender(ProgramTest):
         self.refuse("verify", "recipe.yaml", "--resume", "saved", says="on servers")
         self.assertEqual(before, self.succeed("embed-server", "--ask", "digest 10", "--listen", "unix:a.sock"))
 
-    def test_questions_to_a_server(self):
+    def test_server_answers_questions(self):
         for shard in (0, 1):
             self.serve(shard)
         self.train("metrics")
@@ -458,7 +458,7 @@ class Recommender(ProgramTest):
         self.assertTrue(all("digest" in answer for answer in answers), answers)
         self.assertIn("strata", self.succeed("embed-server", "--ask", "metrics", "--listen", "unix:a.sock"))
 
-    def test_one_row_wherever_it_lives(self):
+    def test_row_prints_local_saved_and_remote_rows(self):
         for shard in (0, 1):
             self.serve(shard)
         self.train("remote")
@@ -480,7 +480,7 @@ class Recommender(ProgramTest):
         self.refuse("row", "recipe.yaml", "user", "1", *LOCAL, says="checkpoint")
         self.refuse("row", "unix:a.sock", "user", "u7", "--text", says="number")
 
-    def test_a_checkpoint_is_evaluated_again(self):
+    def test_evaluates_checkpoint_again(self):
         out = self.succeed("train", "recipe.yaml", *LOCAL, "--set", "train.checkpoint_folder=saved", "--importance",
                            "--report", "report.html")
         for words in ("Feature importance", "user", "price"):
@@ -506,7 +506,7 @@ class Recommender(ProgramTest):
                     says=["--importance", "no samples"])
         self.assertFalse((self.folder / "none.jsonl").exists())
 
-    def test_refusals(self):
+    def test_refuses_bad_settings_with_fixes(self):
         self.serve(0)
         self.refuse("train", "recipe.yaml", "--set", "embedding.mode=synchronous", "--set", "embedding.staleness=2",
                     says="never stale")

@@ -53,7 +53,7 @@ class FineTuning(ProgramTest):
         self.succeed(*command, "whole.jsonl", "--set", "train.checkpoint_folder=whole", *steps)
         self.assertEqual(self.losses("its metrics.jsonl"), self.losses("whole.jsonl"))
 
-    def test_the_printed_command_says_that_the_recipe_came_from_standard_input(self):
+    def test_printed_command_mentions_recipe_from_standard_input(self):
         with open(self.folder / "tuning.yaml") as recipe:
             process = self.start("train", "-", "--from", "base", "--metrics", "m.jsonl", "--set",
                                  "train.steps=100000", stdin=recipe)
@@ -70,7 +70,7 @@ class FineTuning(ProgramTest):
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(len(self.losses("m.jsonl")), steps)
 
-    def test_without_a_place_to_save_to_no_command_is_printed(self):
+    def test_prints_no_command_without_checkpoint_folder(self):
         process = self.start("train", "recipe.yaml", "--metrics", "m.jsonl", "--set", "train.steps=100000")
         self.assertTrue(wait_for(self.folder / "m.jsonl"))
         process.send_signal(signal.SIGINT)
@@ -79,14 +79,14 @@ class FineTuning(ProgramTest):
         self.assertIn("resume   from nothing", out)
         self.assertNotIn("--resume", out)
 
-    def test_a_checkpoint_says_what_the_recipe_leaves_out(self):
+    def test_checkpoint_supplies_fields_missing_in_recipe(self):
         self.succeed("train", "tuning.yaml", "--from", "base", "--set", "train.steps=3")
         self.succeed("train", "tuning.yaml", "--resume", "tuned", "--set", "train.steps=5")
         self.assertTrue((self.folder / "tuned/step-00000005").is_dir())
         self.refuse("train", "tuning.yaml", "--resume", "tuned", "--set", "train.steps=6", "--set",
                     "model.heads=5", says="model.heads")
 
-    def test_restarts_go_on_with_it_wherever_set_stands(self):
+    def test_restart_resumes_with_set_at_any_position(self):
         steps = ("--set", "train.steps=1500")
         launcher = self.start("launch", "-n", "2", "--restarts", "1", "--", "train", "--set",
                               "train.checkpoint_every=50", "tuning.yaml", "--from=base",
@@ -105,7 +105,7 @@ class FineTuning(ProgramTest):
 
 
 class Arguments(ProgramTest):
-    def test_an_empty_path_is_an_unset_variable(self):
+    def test_reports_empty_path_as_unset_variable(self):
         for option in ("--resume", "--from", "--metrics", "--trace", "--report"):
             self.refuse("train", "recipe.yaml", option, "", says=[option, "empty"])
             self.refuse("train", "recipe.yaml", option + "=", says=option)
@@ -119,7 +119,7 @@ class Streams(ProgramTest):
         return subprocess.run(["bash", "-c", f"{shlex.quote(PROGRAM)} {command}"], cwd=self.folder,
                               env=self.environment, capture_output=True, text=True, timeout=300)
 
-    def test_what_is_printed_never_lands_in_a_file_that_takes_a_closed_place(self):
+    def test_output_to_closed_stream_reaches_no_file(self):
         for closed in ("2>&-", ">&-", "<&- >&- 2>&-"):
             with self.subTest(closed):
                 done = self.shell(f"train recipe.yaml --metrics m.jsonl {closed}")
@@ -128,7 +128,7 @@ class Streams(ProgramTest):
                                  list(range(1, 9)))
                 (self.folder / "m.jsonl").unlink()
 
-    def test_output_to_a_full_device_is_an_error_of_the_system(self):
+    def test_output_to_full_device_is_system_error(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=saved")
         verbs = ["--help", "--version", "options", "doctor", "doctor --json",
                  "plan recipe.yaml --estimate", "size parameters 1B", "size embeddings 1T", "verify recipe.yaml",
@@ -140,7 +140,7 @@ class Streams(ProgramTest):
                 self.assertEqual(done.returncode, 3, done.stderr)
                 self.assertIn("standard output", done.stderr)
 
-    def test_a_full_device_is_no_place_for_results(self):
+    def test_refuses_results_on_full_device(self):
         for result in ("train recipe.yaml --metrics", "train recipe.yaml --trace",
                        "train recipe.yaml --report", "plan recipe.yaml --estimate --json"):
             with self.subTest(result):

@@ -15,7 +15,7 @@ class Resume(ProgramTest):
         self.succeed("train", "recipe.yaml", "--metrics", "whole.jsonl", *SAVE)
         return self.losses("whole.jsonl")
 
-    def test_equals_the_uninterrupted_run_on_any_number_of_stages(self):
+    def test_equals_uninterrupted_run_on_any_number_of_stages(self):
         whole = self.train_whole()
         final = (self.folder / "saved").glob("step-*8")
         self.assertEqual(len(list(final)), 1)
@@ -28,7 +28,7 @@ class Resume(ProgramTest):
                          "saved/step-00000003", *stages)
             self.assertEqual(self.losses(name), whole[3:], f"{pp} stages, {schedule}")
 
-    def test_goes_on_under_any_mesh_from_what_another_saved(self):
+    def test_resumes_on_any_mesh_from_other_mesh(self):
         def options(mesh):
             return [word for field in mesh.split() for word in ("--set", "mesh." + field)]
 
@@ -53,7 +53,7 @@ class Resume(ProgramTest):
                 for ours, theirs in zip(resumed, whole):
                     self.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-4 * theirs["loss"])
 
-    def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(self):
+    def test_ctrl_c_finishes_step_saves_and_prints_resume_command(self):
         constant = ["--set", "train.decay=constant"]  # the same rate for any length of the run
         process = self.start("train", "recipe.yaml", "--metrics", "part.jsonl", "--set",
                              "train.checkpoint_folder=part", *constant, "--set", "train.steps=100000")
@@ -68,7 +68,7 @@ class Resume(ProgramTest):
         self.succeed("train", "recipe.yaml", "--metrics", "whole.jsonl", *steps)
         self.assertEqual(self.losses("part.jsonl"), self.losses("whole.jsonl"))
 
-    def test_a_run_that_saves_nothing_says_so_before_its_first_step(self):
+    def test_run_without_saves_reports_it_before_first_step(self):
         says = "saved    nothing: the model is lost at the end unless train.checkpoint_folder"
         self.assertNotIn(says, self.succeed("train", "recipe.yaml", *SAVE))
         for resumed in ([], ["--resume", "saved/step-00000003"]):
@@ -76,7 +76,7 @@ class Resume(ProgramTest):
             self.assertIn(says, out)
             self.assertLess(out.index(says), out.index("step     measured"))
 
-    def test_says_where_weights_come_from_and_what_a_resumed_run_changes(self):
+    def test_reports_source_of_weights_and_changes_of_resumed_run(self):
         self.assertIn("weights  random, of train.seed 1\n",
                       self.succeed("train", "recipe.yaml", *SAVE))
         self.assertIn("weights  of saved\n",
@@ -90,7 +90,7 @@ class Resume(ProgramTest):
                     "train.optimizer.kind=sgd",
                     says=["another optimizer's states", "train.optimizer.kind=adamw"])
 
-    def test_a_warmup_longer_than_the_run_is_said(self):
+    def test_reports_warmup_longer_than_run(self):
         for warmup in ("2", "8"):  # of 8 steps
             self.assertNotIn("rate ", self.succeed("train", "recipe.yaml", "--set",
                                                    f"train.warmup={warmup}"))
@@ -99,7 +99,7 @@ class Resume(ProgramTest):
             self.assertRegex(out, "rate +rises to 10.0 % of train.optimizer.learning_rate: "
                              "train.warmup 80 is longer than the run")
 
-    def test_kill_at_any_moment_leaves_the_last_checkpoint_loadable(self):
+    def test_kill_at_any_moment_keeps_last_checkpoint_loadable(self):
         whole = self.train_whole()
         for moment in range(6):
             folder = f"killed{moment}"
@@ -119,7 +119,7 @@ class Resume(ProgramTest):
             resumed = self.losses(name)
             self.assertEqual(resumed, whole[len(whole) - len(resumed):])
 
-    def test_a_corrupt_checkpoint_is_refused_by_name(self):
+    def test_refuses_corrupt_checkpoint_by_name(self):
         self.train_whole()
         victim = next((self.folder / "saved" / "step-00000008").glob("model*.safetensors"))
         content = bytearray(victim.read_bytes())
@@ -132,13 +132,13 @@ class Resume(ProgramTest):
         self.refuse("train", "recipe.yaml", "--resume", "saved/step-00000008", says=victim.name)
         self.refuse("train", "recipe.yaml", "--resume", "nowhere", says="nowhere")
 
-    def test_a_new_run_does_not_mix_with_the_checkpoints_of_another(self):
+    def test_refuses_new_run_among_other_checkpoints(self):
         self.train_whole()
         self.refuse("train", "recipe.yaml", *SAVE, says="--resume saved")
         self.refuse("train", "recipe.yaml", *SAVE, "--resume", "saved/step-00000003",
                     says="later steps")
 
-    def test_generates_the_same_text_on_any_number_of_stages(self):
+    def test_generates_equal_text_on_any_number_of_stages(self):
         self.train_whole()
         texts = {self.succeed("generate", "saved", "--prompt", "In the", "--bytes", "40", "--set",
                               f"mesh.pp={pp}") for pp in (1, 2, 3)}

@@ -31,7 +31,7 @@ class RowMetrics(ProgramTest):
         finally:
             connection.close()
 
-    def test_metrics_are_in_the_format_of_prometheus(self):
+    def test_metrics_have_format_of_prometheus(self):
         _, port = self.serve()
         status, kind, text = self.ask(port, "/metrics")
         self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
@@ -44,7 +44,7 @@ class RowMetrics(ProgramTest):
         reported = self.succeed("embed-server", "--ask", "metrics", "--listen", "unix:a.sock")
         self.assertEqual(prometheus_text.parse(reported).keys(), families.keys())
 
-    def test_health_and_other_paths(self):
+    def test_serves_health_and_refuses_other_paths(self):
         server, port = self.serve()
         self.assertEqual(self.ask(port, "/health")[::2], (200, "SERVING\n"))
         self.assertEqual(self.ask(port, "/")[0], 404)
@@ -55,13 +55,13 @@ class RowMetrics(ProgramTest):
         with self.assertRaises(OSError):
             self.ask(port, "/health")
 
-    def test_a_replica_without_rows_does_not_serve(self):
+    def test_replica_without_rows_is_not_healthy(self):
         _, port = self.serve("--follow", "unix:nowhere.sock")
         self.assertEqual(self.ask(port, "/health")[::2], (503, "NOT_SERVING\n"))
         families = prometheus_text.parse(self.ask(port, "/metrics")[2])
         self.assertEqual(families["strata_embed_following"][1], {("strata_embed_following", ()): 0})
 
-    def test_addresses_that_cannot_be_listened_at_are_refused(self):
+    def test_refuses_unusable_listen_addresses(self):
         (self.folder / "features.json").write_text(FEATURES)
         start = ("embed-server", "--features", "features.json", "--folder", "rows", "--listen", "unix:a.sock",
                  "--metrics-listen")
@@ -76,11 +76,11 @@ class PrometheusText(unittest.TestCase):
 
     GOOD = '# HELP a_total counts\n# TYPE a_total counter\na_total{x="1",y="\\""} 3\n'
 
-    def test_it_reads_a_family(self):
+    def test_parses_family(self):
         self.assertEqual(prometheus_text.parse(self.GOOD),
                          {"a_total": ("counter", {("a_total", (("x", "1"), ("y", '\\"'))): 3})})
 
-    def test_it_refuses_every_fault(self):
+    def test_refuses_every_fault(self):
         for old, new in (("a_total{", "b_total{"), (" 3\n", " 3"), (" 3", "  3"), (" 3", " three"), (" 3", " -3"),
                          ('y="\\""', 'y="""'), ('y="\\""', 'y="\\q"'), ('y="\\""', 'x="2"'), (",", ", "),
                          ("counter", "count"), ("# HELP", "#HELP"), ("# HELP a_total counts\n", ""), ("a_total", "a"),

@@ -20,7 +20,7 @@ class Tensorboard(ProgramTest):
                      "--set", "train.tensorboard=events", "--set", "train.validate_every=3",
                      *arguments)
 
-    def test_every_step_is_a_record(self):
+    def test_writes_one_record_per_step(self):
         self.train()
         [path] = (self.folder / "events").iterdir()
         self.assertRegex(path.name, r"^events\.out\.tfevents\.\d{10}\..+\.\d+$")
@@ -31,12 +31,12 @@ class Tensorboard(ProgramTest):
             data, records = data[length + 16:], records + 1
         self.assertEqual(records, 2 + 8)  # version, start of the session, steps
 
-    def test_no_file_is_written_unless_asked_for(self):
+    def test_writes_no_file_without_option(self):
         self.succeed("train", "recipe.yaml")
         self.assertEqual([path for path in self.folder.rglob("*tfevents*")], [])
 
     @unittest.skipIf(EventAccumulator is None, "the package tensorboard is not installed")
-    def test_tensorboard_reads_the_numbers_of_the_metrics(self):
+    def test_tensorboard_reads_values_of_metrics(self):
         saving = ["--set", "train.checkpoint_folder=saved", "--set", "train.checkpoint_every=6"]
         self.train(*saving)
         # As if it had been killed in step 8: steps 7 and 8 run again, and count once.

@@ -23,7 +23,7 @@ def output(*command, **options):
 
 
 class TextProgram(ProgramTest):
-    def test_needs_no_library_of_the_recommender(self):
+    def test_links_no_library_of_recommender(self):
         needed = re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d", PROGRAM))
         self.assertIn("libtorch_cpu.so", needed)
         self.assertEqual([name for name in needed if LIBRARIES.search(name)], [])
@@ -31,7 +31,7 @@ class TextProgram(ProgramTest):
         self.assertTrue([name for name in re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d", FULL_PROGRAM))
                          if LIBRARIES.search(name)])
 
-    def test_trains_the_same_losses_as_the_program_with_every_task(self):
+    def test_trains_equal_losses_as_program_with_all_tasks(self):
         losses = []
         for program in (PROGRAM, FULL_PROGRAM):
             subprocess.run([program, "train", "recipe.yaml", "--metrics", "m.jsonl"], cwd=self.folder, check=True,
@@ -40,7 +40,7 @@ class TextProgram(ProgramTest):
         self.assertEqual(len(losses[0]), 8)
         self.assertEqual(losses[0], losses[1])
 
-    def test_refuses_every_recommender_by_the_name_of_its_task(self):
+    def test_refuses_recommender_by_name_of_task(self):
         fields = output(FULL_PROGRAM, "options", "recommender")
         kinds = re.findall(r"\b(dlrm|dcn|deep_wide)\b", fields)
         self.assertEqual(set(kinds), {"dlrm", "dcn", "deep_wide"})
@@ -53,7 +53,7 @@ class TextProgram(ProgramTest):
         self.refuse("plan", "recipe.yaml", "--set", "model.kind=dlrn", says=["model.kind", "gpt, llama"])
         self.refuse("plan", "recipe.yaml", "--set", "task=recomender", says=["task", "text"])
 
-    def test_lists_only_what_it_has_and_says_what_it_lacks(self):
+    def test_lists_available_verbs_and_names_missing_ones(self):
         listed = self.succeed("--help") + self.succeed("size", "--help") + self.succeed("options")
         for name in ("train", "generate", "parameters", "model.layers"):
             self.assertIn(name, listed)
@@ -84,7 +84,7 @@ class Configuration(unittest.TestCase):
                                "-DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON", f"-DSTRATA_TASKS={tasks}"],
                               capture_output=True, text=True)
 
-    def test_configures_on_a_machine_without_the_libraries_of_the_recommender(self):
+    def test_configures_without_libraries_of_recommender(self):
         self.assertNotEqual(self.configure("text;recommender").returncode, 0)
         shutil.rmtree(self.folder / "build")
         done = self.configure("text")
@@ -96,13 +96,13 @@ class Configuration(unittest.TestCase):
         self.assertEqual(FOLDERS.findall(sources), [])
         self.assertEqual(re.findall(r"\S*(?:grpc|rocksdb|protobuf|rowserver|tabular|embed|libz\.|-lz\b)\S*", linked), [])
 
-    def test_refuses_tasks_that_do_not_exist_or_cannot_be_left_out(self):
+    def test_refuses_unknown_or_required_tasks(self):
         for tasks, says in (("text;image", "no task 'image'"), ("recommender", "every program needs task 'text'")):
             done = self.configure(tasks)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(says, " ".join(done.stderr.split()))
 
-    def test_the_demo_keeps_the_tasks_of_a_folder_that_has_them_all(self):
+    def test_demo_keeps_tasks_of_configured_folder(self):
         shutil.copy(ROOT / "Makefile", self.folder)
 
         def commands(target):

@@ -10,7 +10,7 @@ from strata_program import ProgramTest
 
 
 class Verbs(ProgramTest):
-    def test_plan_draws_the_stages_and_the_grid(self):
+    def test_plan_prints_stages_and_grid(self):
         out = self.succeed("plan", "recipe.yaml")
         for words in ("rank 0", "rank 1", "F0", "B0", "weights", "bubble"):
             self.assertIn(words, out)
@@ -37,7 +37,7 @@ class Verbs(ProgramTest):
         self.assertGreaterEqual(sum(span["style"] == "backward" for span in spans), 2 * 2 * 4)
         self.assertNotIn("http://", report.replace("http://www.w3.org", ""))
 
-    def test_what_cannot_be_found_out_is_refused_before_anything_is_done(self):
+    def test_refuses_impossible_evaluations_before_work(self):
         train = ("train", "recipe.yaml", "--metrics", "m.jsonl", "--set", "train.checkpoint_folder=saved")
         self.refuse(*train, "--importance", says=["--importance", "neither features", "a recommender"])
         for name in ("m.jsonl", "saved"):
@@ -50,7 +50,7 @@ class Verbs(ProgramTest):
         self.assertFalse((self.folder / "found.json").exists())
         self.succeed("evaluate", "saved", "--json", "found.json")
 
-    def test_a_run_that_is_over_says_so(self):
+    def test_reports_run_that_has_ended(self):
         train = ("train", "recipe.yaml", "--set", "train.checkpoint_folder=saved")
         self.succeed(*train)
         out = self.succeed(*train, "--resume", "saved", "--trace", "t.json", "--report", "r.html")
@@ -58,7 +58,7 @@ class Verbs(ProgramTest):
             self.assertIn(words, out)
         self.assertNotIn("measured", out)
 
-    def test_a_verb_or_a_number_that_is_none_is_named(self):
+    def test_names_bad_verb_or_number(self):
         for launched in ((), ("launch", "-n", "2")):
             err = self.refuse(*launched, "trian", "recipe.yaml", says=["trian", "evaluate", "did you mean 'train'"])
             self.assertEqual(err.count("no such verb"), 1)  # only one process prints it
@@ -72,7 +72,7 @@ class Verbs(ProgramTest):
             err = self.refuse(*words, says=[words[-3] if words[0] == "launch" else words[-2], limit])
             self.assertLess(len(err), 200, err)
 
-    def test_what_cannot_be_written_is_refused_before_anything_is_done(self):
+    def test_refuses_unwritable_outputs_before_work(self):
         train = ("train", "recipe.yaml", "--metrics", "m.jsonl")
         for field in ("train.checkpoint_folder", "train.tensorboard"):
             for path in ("text.txt", "text.txt/deeper"):
@@ -90,7 +90,7 @@ class Verbs(ProgramTest):
         self.assertTrue(entries)
         return entries
 
-    def test_training_corrects_a_probe_that_was_taken_on_a_busy_machine(self):
+    def test_training_corrects_probe_of_busy_machine(self):
         # more ranks than cores would measure the sharing
         one = ("recipe.yaml", "--set", "mesh.pp=1")
         self.succeed("plan", *one)
@@ -107,7 +107,7 @@ class Verbs(ProgramTest):
             for part in ("forward", "backward"):
                 self.assertLess(entry[part][0], busy[key][part][0] / 5, (key, part))
 
-    def test_the_cache_knows_precisions_and_threads_apart(self):
+    def test_cache_separates_precisions_and_threads(self):
         self.succeed("plan", "recipe.yaml")
         count = len(self.probed())
         self.succeed("plan", "recipe.yaml")
@@ -117,7 +117,7 @@ class Verbs(ProgramTest):
         self.succeed("plan", "recipe.yaml", "--set", "mesh.threads=2")
         self.assertEqual(len(self.probed()), 3 * count)
 
-    def test_a_plan_says_which_rates_and_how_many_cores_it_reckons_with(self):
+    def test_plan_prints_rates_and_cores(self):
         def plan(threads):
             out = self.succeed("plan", "recipe.yaml", "--estimate", "--json", "plan.json", "--set",
                                f"mesh.threads={threads}")
@@ -126,7 +126,7 @@ class Verbs(ProgramTest):
         self.assertIn("cores      2 ranks of 1000 threads share ", plan(1000)[0])
         self.assertGreater(plan(1000)[1], 1.5 * plan(500)[1])
 
-    def test_doctor_says_what_plans_then_know(self):
+    def test_doctor_saves_rates_for_plans(self):
         bf16 = ["plan", "recipe.yaml", "--estimate", "--set", "train.precision=bf16"]
         self.assertNotIn("precision", self.succeed(*bf16))
         measured = json.loads(self.succeed("doctor", "--json"))
@@ -148,7 +148,7 @@ class Verbs(ProgramTest):
 
     OFFLOADED = ["plan", "recipe.yaml", "--estimate", "--set", "memory.states=host", "--set", "mesh.pp=1"]
 
-    def test_doctor_measures_what_offloaded_plans_reckon_with(self):
+    def test_doctor_measures_rates_of_offloaded_plans(self):
         self.assertIn("updates 10.0 GB/s (assumed); `strata doctor` measures", self.succeed(*self.OFFLOADED))
         before = sorted(self.folder.iterdir())
         out = self.succeed("doctor", "--disk", ".", "--save", "machine.json")
@@ -169,7 +169,7 @@ class Verbs(ProgramTest):
         self.assertIn(f"updates {rate:.{1 if rate >= 1 else 3}f} GB/s", measured)
         self.refuse("doctor", "--disk", "recipe.yaml", says="no folder")
 
-    def test_plan_is_made_for_the_machine_of_a_file(self):
+    def test_plan_uses_machine_of_file(self):
         (self.folder / "m.yaml").write_text(
             "name: a small one\n"
             "device: {bytes: 760KB, fp32: 1e9, bandwidth: 1GB}\n"
@@ -190,7 +190,7 @@ class Verbs(ProgramTest):
         (self.folder / "m.yaml").write_text("device: {size: 3}\n")
         self.refuse(*on, says="m.yaml:1:10")
 
-    def test_a_gpus_work_and_its_waits_for_launches_are_told_apart(self):
+    def test_report_separates_gpu_work_from_launch_waits(self):
         on = ["plan", "recipe.yaml", "--machine", "h100", "--json", "plan.json", "--set", "memory.device=40GiB",
               "--set", "train.graph=off"]
         self.succeed(*on)
@@ -204,7 +204,7 @@ class Verbs(ProgramTest):
             self.assertGreater(time["launch_wait_seconds"], time["work_seconds"])
             self.assertAlmostEqual(sum(time.values()), plan["step_seconds"], 12)
 
-    def test_size_counts_servers_of_embeddings(self):
+    def test_size_counts_embedding_servers(self):
         table = ["size", "embeddings", "6.25T", "--width", "16", "--precision", "fp16"]
         sgd = self.succeed(*table, "--optimizer", "sgd", "--server-memory", "12TB")
         self.assertIn("362 TB\n", sgd)
@@ -225,7 +225,7 @@ class Verbs(ProgramTest):
         self.refuse(*table, "--samples", "1M", "--distinct", "0", says="distinct")
         self.refuse(*table, "--disk-rate", "0", says="disk")
 
-    def test_plan_of_a_recommender_has_its_tables(self):
+    def test_plan_of_recommender_lists_tables(self):
         (self.folder / "clicks.yaml").write_text(
             "model: {kind: dlrm, interaction: cat, bottom: [8], top: [8]}\n"
             "data: {train: clicks.tsv, label: click, numeric: [price], categorical: [{name: user, width: 8},\n"
@@ -246,13 +246,13 @@ class Verbs(ProgramTest):
         # 2 ranks of 200 samples read 400 and 1000 rows each; replies contain no ids.
         self.assertAlmostEqual(plan["step_bytes_sent"] / (2 * (400 * 16 + 1000 * 12)), 1, delta=0.05)
 
-    def test_verify_finds_every_layer_equal(self):
+    def test_verify_reports_every_layer_equal(self):
         for recompute in ("none", "cheap", "full"):
             out = self.succeed("verify", "recipe.yaml", "--set", f"memory.recompute={recompute}",
                                "--set", "train.micro_batch=3")
             self.assertIn("bit-equal", out)
 
-    def test_a_report_says_where_it_comes_from(self):
+    def test_report_shows_its_origin(self):
         version = self.succeed("--version").strip()
         self.assertRegex(version, r"^strata \d+\.\d+\.\d+(, commit [0-9a-f]{12}( with changes)?)?$")
         self.succeed("train", "recipe.yaml", "--set", "train.steps=2", "--report", "r.html")
@@ -263,7 +263,7 @@ class Verbs(ProgramTest):
         self.assertLess(abs(made.timestamp() - time.time()), 300)
         self.assertRegex(facts["machine"], r"\S, \d+ cores?, [\d.]+ GiB$")
 
-    def test_help_says_what_a_value_is_and_each_choice_once(self):
+    def test_help_prints_type_and_each_choice_once(self):
         verbs = re.findall(r"^  ([a-z-]+) ", self.succeed("--help").split("Verbs:")[1], re.MULTILINE)
         self.assertEqual(len(verbs), 12)
         for verb in verbs:
@@ -286,7 +286,7 @@ class Verbs(ProgramTest):
         for field in ("model.layers", "train.optimizer.learning_rate", "memory.device"):
             self.assertIn(field, out)
 
-    def test_recompute_auto_fits_a_budget_that_cheap_breaks(self):
+    def test_recompute_auto_fits_budget_that_cheap_exceeds(self):
         budget = ["--set", "memory.device=4MiB", "--set", "mesh.schedule=gpipe", "--set",
                   "train.mini_batch=32", "--set", "train.micro_batch=8", "--set", "mesh.pp=1",
                   "--set", "model.context=64", "--set", "train.steps=1"]

@@ -43,7 +43,7 @@ class EmulatedGpu(ProgramTest):
             with self.subTest(**case):
                 self.assertEqual(self.train_losses(**{**common, **case}), reference)
 
-    def test_cuts_schedules_recompute_windows_and_recording_do_not_show(self):
+    def test_cuts_schedules_recompute_windows_and_recording_change_no_bit(self):
         one = self.train_losses()
         self.assertEqual(len(one), 3)
         self.expect_equal(
@@ -55,7 +55,7 @@ class EmulatedGpu(ProgramTest):
             {"train__graph": "on"}, {"train__graph": "off"}, {"train__log_lag": 1},
             {"memory__window": 2}, {"memory__window": 2, "train__graph": "on"})
 
-    def test_tiers_do_not_show(self):
+    def test_tiers_change_no_bit(self):
         on_host = {"memory__weights": "host", "memory__gradients": "host", "memory__states": "host"}
         one = self.train_losses(train__steps=5)
         self.expect_equal(
@@ -75,7 +75,7 @@ class EmulatedGpu(ProgramTest):
         for precision in ("bf16", "fp16"):
             self.expect_equal(self.train_losses(train__precision=precision), on_host, train__precision=precision)
 
-    def test_a_disk_does_not_show(self):
+    def test_disk_changes_no_bit(self):
         place = tempfile.TemporaryDirectory(dir="/var/tmp")  # the folder must be on a disk
         self.addCleanup(place.cleanup)
         one = self.train_losses()
@@ -90,7 +90,7 @@ class EmulatedGpu(ProgramTest):
                               memory__gradients="host", memory__states="disk",
                               memory__disk__path=f"{place.name}/{weights}")
 
-    def test_a_traced_run_says_what_the_gpu_did(self):
+    def test_traced_run_shows_gpu_work(self):
         for graph in ("off", "on"):
             self.succeed("train", "recipe.yaml", *settings(train__graph=graph, train__steps=5), "--trace", "trace.json",
                          "--report", "report.html")
@@ -100,7 +100,7 @@ class EmulatedGpu(ProgramTest):
             self.assertTrue(spans)
             self.assertTrue(all(span["dur"] >= 0 for span in spans))
 
-    def test_zero_and_the_number_of_gpus_do_not_show(self):
+    def test_zero_and_number_of_gpus_change_no_bit(self):
         two = self.train_losses(mesh__dp=2)
         self.expect_equal(
             two, {}, {"mesh__zero": 1}, {"mesh__zero": 2}, {"mesh__zero": 3}, {"mesh__zero": 3, "gpus": 2},
@@ -108,13 +108,13 @@ class EmulatedGpu(ProgramTest):
         all_axes = self.train_losses(mesh__tp=2, mesh__dp=2, mesh__pp=2)
         self.expect_equal(all_axes, {"gpus": 2, "mesh__zero": 3}, mesh__tp=2, mesh__dp=2, mesh__pp=2)
 
-    def test_16_bits(self):
+    def test_trains_in_16_bits(self):
         for precision in ("bf16", "fp16"):
             one = self.train_losses(train__precision=precision)
             self.expect_equal(one, {"mesh__pp": 2}, {"train__graph": "on"}, {"memory__recompute": "full"},
                               train__precision=precision)
 
-    def test_the_losses_are_a_processors_but_for_rounding(self):
+    def test_losses_match_cpu_up_to_rounding(self):
         for kind in ("gpt", "llama"):
             changes = {"model__kind": kind}
             if kind == "llama":
@@ -124,7 +124,7 @@ class EmulatedGpu(ProgramTest):
                 a, b = float.fromhex(a), float.fromhex(b)
                 self.assertLess(abs(a - b), ROUNDING * b)
 
-    def test_aten_is_the_default_and_has_the_losses_of_a_processor(self):
+    def test_aten_is_default_and_matches_losses_of_cpu(self):
         small = {"model__layers": 1, "model__width": 16, "train__steps": 2, "train__mini_batch": 4,
                  "train__micro_batch": 4, "train__graph": "off"}
         ours = self.train_losses(train__primitives="auto", **small)
@@ -137,7 +137,7 @@ class EmulatedGpu(ProgramTest):
         self.environment["STRATA_CUDA_PRODUCTS"] = "cublaslt"
         self.refuse("train", "recipe.yaml", *settings(train__primitives="aten", **small), says="train.primitives=own")
 
-    def test_what_products_make_in_passing_changes_roundings_alone(self):
+    def test_epilogues_of_products_change_only_rounding(self):
         plain = self.train_losses()
         self.environment["STRATA_CUDA_PRODUCTS"] = "cublaslt"
         ours = self.train_losses()
@@ -150,7 +150,7 @@ class EmulatedGpu(ProgramTest):
                           {"train__graph": "on"})
 
     @unittest.skipIf(REAL, "there are as many as there are")
-    def test_plans_know_how_many_gpus_there_are(self):
+    def test_plans_use_number_of_gpus(self):
         self.environment["STRATA_EMULATED_GPUS"] = "2"
         for ranks, recorded in ((2, True), (4, False)):  # ranks that share a GPU do not record
             with self.subTest(ranks=ranks):
@@ -162,11 +162,11 @@ class EmulatedGpu(ProgramTest):
         mesh = json.loads((self.folder / "plan.json").read_text())["mesh"]
         self.assertEqual(mesh["pp"] * mesh["dp"] * mesh["tp"], 3)
 
-    def test_processes_without_nccl_give_what_threads_give(self):
+    def test_processes_without_nccl_match_threads(self):
         threads = self.train_losses(mesh__pp=2, mesh__dp=2)
         self.assertEqual(self.train_losses(mesh__pp=2, mesh__dp=2, launch=("launch", "-n", "2", "--")), threads)
 
-    def test_a_saved_run_goes_on_and_speaks(self):
+    def test_saved_run_resumes_and_generates(self):
         whole = self.train_losses(train__steps=4)
         first = self.train_losses(train__steps=4, train__checkpoint_folder="saved", train__checkpoint_every=2)[:2]
         rest = self.train_losses("--resume", "saved/step-00000002", train__steps=4)
@@ -182,7 +182,7 @@ class EmulatedGpu(ProgramTest):
 
     # Emulated GPUs have no libraries, so no workspaces.
     @unittest.skipIf(REAL, "with no workspaces")
-    def test_ranks_need_what_their_plans_say(self):
+    def test_ranks_use_planned_bytes(self):
         on_host = {"memory__gradients": "host", "memory__states": "host"}
         for case in ({}, {"train__graph": "off"}, {"memory__recompute": "full"}, on_host,
                      {**on_host, "memory__weights": "host", "memory__window": 2},
@@ -205,7 +205,7 @@ class EmulatedGpu(ProgramTest):
                     self.assertGreater(peak, 0.85 * most)
 
     @unittest.skipIf(REAL, "of so many GPUs")
-    def test_a_plan_knows_which_ranks_share_a_gpu(self):
+    def test_plan_counts_ranks_that_share_gpu(self):
         def work(plan):
             return sum(rank["time"]["work_seconds"] for rank in plan["ranks"])
         out, apart = self.plan(4, mesh__pp=4, train__graph="off")
@@ -220,7 +220,7 @@ class EmulatedGpu(ProgramTest):
         self.assertAlmostEqual(work(replicas), 2 * work(two), 9)
 
     @unittest.skipIf(REAL, "of so many GPUs")
-    def test_a_mesh_is_searched_for_the_gpus_that_there_are(self):
+    def test_mesh_search_uses_available_gpus(self):
         def search(gpus, **changes):
             return self.plan(gpus, mesh__auto="true", mesh__ranks=4, train__graph="off", **changes)
         _, apart = search(4)
@@ -235,7 +235,7 @@ class EmulatedGpu(ProgramTest):
         self.assertNotEqual((full["mesh"]["dp"], full["mesh"]["zero"]), (4, 0))
 
     @unittest.skipIf(REAL, "of so many GPUs")
-    def test_processes_that_share_gpus_plan_so(self):
+    def test_processes_plan_for_shared_gpus(self):
         for gpus, says in ((1, "devices  4 ranks share 1 GPU, up to 4 on one"),
                            (2, "devices  4 ranks share 2 GPUs, up to 2 on one"), (4, None)):
             with self.subTest(gpus=gpus):
@@ -247,12 +247,12 @@ class EmulatedGpu(ProgramTest):
                 else:
                     self.assertNotIn("share", out)
 
-    def test_a_layer_that_the_gpu_has_no_room_for_is_not_measured(self):
+    def test_does_not_measure_layer_larger_than_gpu(self):
         self.environment["STRATA_EMULATED_GPUS"] = "1"
         wide = settings(model__width=65536 if REAL else 4096, memory__recompute="full")
         self.refuse("plan", "recipe.yaml", *wide, says=["pipeline.probe", "than cuda:0 has free"], code=3)
 
-    def test_verify(self):
+    def test_verify_passes(self):
         self.succeed("verify", "recipe.yaml", *settings(mesh__pp=2))
 
 

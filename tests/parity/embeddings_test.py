@@ -104,7 +104,7 @@ def torch_losses(weights, log, staleness):
 
 
 class EmbeddingParity(unittest.TestCase):
-    def test_training_has_the_losses_of_plain_pytorch(self):
+    def test_training_matches_losses_of_pytorch(self):
         log = list(samples())
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

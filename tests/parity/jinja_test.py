@@ -239,7 +239,7 @@ class Jinja(unittest.TestCase):
             self.assertRegex(error, "support|too (long|large|deeply)|has no text of its own|has no slices", f"template {template!r}\ntransformers renders {expected!r}")
         return text is not None
 
-    def test_templates_of_chats_render_as_in_transformers(self):
+    def test_chat_templates_match_transformers(self):
         for template in FIXED:
             for messages in CHATS:
                 for tools in (None, TOOL):
@@ -248,7 +248,7 @@ class Jinja(unittest.TestCase):
                         rendered = self.compare(template, messages, variables)
                         self.assertTrue(rendered or template is STRICT, self.strata(template, messages, variables)[1])
 
-    def test_random_templates_render_as_in_transformers(self):
+    def test_random_templates_match_transformers(self):
         draw = random.Random(1)
         rendered = 0
         for _ in range(COUNT):

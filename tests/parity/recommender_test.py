@@ -150,7 +150,7 @@ class Recommenders(unittest.TestCase):
             scores = net(evaluate["numeric"], evaluate["rows"])
         self.expect_near(files["scores"]["scores"], scores, SCORE, "scores")
 
-    def test_first_values_are_drawn_from_the_ranges_of_pytorch(self):
+    def test_initial_values_match_ranges_of_pytorch(self):
         """Each weight's values against 40 nets of PyTorch: the largest value and the gap of
         Kolmogorov and Smirnov."""
         torch.manual_seed(1)

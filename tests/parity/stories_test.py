@@ -24,7 +24,7 @@ def generated_story():
 
 class Stories(unittest.TestCase):
 
-    def test_greedy_tokens_are_the_printed_story(self):
+    def test_greedy_tokens_match_printed_story(self):
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(FOLDER)
         story = generated_story()
         count = len(tokenizer(story, add_special_tokens=False)["input_ids"])

@@ -110,7 +110,7 @@ class Tokenizer(unittest.TestCase):
                 if "\ufffd" not in expected:
                     self.assertEqual(decoded.decode(), expected, repr(text[:200]))
 
-    def test_published_ones(self):
+    def test_matches_published_tokenizers(self):
         found = [folder for folder in PUBLISHED if (folder / "tokenizer.json").exists()]
         if not found:
             self.skipTest("no tokenizer at ../shared/data")
@@ -122,7 +122,7 @@ class Tokenizer(unittest.TestCase):
                 theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
                 self.expect_equal(folder, theirs, texts)
 
-    def test_trained_ones(self):
+    def test_matches_trained_tokenizers(self):
         texts = ODD + list(random_texts()) + [TEXT, "a <mask> b<note>\n<notes> <mask>"]
         for name, theirs in like_those_of_others().items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:

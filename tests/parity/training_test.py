@@ -99,13 +99,13 @@ class TrainingTest(unittest.TestCase):
 class EveryMesh:
     """The cases of both kinds of training; a subclass defines `check(kind, mesh)`."""
 
-    def test_a_gpt_on_one_rank(self):
+    def test_gpt_on_one_rank(self):
         self.check("gpt", "one rank")
 
-    def test_a_gpt_on_eight_ranks(self):
+    def test_gpt_on_eight_ranks(self):
         self.check("gpt", "2 x 2 x 2")
 
-    def test_a_llama_on_one_rank(self):
+    def test_llama_on_one_rank(self):
         self.check("llama", "one rank")
 
 
@@ -126,7 +126,7 @@ class Trainer(EveryMesh, TrainingTest):
         self.assertLess(steps[-1]["loss"], steps[0]["loss"] - 1)  # it learned
         self.expect_near_weights(last, oracle.weights())
 
-    def test_a_llama_on_eight_ranks(self):
+    def test_llama_on_eight_ranks(self):
         self.check("llama", "2 x 2 x 2")
 
 
@@ -172,7 +172,7 @@ class Program(EveryMesh, TrainingTest):
                     loss = oracle.model.loss(*self.validation_windows(7)).item()
                 self.expect_near(line["validation_loss"], loss, LOSS, "validation")
 
-    def test_dropout_and_smoothing_are_for_training_alone(self):
+    def test_dropout_and_smoothing_affect_training_only(self):
         recipe = self.recipe("gpt", "one rank", {"dropout": 0.4},
                              {"optimizer": dict(TRAIN["optimizer"], learning_rate=0.0)})
         _, first, _ = self.train_ours("train.steps=1")

@@ -67,7 +67,7 @@ class Transformers(unittest.TestCase):
             self.assertLess(difference, TOLERANCE)
             self.assertGreater(theirs.std().item(), 0.1)  # something to compare
 
-    def test_our_program_reads_their_folders(self):
+    def test_strata_reads_folders_of_transformers(self):
         for name, config in THEIRS.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 model = transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -75,7 +75,7 @@ class Transformers(unittest.TestCase):
                 model.save_pretrained(folder)
                 self.expect_equal_logits(folder, model)
 
-    def test_they_read_our_folders(self):
+    def test_transformers_reads_folders_of_strata(self):
         for name, fields in OURS.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 parity_model("make", folder, *(f"model.{field}" for field in fields))

@@ -143,7 +143,7 @@ class Page(unittest.TestCase):
         self.assertTrue(any(label.startswith(HOSTILE) for label in got["labels"]))
         self.assertEqual(got["sample"], HOSTILE * 2 + "\ufffd\ufffd")  # a byte that is not UTF-8, a control character
 
-    def test_gives_long_facts_a_line_of_their_own(self):
+    def test_puts_long_facts_on_separate_lines(self):
         text, page = self.example("hostile")
         wide = self.open(text, wide="texts('.wide dt')")["wide"]
         self.assertEqual(wide, [name for name, value in page["facts"] if len(value) > 60])

@@ -50,7 +50,7 @@ class Link(unittest.TestCase):
                               capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    def test_what_a_cuda_libtorch_brings_may_be_missing(self):
+    def test_accepts_symbols_of_cuda_libtorch(self):
         code, text = self.link(USES_LIBRARIES)
         self.assertEqual(code, 0, text)
         self.assertRegex(text, r"\d names of c10_cuda")
@@ -58,24 +58,24 @@ class Link(unittest.TestCase):
         self.assertIn("1 names of NCCL", text)
         self.assertIn("1 sources compiled for sm_90a and linked; none was run", text)
 
-    def test_a_function_of_ours_that_nobody_wrote_is_refused(self):
+    def test_reports_undefined_function(self):
         code, text = self.link("namespace strata { void nowhere(int); void f() { nowhere(1); } }")
         self.assertEqual(code, 1, text)
         self.assertIn("no library defines strata::nowhere(int)", text)
 
-    def test_so_is_one_of_a_library_that_the_cpu_build_has(self):
+    def test_reports_undefined_function_of_cpu_library(self):
         code, text = self.link("namespace c10 { int nowhere(); } int f() { return c10::nowhere(); }")
         self.assertEqual(code, 1, text)
         self.assertIn("no library defines c10::nowhere()", text)
 
-    def test_and_one_that_two_sources_wrote(self):
+    def test_reports_duplicate_function(self):
         code, text = self.link("namespace strata { const char* name_of(struct Nothing*) { return nullptr; } }\n"
                                'extern "C" int main() { return 0; }')
         self.assertEqual(code, 1, text)
         self.assertIn("do not link", text)
         self.assertIn("main", text)
 
-    def test_one_of_a_source_that_was_left_out_is_named(self):
+    def test_names_source_that_is_not_linked(self):
         left_out = self.out / "product_cuda.cpp"
         left_out.write_text("void somewhere(int) {}")
         code, text = self.link("namespace strata { void somewhere(int); void f() { somewhere(1); } }", left_out)
@@ -87,7 +87,7 @@ class Link(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    def test_belong_to_libraries_by_their_namespace_or_prefix(self):
+    def test_maps_names_to_libraries_by_namespace_or_prefix(self):
         for name in ("_ZN3c104cuda12device_countEv", "_ZTVN3c104cuda4impl13CUDAGuardImplE",
                      "_ZNK2at4cuda9CUDAGraph6replayEv"):
             self.assertEqual(cuda_link.library_of(name), "c10_cuda, torch_cuda", name)
@@ -96,7 +96,7 @@ class Names(unittest.TestCase):
         for name in ("_ZN6strata4cuda1fEv", "_ZN3c106nowhereEv", "cudaMalloc", "nccl_send", "_ZN3c1012cuda_nothingEv"):
             self.assertIsNone(cuda_link.library_of(name), name)
 
-    def test_are_cut_to_what_a_source_would_spell(self):
+    def test_shortens_names_to_source_spelling(self):
         for text, name in (("strata::product(at::Tensor const&)", "product"),
                            ("strata::Lt::Lt(int)", "Lt"),
                            ("vtable for strata::Lt", "Lt"),

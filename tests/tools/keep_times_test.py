@@ -13,7 +13,7 @@ OLD, COPIED = 1_000_000_000, 2_000_000_000
 
 
 class KeepTimes(unittest.TestCase):
-    def test_what_is_the_same_keeps_its_time(self):
+    def test_unchanged_file_keeps_time(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "tree/inner").mkdir(parents=True)

@@ -32,7 +32,7 @@ class Version(unittest.TestCase):
         self.git("commit", "--allow-empty", "-m", "one")
         return self.git("rev-parse", "HEAD")[:12]
 
-    def test_a_folder_that_is_no_checkout_has_a_number_alone(self):
+    def test_folder_without_checkout_has_only_number(self):
         self.assertEqual(self.write(), "1.2.3")
         # Nor has one inside another repository.
         self.git("init")
@@ -41,7 +41,7 @@ class Version(unittest.TestCase):
         self.source.mkdir()
         self.assertEqual(self.write(), "1.2.3")
 
-    def test_a_checkout_has_its_commit_and_says_that_it_was_changed(self):
+    def test_checkout_has_commit_and_mark_of_changes(self):
         self.git("init")
         (self.source / "file").write_text("one")
         first = self.commit()

@@ -17,9 +17,9 @@ namespace strata::kernels {
 void draw_words(std::uint64_t key, std::uint64_t id, std::uint32_t step, std::uint32_t* words,
                 int count);
 
-/// Rounds each value to one of its two neighbours; the closer one is the more probable. `words`
-/// ([width]) select. A value beyond the largest number becomes the largest number; an infinity
-/// stays an infinity.
+/// Rounds each value to one of its two neighbours, with the probabilities that keep its mean;
+/// `words` ([width]) decide. A value beyond the largest number becomes the largest number; an
+/// infinity stays an infinity.
 void round_fp16(const float* values, const std::uint32_t* words, std::uint16_t* out, int width);
 void widen_fp16(const std::uint16_t* values, float* out, int width);
 /// Rounds to nearest, ties to even. The result is infinite if the value is not finite or rounds to

@@ -15,7 +15,7 @@
 namespace strata::kernels {
 namespace {
 
-TEST(DrawWords, AreThoseOfPhiloxByCounter) {
+TEST(DrawWords, EqualPhiloxByCounter) {
   on_every_target([] {
     for (const int count : {1, 4, 5, 33, 257}) {
       const std::uint64_t key = 0x123456789ABCDEF0ull, id = 0xFEDCBA9876543210ull;
@@ -41,7 +41,7 @@ double fp16_value(std::uint16_t bits) {
   return bits >> 15 ? -magnitude : magnitude;
 }
 
-TEST(NearestFp16, TakesTheNearestAndOfTwoTheEvenOne) {
+TEST(NearestFp16, RoundsToNearestEven) {
   on_every_target([] {
     std::vector<float> values;
     std::vector<std::uint16_t> expected;
@@ -75,7 +75,7 @@ TEST(NearestFp16, TakesTheNearestAndOfTwoTheEvenOne) {
   });
 }
 
-TEST(RoundFp16, WidensEveryNumberExactly) {
+TEST(RoundFp16, ConvertsEveryNumberBackExactly) {
   on_every_target([] {
     std::vector<std::uint16_t> bits(1 << 16);
     for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
@@ -102,7 +102,7 @@ TEST(RoundFp16, WidensEveryNumberExactly) {
   });
 }
 
-TEST(RoundFp16, KeepsWhatHasNoNeighbours) {
+TEST(RoundFp16, KeepsNumbersWithoutNeighbours) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float values[] = {infinity, -infinity, 1e30f, -70000.0f, std::nanf("")};
   const std::uint32_t words[32] = {1, 2, 3, 4, 5};
@@ -131,7 +131,7 @@ double mean_error(double exact, double below, double above, int draws, Rounded r
   return sum / draws / sigma;
 }
 
-TEST(RoundFp16, IsOneOfTheNeighboursAndUnbiased) {
+TEST(RoundFp16, ReturnsNeighbourWithoutBias) {
   on_every_target([] {
     std::mt19937 random(3);
     std::uniform_real_distribution<double> exponent(-22, 15);
@@ -156,7 +156,7 @@ TEST(RoundFp16, IsOneOfTheNeighboursAndUnbiased) {
   });
 }
 
-TEST(RoundInt8, IsOneOfTheNeighboursAndUnbiased) {
+TEST(RoundInt8, ReturnsNeighbourWithoutBias) {
   on_every_target([] {
     constexpr int kWidth = 21, kDraws = 4000;
     std::mt19937 random(4);
@@ -191,7 +191,7 @@ TEST(RoundInt8, IsOneOfTheNeighboursAndUnbiased) {
   });
 }
 
-TEST(RoundInt8, ReadsAsNanWhatIsNotFinite) {
+TEST(RoundInt8, ReadsNonFiniteRowAsNan) {
   const float values[] = {1.0f, std::numeric_limits<float>::infinity(), 2.0f};
   const std::uint32_t words[32] = {};
   std::int8_t out[3];

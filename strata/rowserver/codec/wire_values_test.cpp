@@ -43,7 +43,7 @@ std::vector<float> values_for_test(int rows, int width, float most) {
 }
 
 // Values beyond one block, at any address.
-TEST(WireValues, ManyRowsComeBackAsTheyAreRounded) {
+TEST(WireValues, DecodeManyRowsToRoundedValues) {
   for (const WirePrecision precision : kPrecisions)
     for (const int width : {1, 7, 64, 4096}) {
       const int rows = width == 4096 ? 3 : 9000 / width;
@@ -58,7 +58,7 @@ TEST(WireValues, ManyRowsComeBackAsTheyAreRounded) {
     }
 }
 
-TEST(WireValues, StayWithinTheirBounds) {
+TEST(WireValues, StayWithinErrorBounds) {
   for (const WirePrecision precision : kPrecisions)
     for (const float most : {1e-30f, 1e-6f, 1.0f, 6e4f, 3e38f}) {
       if (precision == WirePrecision::kFp16 && most > 65504) continue;
@@ -82,7 +82,7 @@ TEST(WireValues, StayWithinTheirBounds) {
     }
 }
 
-TEST(WireValues, RoundAsEncodingAndDecodingDoes) {
+TEST(WireValues, RoundLikeEncodeAndDecode) {
   for (const WirePrecision precision : kPrecisions) {
     std::vector<float> values = values_for_test(50, 7, 3.0f);
     std::vector<std::byte> bytes;
@@ -96,7 +96,7 @@ TEST(WireValues, RoundAsEncodingAndDecodingDoes) {
   }
 }
 
-TEST(WireValues, EveryHalfComesBack) {
+TEST(WireValues, DecodeEveryHalfExactly) {
   for (std::uint32_t half = 0; half < 0x10000; ++half) {
     if ((half & 0x7c00) == 0x7c00) continue;
     const auto bits = static_cast<std::uint16_t>(half);
@@ -122,7 +122,7 @@ TEST(WireValues, HalvesRoundToNearestEven) {
   EXPECT_EQ(values, (std::vector<float>{1, 1 + 0x1p-9f, 65504, 0, 0x1p-23f, -0x1p-24f}));
 }
 
-TEST(WireValues, RefuseWhatIsNoNumberOrTooLarge) {
+TEST(WireValues, RefuseNonFiniteAndTooLargeValues) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const WirePrecision precision : kPrecisions)
     for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {

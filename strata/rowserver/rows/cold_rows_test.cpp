@@ -67,7 +67,7 @@ TEST(ColdRows, KeepsRowsByFeatureAndIdInAscendingOrder) {
   EXPECT_FALSE(rows.get(1, 3, row));
 }
 
-TEST(ColdRows, StartsEmptyInAFolderThatWasUsedBefore) {
+TEST(ColdRows, StartsEmptyInFolderOfEarlierRows) {
   const ScratchFolder folder;
   const std::string text = "row";
   {
@@ -82,7 +82,7 @@ TEST(ColdRows, StartsEmptyInAFolderThatWasUsedBefore) {
   EXPECT_FALSE(rows.get(0, 1, row));
 }
 
-TEST(ColdRows, RefusesAFolderThatAnotherUses) {
+TEST(ColdRows, RefusesFolderOfAnotherProcess) {
   const ScratchFolder folder;
   const ColdRows rows(folder.path("cold"));
   EXPECT_THROW(ColdRows(folder.path("cold")), UserError);
@@ -112,7 +112,7 @@ void expect_refused_and_unchanged(const std::string& folder) {
   EXPECT_EQ(files_in(folder), before);
 }
 
-TEST(ColdRows, TouchesNeitherADatabaseNorFilesOfOthers) {
+TEST(ColdRows, RefusesFoldersOfOtherPrograms) {
   const ScratchFolder folder;
   // A database without the mark belongs to another program.
   {
@@ -130,7 +130,7 @@ TEST(ColdRows, TouchesNeitherADatabaseNorFilesOfOthers) {
   expect_refused_and_unchanged(folder.path("letters"));
 }
 
-TEST(ColdRows, LeavesFilesBesideItsDatabase) {
+TEST(ColdRows, LeavesOtherFilesOfItsFolder) {
   const ScratchFolder folder;
   {
     const ColdRows made(folder.path("cold"));
@@ -143,13 +143,13 @@ TEST(ColdRows, LeavesFilesBesideItsDatabase) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("cold") + "/" + kColdDatabase));
 }
 
-TEST(ColdRows, MakesAFolderThatIsNotThere) {
+TEST(ColdRows, CreatesMissingFolder) {
   const ScratchFolder folder;
   const ColdRows rows(folder.path("not") + "/yet/there");
   EXPECT_TRUE(std::filesystem::exists(folder.path("not") + "/yet/there/" + kColdMark));
 }
 
-TEST(ColdRows, ReadsARowThatIsColdWithoutBringingItBack) {
+TEST(ColdRows, ReadsColdRowWithoutMovingIt) {
   const ScratchFolder folder;
   RowTable table = wide_rows(folder.path("cold"));
   const std::vector<float> first = read(table, 0);
@@ -177,7 +177,7 @@ bool is_whole(std::fstream& file) {
   return end == kEnd;
 }
 
-TEST(ColdRows, NamesAFileThatWasDamaged) {
+TEST(ColdRows, NamesDamagedFile) {
   const ScratchFolder folder;
   RowTable table = wide_rows(folder.path("cold"));
   constexpr std::uint64_t kRows = 9000;  // more than two write buffers
@@ -241,7 +241,7 @@ TEST(ColdRows, NamesAFileThatWasDamaged) {
   std::_Exit(named && kept && refuses ? 0 : 1);
 }
 
-TEST(ColdRowsDeathTest, SayThatTheDiskIsFullAndKeepWhatTheyHave) {
+TEST(ColdRowsDeathTest, ReportsFullDiskAndKeepsRows) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const ScratchFolder folder;
   EXPECT_EXIT(fill_the_disk(folder.path("cold")), testing::ExitedWithCode(0), "");

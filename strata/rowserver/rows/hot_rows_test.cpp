@@ -31,7 +31,7 @@ TEST(HotRows, RanksByUpdatesAndCountsBothTiers) {
   EXPECT_EQ(hot.cold_updates, 5);
 }
 
-TEST(HotRows, OfShardsAreThoseOfAll) {
+TEST(HotRows, MergesHotRowsOfShards) {
   HotRows whole(10), shards[3] = {HotRows(10), HotRows(10), HotRows(10)}, together(10);
   for (std::uint64_t id = 0; id < 5000; ++id) {
     const RowRecord one = row(id, static_cast<std::uint32_t>(mix_key(id, 1) % 100000));

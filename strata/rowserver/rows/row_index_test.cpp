@@ -19,7 +19,7 @@ std::uint64_t count_past(const RowIndex& index) {
   return sum;
 }
 
-TEST(RowIndex, ForgetsWhoWentPastWithWhoIsErased) {
+TEST(RowIndex, EraseDecrementsOverflowCounts) {
   constexpr std::uint32_t kSlots = 50'000;  // too few for segments to shrink and restart
   ReadEpochs epochs(std::free);
   RowIndex index(epochs);

@@ -141,7 +141,7 @@ class RowMemory {
 
   std::uint32_t append();  ///< returns the new last slot; it holds no row yet
   void pop();              ///< removes the last slot and clears its row
-  void trim();  ///< returns unused memory after the last row to the system if it is large
+  void trim();             ///< frees the memory after the last row if it is large
 
   /// Touched memory in whole pages.
   std::int64_t bytes() const;

@@ -524,9 +524,9 @@ void run_both(const std::string& cold, int operations) {
   }
 }
 
-TEST(RowOracle, AgreesWithPlainMapsInEveryBitInMemory) { run_both("", kOperations * 4 / 5); }
+TEST(RowOracle, MatchesPlainMapsInMemory) { run_both("", kOperations * 4 / 5); }
 
-TEST(RowOracle, AgreesWithPlainMapsInEveryBitWithRowsOnDisk) {
+TEST(RowOracle, MatchesPlainMapsWithRowsOnDisk) {
   const ScratchFolder folder;
   run_both(folder.path("cold"), kOperations / 5);
 }

@@ -44,7 +44,7 @@ Ids count_up(std::uint64_t first, std::size_t n) {
   return ids;
 }
 
-TEST(RowTable, ReadsFirstValuesThatDependOnTheIdAloneAndCreatesNoRow) {
+TEST(RowTable, ReadsInitialValuesWithoutCreatingRow) {
   const RowTable a({feature("user", 8), feature("item", 8)}), b({feature("user", 8)});
   const Ids ids = {0, 1, 77, kLargest};
   EXPECT_EQ(read(a, 0, ids), read(b, 0, ids));
@@ -57,7 +57,7 @@ TEST(RowTable, ReadsFirstValuesThatDependOnTheIdAloneAndCreatesNoRow) {
   EXPECT_EQ(a.counts(0).rows, 0);
 }
 
-TEST(RowTable, UpdatesTheRowsOfAnUpdateAndNoOthers) {
+TEST(RowTable, UpdatesOnlyRowsOfAnUpdate) {
   RowTable table({feature("user", 5), feature("item", 5)});
   const Ids ids = {0, 3, 4, kLargest};
   const std::vector<float> before = read(table, 0, ids), others = read(table, 1, ids);
@@ -72,7 +72,7 @@ TEST(RowTable, UpdatesTheRowsOfAnUpdateAndNoOthers) {
   EXPECT_FALSE(table.info(0, 4).has_value());
 }
 
-TEST(RowTable, HoldsManyRowsAndFindsEachOfThem) {
+TEST(RowTable, FindsEachOfManyRows) {
   RowTable table({feature("user", 1)});
   const std::size_t n = 200'000;
   const Ids ids = count_up(kLargest - n + 1, n);
@@ -98,7 +98,7 @@ struct TorchCase {
   double expected[3];
 };
 
-TEST(RowTable, UpdatesAsTorchDoes) {
+TEST(RowTable, MatchesUpdatesOfPyTorch) {
   RowOptimizerOptions base;
   base.learning_rate = 0.125;
   base.weight_decay = 0.25;
@@ -142,7 +142,7 @@ TEST(RowTable, UpdatesAsTorchDoes) {
   }
 }
 
-TEST(RowTable, ScalesTheLearningRateOfAnUpdate) {
+TEST(RowTable, ScalesLearningRateOfAnUpdate) {
   RowTable table({feature("user", 2)});
   const std::vector<float> before = read(table, 0, {5});
   table.update(0, 0, Ids{5}, std::vector<float>{1, 2}, 0.5);
@@ -154,7 +154,7 @@ TEST(RowTable, ScalesTheLearningRateOfAnUpdate) {
 // ---- Initial values
 // ----------------------------------------------------------------------------------
 
-TEST(RowTable, DrawsFirstValuesOfTheDistributionThatWasAskedFor) {
+TEST(RowTable, DrawsInitialValuesFromConfiguredDistribution) {
   FeatureSpec uniform = feature("uniform", 64), normal = feature("normal", 63),
               zeros = feature("zeros", 3);
   uniform.init.scale = 0.5;
@@ -182,7 +182,7 @@ TEST(RowTable, DrawsFirstValuesOfTheDistributionThatWasAskedFor) {
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-TEST(RowTable, SpendsAtMost26BytesARowBesideItsPayload) {
+TEST(RowTable, UsesAtMost26BytesPerRowInAdditionToPayload) {
   for (const std::size_t n : {100'000, 237'000, 500'000}) {
     FeatureSpec spec = feature("user", 4);
     spec.optimizer.kind = RowOptimizerKind::kAdagrad;
@@ -198,7 +198,7 @@ TEST(RowTable, SpendsAtMost26BytesARowBesideItsPayload) {
   }
 }
 
-TEST(RowTable, StaysWithinItsBudgetAndGivesMemoryBack) {
+TEST(RowTable, StaysWithinBudgetAndReturnsMemory) {
   RowTable table({feature("user", 4), feature("item", 60)}, {.memory_bytes = 8 << 20});
   std::vector<float> small(4 * 1000, 1.0f), large(60 * 1000, 1.0f);
   std::int64_t step = 0;
@@ -223,7 +223,7 @@ TEST(RowTable, StaysWithinItsBudgetAndGivesMemoryBack) {
 
 // ---- Admission ----------------------------------------------------------------------------------
 
-TEST(RowTable, GivesAnIdARowFromItsThirdUpdateOn) {
+TEST(RowTable, AdmitsIdAtThirdUpdate) {
   for (const auto filter : {RowAdmission::Filter::kExact, RowAdmission::Filter::kBloom}) {
     FeatureSpec spec = feature("user", 2);
     spec.admission = {.filter = filter, .threshold = 3};
@@ -246,7 +246,7 @@ TEST(RowTable, GivesAnIdARowFromItsThirdUpdateOn) {
   }
 }
 
-TEST(RowTable, CountsNeverTooFewInABloomFilterHoweverSmall) {
+TEST(RowTable, SmallBloomFilterNeverCountsTooFew) {
   FeatureSpec spec = feature("user", 1);
   spec.admission = {.filter = RowAdmission::Filter::kBloom, .threshold = 2};
   RowTable table({spec}, {.bloom_bytes = 64});
@@ -265,7 +265,7 @@ RowTable hundred_rows(RowEviction eviction) {
   return RowTable({spec}, {.memory_bytes = 3000});
 }
 
-TEST(RowTable, EvictsByTheClockWhatWasNotUpdatedSinceItCameBy) {
+TEST(RowTable, ClockEvictsRowsWithoutRecentUpdate) {
   RowTable table = hundred_rows({});
   update(table, 0, 0, count_up(0, 100));
   // the hand clears the marks of all hundred rows, then evicts the first
@@ -282,7 +282,7 @@ TEST(RowTable, EvictsByTheClockWhatWasNotUpdatedSinceItCameBy) {
   EXPECT_EQ(table.counts(0).evicted, 2);
 }
 
-TEST(RowTable, EvictsTheLeastOftenUpdatedOfSixteen) {
+TEST(RowTable, LfuEvictsLeastUpdatedOfSixteen) {
   RowTable table = hundred_rows({.policy = RowEviction::Policy::kLeastFrequent});
   update(table, 0, 0, count_up(0, 100));
   Ids often = count_up(0, 100);
@@ -293,7 +293,7 @@ TEST(RowTable, EvictsTheLeastOftenUpdatedOfSixteen) {
   EXPECT_EQ(table.counts(0).evicted, 1);
 }
 
-TEST(RowTable, StartsAnEvictedRowAgainFromItsFirstValues) {
+TEST(RowTable, EvictedRowRestartsFromInitialValues) {
   RowTable table = hundred_rows({});
   const std::vector<float> first = read(table, 0, {0});
   update(table, 0, 0, count_up(0, 100));
@@ -305,7 +305,7 @@ TEST(RowTable, StartsAnEvictedRowAgainFromItsFirstValues) {
   EXPECT_EQ(table.info(0, 0)->hits, 1);
 }
 
-TEST(RowTable, DropsRowsThatWereNotUpdatedForLong) {
+TEST(RowTable, DropsExpiredRows) {
   FeatureSpec spec = feature("user", 1);
   spec.eviction.steps_to_live = 8;
   spec.admission = {.filter = RowAdmission::Filter::kExact, .threshold = 2};
@@ -331,7 +331,7 @@ TEST(RowTable, DropsRowsThatWereNotUpdatedForLong) {
 // ---- Queries
 // -----------------------------------------------------------------------------------------
 
-TEST(RowTable, TellsWhatThereIsToKnowAboutARow) {
+TEST(RowTable, ReportsInfoOfRow) {
   FeatureSpec spec = feature("user", 2);
   spec.optimizer.kind = RowOptimizerKind::kAdagrad;
   RowTable table({spec});
@@ -360,7 +360,7 @@ TEST(RowTable, TellsWhatThereIsToKnowAboutARow) {
   EXPECT_EQ(again.last_counts()[0].rows, 2) << "as a snapshot has them";
 }
 
-TEST(RowTable, HasADigestOfItsRowsWhateverTheirOrder) {
+TEST(RowTable, DigestIgnoresOrderOfRows) {
   const std::vector<FeatureSpec> features = {feature("user", 2), feature("item", 2)};
   RowTable a(features), b(features);
   const std::vector<float> gradient(2, 2.0f);
@@ -398,7 +398,7 @@ std::string refusal(Call call) {
   return "nothing";
 }
 
-TEST(RowTable, RefusesARowOfAnotherWidth) {
+TEST(RowTable, RefusesRowOfAnotherWidth) {
   RowTable table({feature("user", 2)});
   const std::vector<float> three(3);
   const std::string error =
@@ -408,7 +408,7 @@ TEST(RowTable, RefusesARowOfAnotherWidth) {
   EXPECT_EQ(table.counts(0).rows, 0);
 }
 
-TEST(RowTable, RefusesARowTwice) {
+TEST(RowTable, RefusesDuplicateRow) {
   RowTable table({feature("user", 1)});
   const float one = 1;
   const RowRecord row = {.id = 6, .payload = std::as_bytes(std::span(&one, 1))};
@@ -436,7 +436,7 @@ TEST(RowTable, RefusesFeaturesThatNoTableCanHold) {
             std::string::npos);
 }
 
-TEST(RowTable, RefusesTheBookkeepingOfOtherFeatures) {
+TEST(RowTable, RefusesBookkeepingOfOtherFeatures) {
   RowTable one({feature("a", 1)}), two({feature("a", 1), feature("b", 1)});
   const auto restored = [&](std::string_view text) {
     return refusal([&] { two.restore_bookkeeping(text, RowTable::Bookkeeping::kWhole); });
@@ -449,7 +449,7 @@ TEST(RowTable, RefusesTheBookkeepingOfOtherFeatures) {
   EXPECT_EQ(restored(whole), "nothing");
 }
 
-TEST(RowTable, AsksForStepsAndIdsInOrder) {
+TEST(RowTable, RequiresAscendingStepsAndIds) {
   RowTable table({feature("a", 1)});
   update(table, 5, 0, {1});
   EXPECT_THROW(update(table, 5, 0, {1}), InternalError);

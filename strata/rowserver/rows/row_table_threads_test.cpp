@@ -96,7 +96,7 @@ void expect_whole_rows(RowTable& table, Order order, std::int64_t steps = kSteps
   }
 }
 
-TEST(RowTableThreads, ReadWholeRowsWhileTheTableGrows) {
+TEST(RowTableThreads, ReadWholeRowsWhileTableGrows) {
   for (const int width : {1, 2, 19}) {
     RowTable table({counted(width, RowPrecision::kFp32)});
     expect_whole_rows(table, Order::kNeverFewer);
@@ -117,7 +117,7 @@ TEST(RowTableThreads, ReadWholeRowsWhileOthersAreEvicted) {
   EXPECT_GT(table.counts(0).expired, 0);
 }
 
-TEST(RowTableThreads, FindRowsWhileTheyGoToDiskAndComeBack) {
+TEST(RowTableThreads, FindRowsWhileOthersMoveToDiskAndBack) {
   const ScratchFolder folder;
   RowTable table({counted(5, RowPrecision::kFp32)},
                  {.memory_bytes = 700 * 66, .cold = folder.path("cold")});
@@ -126,7 +126,7 @@ TEST(RowTableThreads, FindRowsWhileTheyGoToDiskAndComeBack) {
   EXPECT_GT(table.counts(0).read_cold, 0);
 }
 
-TEST(RowTableThreads, ReadRowsOrZerosWhileIdsAreAdmitted) {
+TEST(RowTableThreads, ReadRowsOrZerosDuringAdmission) {
   for (const auto filter : {RowAdmission::Filter::kExact, RowAdmission::Filter::kBloom}) {
     FeatureSpec spec = counted(3, RowPrecision::kFp32);
     spec.admission = {.filter = filter, .threshold = 4};

@@ -114,7 +114,7 @@ Row<float> random_row(RowOptimizerKind kind, int width, std::mt19937& random) {
   return row;
 }
 
-TEST(UpdateRow, GivesTheBitsOfPlainFp32OnEveryInstructionSet) {
+TEST(UpdateRow, MatchesBitsOfPlainFp32OnEveryInstructionSet) {
   on_every_target([] {
     std::mt19937 random(1);
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -142,7 +142,7 @@ TEST(UpdateRow, GivesTheBitsOfPlainFp32OnEveryInstructionSet) {
   });
 }
 
-TEST(UpdateRow, FollowsTheFormulasInDouble) {
+TEST(UpdateRow, MatchesFormulasInDouble) {
   std::mt19937 random(2);
   std::uniform_real_distribution<float> uniform(-1, 1);
   for (const RowOptimizerKind kind : kKinds) {
@@ -164,7 +164,7 @@ TEST(UpdateRow, FollowsTheFormulasInDouble) {
   }
 }
 
-TEST(UpdateRow, WritesEveryNanAlike) {
+TEST(UpdateRow, WritesOneBitPatternForNan) {
   on_every_target([] {
     for (const RowOptimizerKind kind : kKinds) {
       std::vector<float> values(5, 1), states(10, 1);

@@ -152,7 +152,7 @@ void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin,
   go_to({.number = run, .begin = begin});
 }
 
-// Without updates any run may continue, whatever its number.
+// In an empty log first() is the number of the next update, so the check holds for it, too.
 bool PersistentShard::reachable(std::int64_t version) const {
   const std::vector<SnapshotFile> snapshots = all_snapshots(options_.folder);
   const SnapshotFile* const before = newest_of(snapshots, version);

@@ -66,7 +66,7 @@ class PersistentShardTest : public testing::Test {
   ReferenceRows reference{1, 30};
 };
 
-TEST_F(PersistentShardTest, ComesBackFromTheLogAlone) {
+TEST_F(PersistentShardTest, RecoversFromLogOnly) {
   {
     const auto shard = open();
     shard->begin_run(1, 0);
@@ -79,7 +79,7 @@ TEST_F(PersistentShardTest, ComesBackFromTheLogAlone) {
   EXPECT_EQ(digest(*shard), digest_of(reference.at(12).rows()));
 }
 
-TEST_F(PersistentShardTest, ComesBackFromSnapshotAndLogAndKeepsTwoSnapshots) {
+TEST_F(PersistentShardTest, RecoversFromSnapshotAndLogAndKeepsTwoSnapshots) {
   {
     const auto shard = open();
     shard->begin_run(1, 0);
@@ -98,7 +98,7 @@ TEST_F(PersistentShardTest, ComesBackFromSnapshotAndLogAndKeepsTwoSnapshots) {
   EXPECT_EQ(digest(*shard), digest_of(reference.at(30).rows()));
 }
 
-TEST_F(PersistentShardTest, ARunThatResumesAtACheckpointCutsOffWhatCameLater) {
+TEST_F(PersistentShardTest, ResumedRunRemovesLaterUpdates) {
   {
     const auto shard = open();
     shard->begin_run(1, 0);
@@ -120,7 +120,7 @@ TEST_F(PersistentShardTest, ARunThatResumesAtACheckpointCutsOffWhatCameLater) {
   EXPECT_THROW(shard->begin_run(3, 31), UserError);
 }
 
-TEST_F(PersistentShardTest, AVersionBeforeTheOldestSnapshotIsRefusedAndNothingIsLost) {
+TEST_F(PersistentShardTest, RefusesVersionBeforeOldestSnapshot) {
   const auto shard = open();
   shard->begin_run(1, 0);
   for (const std::int64_t version : {5, 10, 15}) {
@@ -133,7 +133,7 @@ TEST_F(PersistentShardTest, AVersionBeforeTheOldestSnapshotIsRefusedAndNothingIs
   EXPECT_EQ(shard->log().head(), 15);
 }
 
-TEST_F(PersistentShardTest, ATornLastRecordIsCutOffWhereverItEnds) {
+TEST_F(PersistentShardTest, TruncatesTornLastRecord) {
   std::vector<std::uint64_t> ends;
   std::string path;
   {
@@ -166,7 +166,7 @@ TEST_F(PersistentShardTest, ATornLastRecordIsCutOffWhereverItEnds) {
   }
 }
 
-TEST_F(PersistentShardTest, AFlippedBitAnywhereIsRefusedByName) {
+TEST_F(PersistentShardTest, RefusesFlippedBitByName) {
   {
     const auto shard = open();
     shard->begin_run(1, 0);
@@ -206,7 +206,7 @@ TEST_F(PersistentShardTest, AFlippedBitAnywhereIsRefusedByName) {
   EXPECT_EQ(digest(*open()), digest_of(reference.at(9).rows()));
 }
 
-TEST_F(PersistentShardTest, DigestsAreThoseOfTheRowsThatThereAre) {
+TEST_F(PersistentShardTest, DigestsMatchRows) {
   const auto shard = open();
   shard->begin_run(1, 0);
   for (std::int64_t version = 1; version <= 9; ++version) {
@@ -224,7 +224,7 @@ TEST_F(PersistentShardTest, DigestsAreThoseOfTheRowsThatThereAre) {
 
 // A client of the replica may be writing a snapshot, which cuts the log, when the next update
 // arrives.
-TEST_F(PersistentShardTest, AReplicaAppendsNothingBesideASnapshot) {
+TEST_F(PersistentShardTest, ReplicaAppendsNothingDuringSnapshot) {
   PersistentShard primary(options_for_test(scratch.path("primary")), make_map_state());
   primary.live()->server->release();
   primary.begin_run(1, 0);
@@ -252,7 +252,7 @@ TEST_F(PersistentShardTest, AReplicaAppendsNothingBesideASnapshot) {
   EXPECT_EQ(digest(*shard), digest_of(reference.at(6).rows()));
 }
 
-TEST_F(PersistentShardTest, RowsThatOnlyAnAbandonedRunHasSavedAreBegunAnew) {
+TEST_F(PersistentShardTest, RestartsRowsOfAbandonedRun) {
   const auto shard = open();
   shard->begin_run(3, 0, {1, 2});
   update_to(*shard, 1, 5);
@@ -274,7 +274,7 @@ TEST_F(PersistentShardTest, RowsThatOnlyAnAbandonedRunHasSavedAreBegunAnew) {
   EXPECT_EQ(list_snapshots(folder), (std::vector<std::int64_t>{8, 12}));
 }
 
-TEST_F(PersistentShardTest, AMissingFileOfTheLogIsRefused) {
+TEST_F(PersistentShardTest, RefusesMissingLogFile) {
   {
     const auto shard = open();
     shard->begin_run(1, 0);
@@ -288,7 +288,7 @@ TEST_F(PersistentShardTest, AMissingFileOfTheLogIsRefused) {
   refused_by_name("updates-00000000000000000007.log");
 }
 
-TEST_F(PersistentShardTest, FilesOfAnotherRecipeOrShardAreRefused) {
+TEST_F(PersistentShardTest, RefusesFilesOfAnotherRecipeOrShard) {
   {
     const auto shard = open();
     shard->begin_run(1, 0);
@@ -318,7 +318,7 @@ class FullDisk : public FileSystem {
   std::atomic<std::int64_t> left;
 };
 
-TEST_F(PersistentShardTest, AFullDiskIsOneErrorAndLosesNothing) {
+TEST_F(PersistentShardTest, FullDiskIsOneErrorAndLosesNoUpdate) {
   std::int64_t there = 0;
   {
     FullDisk disk(1 << 20);
@@ -381,7 +381,7 @@ class LogLimitTest : public PersistentShardTest {
   ReferenceRows long_reference{1, kVersions};
 };
 
-TEST_F(LogLimitTest, ALongRunWithoutCheckpointsNeedsABoundedFolder) {
+TEST_F(LogLimitTest, LongRunWithoutCheckpointsStaysWithinLimit) {
   std::int64_t most = 0, all = 0;
   {
     const auto shard = open_limited();
@@ -410,7 +410,7 @@ TEST_F(LogLimitTest, ALongRunWithoutCheckpointsNeedsABoundedFolder) {
   EXPECT_EQ(digest(*shard), digest_of(long_reference.at(3).rows()));
 }
 
-TEST_F(LogLimitTest, CheckpointsStayUntilThereAreNewerOnes) {
+TEST_F(LogLimitTest, KeepsCheckpointsUntilNewerOnesExist) {
   {
     const auto shard = open_limited();
     shard->begin_run(1, 0);
@@ -433,7 +433,7 @@ TEST_F(LogLimitTest, CheckpointsStayUntilThereAreNewerOnes) {
   EXPECT_EQ(digest(*shard), digest_of(long_reference.at(kVersions).rows()));
 }
 
-TEST_F(LogLimitTest, WhatIsAskedForAgainStays) {
+TEST_F(LogLimitTest, KeepsVersionsInUse) {
   const auto shard = open_limited();
   shard->begin_run(1, 0);
   shard->keep_versions([] { return 120; });
@@ -468,7 +468,7 @@ class PowerCut : public FileSystem {
   }
 };
 
-TEST_F(LogLimitTest, GoingBackMayEndAtAnyMoment) {
+TEST_F(LogLimitTest, RewindSurvivesEndAtAnyMoment) {
   const std::string whole = scratch.path("whole");
   {
     const auto shard = open_limited();
@@ -509,7 +509,7 @@ TEST_F(LogLimitTest, GoingBackMayEndAtAnyMoment) {
   EXPECT_GT(changes, 5);
 }
 
-TEST_F(LogLimitTest, ASnapshotThatCannotBeMadeDoesNotEndTraining) {
+TEST_F(LogLimitTest, FailedSnapshotDoesNotEndTraining) {
   class NoRoom : public FileSystem {
    public:
     int create(const std::string& path) override {

@@ -7,7 +7,7 @@
 namespace strata {
 namespace {
 
-TEST(RunNumber, AscendsAndKeepsTheNameWhateverWasBefore) {
+TEST(RunNumber, AscendsAndKeepsName) {
   // time in nanoseconds, as older versions numbered runs
   constexpr std::uint64_t kClock = 1'795'467'000'000'000'000;
   for (const std::uint64_t before : {std::uint64_t{0}, std::uint64_t{7}, kClock})
@@ -23,7 +23,7 @@ TEST(RunNumber, AscendsAndKeepsTheNameWhateverWasBefore) {
   EXPECT_NE(draw_run_name(), draw_run_name());
 }
 
-TEST(RunNumber, WithoutANextOneTheFolderIsRefused) {
+TEST(RunNumber, RefusesFolderWithoutNextNumber) {
   EXPECT_NO_THROW(next_run_number((std::uint64_t{0xFFFFFFFE} << 32) + 5, 1));
   EXPECT_THROW(next_run_number(std::uint64_t{0xFFFFFFFF} << 32, 1), UserError);
   EXPECT_THROW(next_run_number(~std::uint64_t{0}, 1), UserError);

@@ -59,7 +59,7 @@ class ShardServer {
     int shard = 0;
     int shards = 1;
     int ranks = 1;
-    std::int64_t version = 0;   ///< current version of the rows
+    std::int64_t version = 0;   ///< version of the rows at construction
     std::int64_t replayed = 0;  ///< updates up to this one are read from the journal
     bool held = false;          ///< no update is applied before release()
   };
@@ -73,8 +73,7 @@ class ShardServer {
 
   void read(int rank, std::vector<FeatureRead> reads, Answer answer);
 
-  /// Returns the rows of a sent response, so that later reads reuse their memory. Callbacks may
-  /// call it.
+  /// Keeps the memory of a sent response for later reads. Callbacks may call it.
   void recycle(std::vector<FeatureRows> rows);
 
   /// Returns false for a part that was received before, which is ignored.

@@ -52,7 +52,7 @@ std::int64_t run_rank(RowServers& servers, int rank, std::int64_t versions, std:
 using Case = std::tuple<int, int, std::int64_t, WirePrecision>;
 class LocalServersCases : public testing::TestWithParam<Case> {};
 
-TEST_P(LocalServersCases, GiveTheRowsThatOneUpdateAfterTheOtherGives) {
+TEST_P(LocalServersCases, MatchSequentialUpdates) {
   const Case shape = GetParam();
   const int ranks = std::get<0>(shape), shards = std::get<1>(shape);
   const std::int64_t ahead = std::get<2>(shape);
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{3, 4, 3, WirePrecision::kScaledFp16}, Case{4, 2, 64, WirePrecision::kFp32},
                     Case{4, 1, 2, WirePrecision::kScaledInt8}));
 
-TEST(LocalServers, ReadVersionsThatAreNotThereYet) {
+TEST(LocalServers, ReadFutureVersions) {
   ReferenceRows reference(1, 3);
   auto servers = make_local_servers({std::make_shared<MapRowStore>()}, {});
   auto later = servers[0]->read(reads_for_test(2));
@@ -110,7 +110,7 @@ TEST(LocalServers, ReadVersionsThatAreNotThereYet) {
   EXPECT_TRUE(same_rows(both->wait(), {reference.read(1)[0], reference.read(3)[1]}));
 }
 
-TEST(LocalServers, AnUpdateWithoutRowsIsAVersion) {
+TEST(LocalServers, UpdateWithoutRowsCreatesVersion) {
   auto servers = make_local_servers({std::make_shared<MapRowStore>()}, {});
   servers[0]->update(1, {}, 1);
   servers[0]->await(1);
@@ -148,7 +148,7 @@ TEST(LocalServers, SaveOneVersionOnEveryShardOnce) {
   EXPECT_EQ(saved[0], reference.at(3).rows());
 }
 
-TEST(LocalServers, ARankThatLeavesEndsTheWaitingForIt) {
+TEST(LocalServers, LeavingRankEndsWaits) {
   auto servers = make_local_servers({std::make_shared<MapRowStore>()},
                                     {.ranks = 2, .wire = {}, .version = 0, .save = {}});
   servers[0]->update(1, {}, 1);
@@ -186,14 +186,14 @@ TEST_F(ShardServerTest, AppliesARepeatedPartOnce) {
   EXPECT_EQ(server.counts().updates, 2);
 }
 
-TEST_F(ShardServerTest, AddsPartsInRankOrderWhoeverComesFirst) {
+TEST_F(ShardServerTest, AddsPartsInRankOrder) {
   ReferenceRows reference(2, 1);
   server.update(1, 1, part_for_test(1, 1));
   server.update(0, 1, part_for_test(0, 1));
   EXPECT_EQ(rows.rows(), reference.at(1).rows());
 }
 
-TEST_F(ShardServerTest, AnswersAtExactlyTheVersionAsked) {
+TEST_F(ShardServerTest, AnswersAtRequestedVersion) {
   ReferenceRows reference(2, 2);
   std::vector<FeatureRows> at0, at1, at2;
   read(0, 2, &at2);
@@ -210,7 +210,7 @@ TEST_F(ShardServerTest, AnswersAtExactlyTheVersionAsked) {
   EXPECT_TRUE(same_rows(at2, reference.read(2)));
 }
 
-TEST_F(ShardServerTest, RefusesWhatBreaksTheOrder) {
+TEST_F(ShardServerTest, RefusesRequestsOutOfOrder) {
   const auto ignore = [](std::vector<FeatureRows>, std::exception_ptr) {};
   EXPECT_THROW(server.update(0, 2, part_for_test(0, 2)), UserError);  // 1 is missing
   server.update(0, 1, part_for_test(0, 1));
@@ -223,7 +223,7 @@ TEST_F(ShardServerTest, RefusesWhatBreaksTheOrder) {
   EXPECT_THROW(server.at(0, [](std::exception_ptr) {}), UserError);
 }
 
-TEST_F(ShardServerTest, RefusesWhatTheRowsDoNotHave) {
+TEST_F(ShardServerTest, RefusesUnknownFeaturesIdsAndWidths) {
   const auto update = [&](FeatureRows gradients) {
     UpdatePart part{.gradients = {}, .rate_factor = 1, .wire = {}};
     part.gradients.push_back(std::move(gradients));
@@ -262,7 +262,7 @@ class MemoryJournal : public UpdateJournal {
   std::int64_t fails_at = -1;
 };
 
-TEST(ShardServerJournal, GoesBackAndAnswersReadsOfVersionsThatWereGone) {
+TEST(ShardServerJournal, RewindAnswersReadsOfEarlierVersions) {
   ReferenceRows reference(2, 6);
   MemoryJournal journal;
   MapRowStore rows;
@@ -299,7 +299,7 @@ TEST(ShardServerJournal, GoesBackAndAnswersReadsOfVersionsThatWereGone) {
   EXPECT_EQ(journal.updates.size(), 6u);
 }
 
-TEST(ShardServerJournal, AnErrorOfTheJournalEndsAllThatWaits) {
+TEST(ShardServerJournal, JournalErrorEndsAllWaits) {
   MemoryJournal journal;
   journal.fails_at = 2;
   MapRowStore rows;

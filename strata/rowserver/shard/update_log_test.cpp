@@ -24,7 +24,7 @@ class UpdateLogTest : public testing::Test {
 };
 
 // Parts that are written separately and parts that are written together.
-TEST_F(UpdateLogTest, PartsOfAnySizeComeBackFromTheLog) {
+TEST_F(UpdateLogTest, ReadsPartsOfAnySize) {
   std::mt19937_64 random(4);
   std::vector<std::vector<UpdateLog::Bytes>> updates;
   for (const std::size_t size : {0u, 1u, 1000u, 70'000u, 300'000u, 10u}) {
@@ -91,7 +91,7 @@ class SyncsSeen : public FileSystem {
   std::set<std::string> lacking_;
 };
 
-TEST_F(UpdateLogTest, ARunThatBeginsAtTheEndOfTheLogLeavesNothingUnsynced) {
+TEST_F(UpdateLogTest, NewRunAtEndOfLogSyncsEarlierUpdates) {
   SyncsSeen disk;
   UpdateLog log(
       {.folder = folder, .sync = {.updates = 1000, .milliseconds = 60'000}, .files = &disk}, 0);
@@ -104,7 +104,7 @@ TEST_F(UpdateLogTest, ARunThatBeginsAtTheEndOfTheLogLeavesNothingUnsynced) {
   EXPECT_EQ(log.durable(), 3);
 }
 
-TEST_F(UpdateLogTest, WhoIsNotToBeCalledAnyMoreIsNot) {
+TEST_F(UpdateLogTest, ReplacedListenerIsNotCalled) {
   UpdateLog log({.folder = folder}, 0);
   log.begin_run({.number = 1, .begin = 0}, 0);
   std::promise<void> called;
@@ -121,7 +121,7 @@ TEST_F(UpdateLogTest, WhoIsNotToBeCalledAnyMoreIsNot) {
 }
 
 // Runs 2 and 3 began at versions 8 and 12.
-TEST_F(UpdateLogTest, WhatIsSharedWithAnOlderRunIsKnownAsLongAsTheLogIsOldEnough) {
+TEST_F(UpdateLogTest, ReportsUpdatesSharedWithOlderRun) {
   UpdateLog log({.folder = folder}, 0);
   const UpdateLog::Bytes part(10);
   const auto append = [&](std::int64_t from, std::int64_t to) {
