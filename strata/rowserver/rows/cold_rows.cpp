@@ -103,7 +103,7 @@ const std::string& own_folder(const std::string& folder) {
 struct ColdRows::Database {
   explicit Database(const std::string& folder)
       : lock(own_folder(folder), {.operation = kOperation,
-                                  .taken = "another process keeps its rows here",
+                                  .in_use = "another process keeps its rows here",
                                   .unwritable = "rows cannot be kept in this folder",
                                   .fix = kAnotherFolder}),
         folder(folder + "/" + kColdDatabase) {
