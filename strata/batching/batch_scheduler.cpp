@@ -92,8 +92,10 @@ std::optional<Milliseconds> BatchScheduler::refusal(const Sequence& next) const 
   };
   for (const auto& [id, sequence] : sequences_) count(sequence);
   count(next);
+  // The other sequences take a token each from the prompts.
+  const std::int64_t prompt_tokens = limits_.pass_tokens - (limits_.sequences - 1);
   const std::vector<std::int64_t> starts =
-      predict_starts({pool_.pages(), limits_.sequences, limits_.pass_tokens}, running, waiting);
+      predict_starts({pool_.pages(), limits_.sequences, prompt_tokens}, running, waiting);
   const auto after = [&](std::int64_t passes) {
     return Milliseconds(static_cast<std::int64_t>(passes * pass_seconds_ * 1e3) + 1);
   };
