@@ -140,8 +140,10 @@ struct Connection {
     error_code error;
     socket.set_option(tcp::no_delay(true), error);
     socket.set_option(tcp::socket::keep_alive(true), error);
-    using Seconds = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPIDLE>;
-    socket.set_option(Seconds(30), error);
+    using asio::detail::socket_option::integer;
+    socket.set_option(integer<IPPROTO_TCP, TCP_KEEPIDLE>(30), error);  // seconds
+    socket.set_option(integer<IPPROTO_TCP, TCP_KEEPINTVL>(10), error);
+    socket.set_option(integer<IPPROTO_TCP, TCP_KEEPCNT>(3), error);
     const tcp::endpoint endpoint = socket.remote_endpoint(error);
     return error ? "" : text_of(endpoint);
   }
@@ -369,10 +371,7 @@ std::optional<HttpAnswer> HttpServer::Parts::admit(const Connection& connection,
   const auto& message = incoming.parser.get();
   HttpRequest& request = incoming.request;
   request.method = std::string(message.method_string());
-  const std::string target(message.target());
-  const std::size_t question = std::min(target.find('?'), target.size());
-  request.path = target.substr(0, question);
-  request.query = target.substr(std::min(question + 1, target.size()));
+  split_target(std::string_view(message.target().data(), message.target().size()), request);
   for (const auto& field : message)
     request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   request.client = connection.client;
@@ -421,7 +420,8 @@ asio::awaitable<bool> HttpServer::Parts::exchange(ConnectionPointer connection) 
   if (std::optional<HttpAnswer> refused = co_await read(connection, incoming)) {
     if (refused->status == kNoAnswer) co_return false;
     HttpFraming framing = incoming.framing();
-    framing.keep_alive = framing.keep_alive && refused->status != 503;
+    // The next request's begin is doubtful after a malformed one.
+    framing.keep_alive = framing.keep_alive && refused->status != 400 && refused->status < 500;
     co_return co_await refuse(connection, incoming.request.path, std::move(*refused), framing);
   }
   const auto exchange = std::make_shared<HttpExchange>(limits.stream_bytes, thread_of(connection));
@@ -461,7 +461,8 @@ asio::awaitable<bool> HttpServer::Parts::serve(ConnectionPointer connection, Inc
     } catch (const std::exception&) {  // the stream has gone, and the client sees that
     }
   });
-  co_return co_await send_pieces(connection, framing.is_http11) && framing.keep_alive;
+  co_return co_await send_pieces(connection, framing.is_http11) && framing.keep_alive &&
+      !exchanges.draining();
 }
 
 // The header, and the body if it is no stream.

@@ -59,8 +59,8 @@ struct HttpListen {
   HttpLimits limits = {};
   std::optional<HttpTls> tls = {};
   /// Sees a request when its header has been read, before its route is looked up and its body read:
-  /// an answer refuses the request (401, 429), none admits it. Runs on the server's thread: it must
-  /// return soon and not throw.
+  /// an answer (not a stream) refuses the request (401, 429), none admits it. Runs on the server's
+  /// thread: it must return soon and not throw.
   std::function<std::optional<HttpAnswer>(const HttpRequest&)> admit = {};
   /// Writes the answers that the server itself gives, such as 404, for example as JSON; it gets the
   /// request's path ("" if none was read) and a plain text, and may not change the status. Runs on

@@ -35,6 +35,15 @@ std::optional<std::string> form_decoded(std::string_view text) {
 
 }  // namespace
 
+void split_target(std::string_view target, HttpRequest& request) {
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (target.starts_with(scheme))
+      target.remove_prefix(std::min(target.find_first_of("/?", scheme.size()), target.size()));
+  const std::size_t question = std::min(target.find('?'), target.size());
+  request.path = target.substr(0, question);
+  request.query = target.substr(std::min(question + 1, target.size()));
+}
+
 std::optional<std::string> percent_decoded(std::string_view text) {
   std::string decoded;
   for (std::size_t i = 0; i < text.size(); ++i) {

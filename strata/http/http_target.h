@@ -10,6 +10,9 @@
 
 namespace strata {
 
+/// Writes the path and the query of a target: "/a?b" or "http://host/a?b".
+void split_target(std::string_view target, HttpRequest& request);
+
 /// Replaces escapes such as %41. None: an escape is broken, or the result holds a zero byte or is
 /// not UTF-8.
 std::optional<std::string> percent_decoded(std::string_view text);
