@@ -107,8 +107,8 @@ def main():
               f"proxy {100 * run['proxy']:.0f} % of a core, auc {run['auc']:.4f}", file=sys.stderr)
         return run
 
-    # Between runs without delay, so that other load affects both: a share is relative to the mean of
-    # its neighbours.
+    # Between runs without delay, so that other load affects both: a share is relative to the mean
+    # of its neighbours.
     for _ in range(options.rounds):
         for name, staleness in TRAININGS:
             before = measure(name, staleness, 0)

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kListAll = "run `strata options` for the list of all fields";
 
 // Returns the index after `list` in `path`: 1 for "a.b" in "a.b[1].c"; -1 if there is none.
-std::int64_t index_behind(const std::string& list, const std::string& path) {
+std::int64_t index_after(const std::string& list, const std::string& path) {
   if (!path.starts_with(list + "[")) return -1;
   const char* begin = path.data() + list.size() + 1;
   std::int64_t index = -1;
@@ -123,7 +123,7 @@ OptionSet::Field* OptionSet::lookup(const std::string& path) {
   for (Field& field : fields_) {
     if (field.path == path) return &field;
     if (!std::holds_alternative<OptionList>(field.target)) continue;
-    const std::int64_t index = index_behind(field.path, path);
+    const std::int64_t index = index_after(field.path, path);
     if (index < 0) continue;
     describe_elements(field);
     if (static_cast<std::size_t>(index) < field.elements.size())

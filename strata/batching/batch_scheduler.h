@@ -59,8 +59,8 @@ struct NewSequence {
 /// A row of a pass, that of Batch::pass at the same index.
 struct BatchRow {
   std::uint64_t id = 0;
-  /// Whether the row reaches the end of the sequence. The last 1 + guesses of its logits then choose
-  /// tokens, and the caller calls advance() or finish().
+  /// Whether the row reaches the end of the sequence. The last 1 + guesses of its logits then
+  /// choose tokens, and the caller calls advance() or finish().
   bool chooses = false;
   std::int64_t guesses = 0;  ///< guessed tokens at the end of the row
 };
@@ -81,9 +81,9 @@ class BatchScheduler {
   /// their pages now. Empty only if there is no sequence.
   Batch next_pass();
 
-  /// Appends the tokens that the row of a sequence chose: the guesses that were right, in order, and
-  /// one more token. Drops the other guesses. Returns whether the sequence may have more tokens; if
-  /// not, the caller finishes it before the next pass.
+  /// Appends the tokens that the row of a sequence chose: the guesses that were right, in order,
+  /// and one more token. Drops the other guesses. Returns whether the sequence may have more
+  /// tokens; if not, the caller finishes it before the next pass.
   bool advance(std::uint64_t id, std::span<const std::int64_t> tokens);
   bool advance(std::uint64_t id, std::int64_t token) { return advance(id, {&token, 1}); }
 
@@ -96,8 +96,8 @@ class BatchScheduler {
   /// The same for an id that may have ended before; returns whether it had not.
   bool cancel(std::uint64_t id);
 
-  /// Takes all pages from all sequences, and never finds the pages of earlier weights again: running
-  /// sequences compute their tokens anew with the weights of this version.
+  /// Takes all pages from all sequences, and never finds the pages of earlier weights again:
+  /// running sequences compute their tokens anew with the weights of this version.
   void set_weights(std::uint64_t version);
 
   /// Reports the time of a pass, from which waiting times are predicted.

@@ -1,9 +1,9 @@
 /// Describes one forward pass over new tokens of several sequences, whose keys and values lie in
 /// pages.
 ///
-/// A page holds the keys and values of `page_tokens` tokens, for every layer. A sequence owns a list
-/// of pages; its token i lies in page i / page_tokens of that list. Sequences with a common beginning
-/// may list the same pages there.
+/// A page holds the keys and values of `page_tokens` tokens, for every layer. A sequence owns a
+/// list of pages; its token i lies in page i / page_tokens of that list. Sequences with a common
+/// beginning may list the same pages there.
 ///
 /// Source   Kwon et al. 2023 (paged attention), Agrawal et al. 2023 (chunked prefill).
 #pragma once

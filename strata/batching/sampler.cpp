@@ -115,8 +115,8 @@ constexpr auto kTaylor = [] {
 }
 #endif
 
-// Fills `weights`, if there are any, with exp((logit - top) * scale), and returns their sum: one sum
-// a lane, then the lanes in order.
+// Fills `weights`, if there are any, with exp((logit - top) * scale), and returns their sum: one
+// sum a lane, then the lanes in order.
 double weigh(std::span<const float> logits, float top, double scale, std::span<double> weights) {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2")) return weigh_avx2(logits, top, scale, weights);

@@ -1,8 +1,8 @@
 /// Cuts a text that comes in pieces before the first of several stop strings.
 ///
-/// Of several stop strings the one that ends first counts; if two end at the same byte, the longer
-/// one. The result does not depend on where the pieces are cut. If text and stop strings are UTF-8,
-/// what is shown is, too.
+/// If several stop strings match, the one that ends first counts; if two end at the same byte, the
+/// longer one. The result does not depend on where the pieces are cut. If text and stop strings are
+/// UTF-8, what is shown is, too.
 ///
 /// Threads  one.
 /// Cost     O(1) amortised a byte and stop string (Knuth, Morris, Pratt 1977).
@@ -21,8 +21,8 @@ class StopStrings {
  public:
   explicit StopStrings(const std::vector<std::string>& stops);
 
-  /// Returns the text that may be shown now. Bytes that may begin a stop string are held back; after
-  /// a stop string was met, the result is always empty.
+  /// Returns the text that may be shown now. Bytes that may begin a stop string are held back;
+  /// after a stop string was met, the result is always empty.
   std::string push(std::string_view piece);
 
   /// Returns the bytes that were held back, at the end of the text; none if a stop string was met.

@@ -30,7 +30,8 @@ struct Sampling {
   std::uint64_t seed = 0;  ///< draws are keyed by (seed, number of the token in the answer)
 };
 
-/// A token with natural logarithms of probabilities: of softmax(logits), before any step of Sampling.
+/// A token with natural logarithms of probabilities: of softmax(logits), before any step of
+/// Sampling.
 struct ScoredToken {
   std::int64_t token = 0;
   double log_probability = 0;
@@ -53,8 +54,8 @@ struct Finish {
 
 /// What a caller learns of a request. Null functions are not called.
 struct SequenceListener {
-  /// With `score_prompt`, once, before the first token: all tokens of the prompt but the first, each
-  /// scored after the tokens before it.
+  /// With `score_prompt`, once, before the first token: all tokens of the prompt but the first,
+  /// each scored after the tokens before it.
   std::function<void(std::vector<ScoredToken>)> on_prompt;
   /// A chosen token; tokens of `ends` are not reported.
   std::function<void(const ScoredToken&)> on_token;

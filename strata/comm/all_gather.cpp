@@ -41,7 +41,7 @@ at::Tensor all_gather(Group& group, const at::Tensor& x, int dim) {
   const std::vector<ImportedBuffer> parts = exchange(group, own, [&](int) { return own; });
   at::DimVector sizes(x.sizes());
   sizes[static_cast<std::size_t>(dim)] *= group.size();
-  const at::Tensor whole = empty_beside(device, x, sizes);
+  const at::Tensor whole = empty_on_device_of(device, x, sizes);
   for (int peer = 0; peer < group.size(); ++peer) {
     const ImportedBuffer& part = parts[static_cast<std::size_t>(peer)];
     STRATA_CHECK(part.numel() == x.numel() && part.dtype() == x.scalar_type(), "comm.all_gather");
@@ -111,7 +111,8 @@ void AllGather::start_by_communicator() {
 }
 
 void AllGather::make_flat() {
-  if (!flat_.defined()) flat_ = empty_beside(group_->rank_device(), shard_, {numel_of(shards_)});
+  if (!flat_.defined())
+    flat_ = empty_on_device_of(group_->rank_device(), shard_, {numel_of(shards_)});
 }
 
 void AllGather::place_own(const at::Tensor& whole, const at::Tensor& shard) {

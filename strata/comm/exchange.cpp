@@ -31,7 +31,7 @@ at::Tensor contiguous(RankDevice& device, const at::Tensor& x) {
   return dense;
 }
 
-at::Tensor empty_beside(RankDevice& device, const at::Tensor& x, at::IntArrayRef sizes) {
+at::Tensor empty_on_device_of(RankDevice& device, const at::Tensor& x, at::IntArrayRef sizes) {
   return device.owns(x) ? device.ops->empty(device.stream, sizes, x.scalar_type())
                         : at::empty(sizes, x.options());
 }

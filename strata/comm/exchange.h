@@ -25,7 +25,7 @@ bool through_host(Group& group, const at::Tensor& x);
 /// On x's device or in host memory, in the order of the rank's stream.
 at::Tensor copy_of(RankDevice& device, const at::Tensor& x);
 at::Tensor contiguous(RankDevice& device, const at::Tensor& x);
-at::Tensor empty_beside(RankDevice& device, const at::Tensor& x, at::IntArrayRef sizes);
+at::Tensor empty_on_device_of(RankDevice& device, const at::Tensor& x, at::IntArrayRef sizes);
 void copy_to(RankDevice& device, const at::Tensor& to, const at::Tensor& from);
 
 /// Sends every rank its part of x and returns the parts received, in rank order, this rank's own

@@ -21,7 +21,7 @@ at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim) {
   const std::vector<ImportedBuffer> terms = exchange(group, x, part);
   at::DimVector sizes(x.sizes());
   sizes[static_cast<std::size_t>(dim)] = size;
-  const at::Tensor sum = empty_beside(device, x, sizes);
+  const at::Tensor sum = empty_on_device_of(device, x, sizes);
   sum_whole(group, terms, sum);
   return sum;
 }

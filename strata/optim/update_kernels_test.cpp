@@ -336,7 +336,7 @@ TEST(UpdateKernels, LongRangesHaveBitsOfShortRanges) {
   for (auto* values : {&before.weights, &before.slots[0], &before.slots[1]}) repeat(*values);
   for (auto* values : {&before.narrow_gradients, &before.rounded}) repeat(*values);
   const UpdateStep step = step_of(c.rule);
-  for (const std::int64_t behind_line : {0, 5}) {  // aligned for stream stores, or not
+  for (const std::int64_t line_offset : {0, 5}) {  // aligned for stream stores, or not
     before.decay_numel = 1 << 20;
     State expected = before;
     for (std::int64_t begin = 0; begin < kNumel; begin += 1 << 20)
@@ -344,7 +344,7 @@ TEST(UpdateKernels, LongRangesHaveBitsOfShortRanges) {
     on_every_target([&] {
       State long_range = before;
       const auto address = reinterpret_cast<std::uintptr_t>(long_range.rounded.data());
-      const auto begin = static_cast<std::int64_t>(64 - address % 64) / 2 + behind_line;
+      const auto begin = static_cast<std::int64_t>(64 - address % 64) / 2 + line_offset;
       update(step, long_range.arrays(c), {0, begin});
       update(step, long_range.arrays(c), {begin, begin + (1 << 20)});
       update(step, long_range.arrays(c), {begin + (1 << 20), kNumel});

@@ -200,7 +200,7 @@ std::size_t white_space_in_front(std::string_view text) {
   return bytes;
 }
 
-std::size_t white_space_behind(std::string_view text) {
+std::size_t trailing_white_space(std::string_view text) {
   std::size_t end = text.size();
   while (end > 0) {
     std::size_t begin = end - 1;
@@ -239,7 +239,7 @@ void AddedTokens::split(std::string_view text,
       continue;
     }
     std::string_view before = text.substr(done, at - done);
-    if (token->takes_left) before.remove_suffix(white_space_behind(before));
+    if (token->takes_left) before.remove_suffix(trailing_white_space(before));
     if (!before.empty()) part({before});
     at += token->content.size();
     if (token->takes_right) at += white_space_in_front(text.substr(at));

@@ -81,7 +81,7 @@ class SimtVector {
 class SimtArray {
  public:
   static SimtArray poisoned(kernels::Element element, std::int64_t n, std::int64_t offset = 0) {
-    const std::int64_t bytes = (offset + n + kBehind) * kernels::bytes_of(element);
+    const std::int64_t bytes = (offset + n + kGuard) * kernels::bytes_of(element);
     return SimtArray(element, n, offset, std::vector<unsigned char>(bytes, kPoison));
   }
 
@@ -90,7 +90,7 @@ class SimtArray {
                       std::int64_t offset = 0) {
     const auto n = static_cast<std::int64_t>(values.size());
     const std::int64_t width = kernels::bytes_of(element);
-    std::vector<unsigned char> bytes((offset + n + kBehind) * width, kPoison);
+    std::vector<unsigned char> bytes((offset + n + kGuard) * width, kPoison);
     for (std::int64_t i = 0; i < n; ++i) {
       const std::uint32_t bits = rounded(element, values[static_cast<std::size_t>(i)]);
       std::memcpy(bytes.data() + (offset + i) * width, &bits, static_cast<std::size_t>(width));
@@ -170,7 +170,7 @@ class SimtArray {
   }
 
  private:
-  static constexpr std::int64_t kBehind = 8;
+  static constexpr std::int64_t kGuard = 8;
   static constexpr unsigned char kPoison = 0xFF;  // a NaN in every type
 
   SimtArray(kernels::Element element, std::int64_t n, std::int64_t offset,

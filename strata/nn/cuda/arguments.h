@@ -45,13 +45,14 @@ struct RowShape {
   explicit RowShape(const at::Tensor& x) : count(x.numel() / x.size(-1)), columns(x.size(-1)) {}
 };
 
-inline at::Tensor empty_beside(const at::Tensor& x, at::IntArrayRef shape, at::ScalarType dtype) {
+inline at::Tensor empty_on_device_of(const at::Tensor& x, at::IntArrayRef shape,
+                                     at::ScalarType dtype) {
   return at::empty(shape, x.options().dtype(dtype));
 }
 
 /// Allocates a workspace for sums of columns.
-inline at::Tensor column_sums_beside(const at::Tensor& x, const RowShape& rows) {
-  return empty_beside(x, {cuda::column_workspace(rows.count, rows.columns)}, at::kFloat);
+inline at::Tensor column_sums_for(const at::Tensor& x, const RowShape& rows) {
+  return empty_on_device_of(x, {cuda::column_workspace(rows.count, rows.columns)}, at::kFloat);
 }
 
 }  // namespace strata

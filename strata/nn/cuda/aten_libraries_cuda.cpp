@@ -197,7 +197,7 @@ const Primitives& cuda_primitives() {
 
 const Primitives& cuda_aten_primitives() {
   [[maybe_unused]] static const bool there = (cuda_backend().require(0), true);
-  [[maybe_unused]] static const bool fits = (refuse_product_library_beside_aten(), true);
+  [[maybe_unused]] static const bool fits = (refuse_product_library_with_aten(), true);
   return aten_primitives();
 }
 

@@ -22,8 +22,8 @@ at::Tensor CudaInteractionPrimitives::pairwise_dots(const at::Tensor& first, con
                                                     std::int64_t width) const {
   const cuda::FeatureBatch features = features_of(first, rest, width);
   const std::int64_t pairs = features.count * (features.count - 1) / 2;
-  at::Tensor y =
-      empty_beside(rest, {features.samples, (features.first ? width : 0) + pairs}, at::kFloat);
+  at::Tensor y = empty_on_device_of(rest, {features.samples, (features.first ? width : 0) + pairs},
+                                    at::kFloat);
   cuda::pairwise_dots(features, kernel_output<float>(y), stream(rest));
   return y;
 }
@@ -42,7 +42,7 @@ void CudaLossPrimitives::add_logistic_loss(const at::Tensor& loss, const at::Ten
                                            const at::Tensor& labels, double scale,
                                            const at::Tensor& gradient,
                                            const StepScalars* scalars) const {
-  const at::Tensor losses = empty_beside(logits, {logits.numel()}, at::kDouble);
+  const at::Tensor losses = empty_on_device_of(logits, {logits.numel()}, at::kDouble);
   cuda::logistic_loss(kernel_input<float>(logits), kernel_input<float>(labels),
                       kernel_output<double>(losses), scale, kernel_output<float>(gradient),
                       logits.numel(), scalars, stream(logits));

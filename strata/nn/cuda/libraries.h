@@ -92,6 +92,6 @@ void multiply_by(ProductLibrary library);
 bool multiply_as_environment_says();
 
 /// Errors  UserError: the environment names a library that ATen's primitives do not use.
-void refuse_product_library_beside_aten();
+void refuse_product_library_with_aten();
 
 }  // namespace strata

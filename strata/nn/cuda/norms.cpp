@@ -34,8 +34,8 @@ at::Tensor CudaNormPrimitives::norm(const at::Tensor& x, const Norm& norm,
   const RowShape rows(x);
   const cuda::NormWeights weights = weights_of(x, norm);
   at::Tensor y = at::empty_like(x);
-  if (weights.bias) statistics.mean = empty_beside(x, {rows.count}, at::kFloat);
-  statistics.rstd = empty_beside(x, {rows.count}, at::kFloat);
+  if (weights.bias) statistics.mean = empty_on_device_of(x, {rows.count}, at::kFloat);
+  statistics.rstd = empty_on_device_of(x, {rows.count}, at::kFloat);
   cuda::norm(element_of(x), kernel_input(x), weights, kernel_output(y),
              kernel_output<float>(statistics.mean), kernel_output<float>(statistics.rstd),
              rows.count, rows.columns, static_cast<float>(norm.epsilon), stream(x));
@@ -60,7 +60,7 @@ void CudaNormPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy
   const cuda::NormWeights weights = weights_of(x, norm, statistics);
   const float *mean = kernel_input<float>(statistics.mean),
               *rstd = kernel_input<float>(statistics.rstd);
-  const at::Tensor workspace = column_sums_beside(x, rows);
+  const at::Tensor workspace = column_sums_for(x, rows);
   cuda::norm_weight_gradient(element, kernel_input(x), kernel_input(dy), mean, rstd,
                              kernel_output<float>(sums.gain),
                              mean ? kernel_output<float>(sums.bias) : nullptr, rows.count,
@@ -71,9 +71,9 @@ void CudaNormPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy
 
 BatchStatistics CudaNormPrimitives::batch_statistics(const at::Tensor& x) const {
   const RowShape rows(x);
-  const BatchStatistics statistics{empty_beside(x, {rows.columns}, at::kFloat),
-                                   empty_beside(x, {rows.columns}, at::kFloat)};
-  const at::Tensor workspace = column_sums_beside(x, rows);
+  const BatchStatistics statistics{empty_on_device_of(x, {rows.columns}, at::kFloat),
+                                   empty_on_device_of(x, {rows.columns}, at::kFloat)};
+  const at::Tensor workspace = column_sums_for(x, rows);
   cuda::batch_statistics(kernel_input<float>(x), kernel_output<float>(statistics.mean),
                          kernel_output<float>(statistics.variance), rows.count, rows.columns,
                          kernel_output<float>(workspace), stream(x));
@@ -93,7 +93,7 @@ void CudaNormPrimitives::batch_norm_gradient(const at::Tensor& x, const at::Tens
                                              const Norm& norm, const BatchStatistics& statistics,
                                              const NormSums& sums) const {
   const RowShape rows(x);
-  const at::Tensor workspace = column_sums_beside(x, rows);
+  const at::Tensor workspace = column_sums_for(x, rows);
   cuda::batch_norm_backward(kernel_input<float>(x), kernel_output<float>(dy),
                             batch_columns(norm, statistics), kernel_output<float>(sums.gain),
                             kernel_output<float>(sums.bias), rows.count, rows.columns,

@@ -39,7 +39,7 @@ void CudaProductPrimitives::add_weight_gradient(const at::Tensor& sum, const at:
 
 void CudaProductPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x) const {
   const RowShape rows(x);
-  const at::Tensor workspace = column_sums_beside(x, rows);
+  const at::Tensor workspace = column_sums_for(x, rows);
   cuda::add_column_sums(element_of(x), kernel_input(x), kernel_output<float>(sum), rows.count,
                         rows.columns, kernel_output<float>(workspace), stream(x));
 }
@@ -72,7 +72,7 @@ at::Tensor CudaProductPrimitives::fused_input_gradient(Activation kind, const at
 void CudaProductPrimitives::add_linear_gradients(const at::Tensor& sum, const at::Tensor& bias_sum,
                                                  const at::Tensor& dy, const at::Tensor& x) const {
   if (libraries().products().has_epilogues()) {
-    at::Tensor to = sum, columns = empty_beside(dy, {dy.size(1)}, at::kFloat);
+    at::Tensor to = sum, columns = empty_on_device_of(dy, {dy.size(1)}, at::kFloat);
     if (libraries().products().add_weight_gradient_and_sum(to, columns, dy, x))
       return cuda::add(kernels::Element::kFp32, kernel_input(bias_sum), kernel_input(columns),
                        kernel_output(bias_sum), bias_sum.numel(), stream(dy));
@@ -104,7 +104,7 @@ bool multiply_as_environment_says() {
   return library.has_value();
 }
 
-void refuse_product_library_beside_aten() {
+void refuse_product_library_with_aten() {
   if (product_library_of_environment() != ProductLibrary::kCublasLt) return;
   throw UserError({.operation = "nn.cuda_products",
                    .where = "STRATA_CUDA_PRODUCTS",

@@ -21,9 +21,9 @@ at::Tensor CudaRowPrimitives::gather(const at::Tensor& tokens, const at::Tensor&
 void CudaRowPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy,
                                  const at::Tensor& sum, std::int64_t first) const {
   const std::int64_t positions = tokens.numel(), count = sum.size(0);
-  const at::Tensor rows = empty_beside(dy, {positions}, at::kInt);
-  const at::Tensor order = empty_beside(dy, {positions}, at::kInt);
-  const at::Tensor workspace = empty_beside(dy, {cuda::sort_workspace(positions)}, at::kByte);
+  const at::Tensor rows = empty_on_device_of(dy, {positions}, at::kInt);
+  const at::Tensor order = empty_on_device_of(dy, {positions}, at::kInt);
+  const at::Tensor workspace = empty_on_device_of(dy, {cuda::sort_workspace(positions)}, at::kByte);
   cuda::sort_tokens(kernel_input<std::int64_t>(tokens), positions, first, count,
                     kernel_output<std::int32_t>(rows), kernel_output<std::int32_t>(order),
                     kernel_output(workspace), stream(dy));
@@ -50,10 +50,11 @@ void CudaLossPrimitives::add_loss(const at::Tensor& loss, at::Tensor& logits,
   const kernels::Element element = element_of(logits);
   const std::int64_t rows = logits.size(0);
   const std::int64_t* target = kernel_input<std::int64_t>(targets);
-  const at::Tensor losses = empty_beside(logits, {rows}, at::kDouble);
+  const at::Tensor losses = empty_on_device_of(logits, {rows}, at::kDouble);
   if (group) {
-    const at::Tensor own_top = empty_beside(logits, {rows}, at::kFloat);
-    at::Tensor summands = empty_beside(logits, {what.smoothing > 0 ? 3 : 2, rows}, at::kFloat);
+    const at::Tensor own_top = empty_on_device_of(logits, {rows}, at::kFloat);
+    at::Tensor summands =
+        empty_on_device_of(logits, {what.smoothing > 0 ? 3 : 2, rows}, at::kFloat);
     float* sum = kernel_output<float>(summands);
     const kernels::SoftmaxSums sums{sum, sum + rows, what.smoothing > 0 ? sum + 2 * rows : nullptr};
     cuda::softmax_sums(element, kernel_input(logits), target, what, kernel_output<float>(own_top),

@@ -78,8 +78,8 @@ at::Tensor leave(const TensorParallel* group, at::Tensor partial, const at::Tens
 // The gradient after a row-parallel product, whole and as rows. With a group the bias was added to
 // this rank's part, so its gradient is computed here and `bias` becomes undefined; otherwise the
 // caller computes it.
-at::Tensor gradient_behind(const TensorParallel* group, const at::Tensor& gradient,
-                           at::Tensor& bias) {
+at::Tensor whole_gradient_rows(const TensorParallel* group, const at::Tensor& gradient,
+                               at::Tensor& bias) {
   const at::Tensor dy = gradient.contiguous();
   if (group && bias.defined()) {
     accumulate_bias_gradient(bias, as_rows(dy));
@@ -141,7 +141,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[kX], &weight = saved[kWeight];
     at::Tensor bias = saved[kBias];
-    const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], bias);
+    const at::Tensor dy = whole_gradient_rows(saved_group(context), gradients[0], bias);
     accumulate_gradients(weight, bias, dy, as_rows(x));
     if (!context->needs_input_grad(0)) return {{}, {}, {}, {}};
     return {input_gradient(dy, weight).view(x.sizes()), {}, {}, {}};
@@ -229,7 +229,7 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     const at::Tensor &x = saved[kX], &weight = saved[kWeight], &kept = saved[kActivated];
     const auto activation = static_cast<Activation>(context->saved_data.at("activation").toInt());
     at::Tensor bias = saved[kBias];
-    const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], bias);
+    const at::Tensor dy = whole_gradient_rows(saved_group(context), gradients[0], bias);
     if (kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(kept));
     at::Tensor activated;
     const at::Tensor dx = input_gradient_through(activation, as_rows(x), dy, weight,

@@ -300,17 +300,17 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
 // elements after a sum must not change.
 TEST(ColumnSums, AreAddedToExistingSumsOnly) {
   at::manual_seed(11);
-  constexpr int kBehind = 16;
+  constexpr int kGuard = 16;
   for (const std::int64_t columns : {1, 7, 15, 16, 31, 37, 63, 64, 127, 130}) {
     SCOPED_TRACE(columns);
     const auto filled = [&](double value) {
-      return at::full({columns + kBehind}, value).narrow(0, 0, columns);
+      return at::full({columns + kGuard}, value).narrow(0, 0, columns);
     };
     const auto expect_sums = [&](const at::Tensor& sums, const at::Tensor& expected,
                                  double rest_value) {
       expect_close(sums, expected, 1e-6);
-      const at::Tensor rest = sums.as_strided({kBehind}, {1}, columns);
-      EXPECT_TRUE(at::equal(rest, at::full({kBehind}, rest_value)));
+      const at::Tensor rest = sums.as_strided({kGuard}, {1}, columns);
+      EXPECT_TRUE(at::equal(rest, at::full({kGuard}, rest_value)));
     };
     const at::Tensor x = at::randn({5, columns}), sum = filled(2);
     primitives(x).products.add_column_sums(sum, x);

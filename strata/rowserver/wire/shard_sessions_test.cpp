@@ -50,7 +50,8 @@ TEST(ShardSessions, RecoverEveryVersionAfterServerEnds) {
     const ScratchFolder scratch;
     Servers servers(scratch.path("rows"), kShards, kRanks, 0);
     std::vector<std::int64_t> wrong(kRanks, -2);
-    // Ranks stay until no server is ended any more: a restarted server asks them for what it has lost.
+    // Ranks stay until no server is ended any more: a restarted server asks them for what it has
+    // lost.
     std::atomic<int> trained = 0, ends = 0;
     std::promise<void> calm;
     const std::shared_future<void> is_calm = calm.get_future();
