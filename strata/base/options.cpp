@@ -51,6 +51,7 @@ void OptionSet::add(const std::string& path, Target target, FieldInfo info) {
   for (const Field& field : fields_) {
     taken = taken || field.path == path || is_inside(path, field.path);
   }
+  taken = taken || std::ranges::find(retired_, path, &Retired::path) != retired_.end();
   const std::string value = write_value(target);
   try {
     if (const auto* list = std::get_if<OptionList>(&target)) {
@@ -89,6 +90,25 @@ void OptionSet::add(const std::string& path, std::vector<std::string>* target, F
       std::move(info));
 }
 
+void OptionSet::retire(const std::string& path, std::string default_text, std::string fix) {
+  STRATA_CHECK(lookup(path) == nullptr && !is_section(path), "base.options.retire");
+  retired_.push_back({path, std::move(default_text), std::move(fix)});
+}
+
+// Whether a value may be ignored because its field is retired and it is the field's last default.
+bool OptionSet::is_retired(const std::string& path, const std::string& text,
+                           const std::string& where) const {
+  const auto retired = std::ranges::find(retired_, path, &Retired::path);
+  if (retired == retired_.end()) return false;
+  if (text == retired->default_text) return true;
+  throw UserError({.operation = "base.options",
+                   .where = where,
+                   .what = "'" + path + "' is no longer a field",
+                   .expected = "nothing, or its last default, " + retired->default_text,
+                   .got = quote(text),
+                   .fix = retired->fix});
+}
+
 void OptionSet::set(const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos) {
@@ -102,7 +122,10 @@ void OptionSet::set(const std::string& assignment) {
   const std::string path = assignment.substr(0, equals);
   const std::string text = assignment.substr(equals + 1);
   if (is_section(path)) refuse_section(path, quote(text), "--set");
-  if (!lookup(path)) refuse_unknown(path, false, "--set");
+  if (!lookup(path)) {
+    if (is_retired(path, text, "--set")) return;
+    refuse_unknown(path, false, "--set");
+  }
   assign(path, text, "--set");
 }
 

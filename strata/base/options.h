@@ -9,9 +9,13 @@
 /// A field may be a list of texts, or of structs that are described like any other: the fields of
 /// its second element are "data.numeric[1].name" and so on, in recipes, errors and --set.
 ///
+/// Recipes in checkpoints name every field that their version had. A component that removes a field
+/// retires it, so that these recipes stay readable.
+///
 /// Errors  UserError: unknown field (with the nearest name), wrong type, value out of its choices
-///         or range, a field given twice in one recipe, malformed YAML. InternalError: a path
-///         described twice or as field and section, a default outside its own choices or range.
+///         or range, a retired field with another value than its default, a field given twice in
+///         one recipe, malformed YAML. InternalError: a path described twice or as field and
+///         section, a default outside its own choices or range.
 #pragma once
 
 #include <cstddef>
@@ -133,6 +137,10 @@ class OptionSet {
   /// Adds a list of texts; one text is a list of one. `info.choices` apply to each element.
   void add(const std::string& path, std::vector<std::string>* target, FieldInfo info);
 
+  /// Removes the field at `path` from recipes: `default_text`, its last default as to_yaml() wrote
+  /// it, is ignored; any other value is refused with `fix`, which names the replacement.
+  void retire(const std::string& path, std::string default_text, std::string fix);
+
   /// Reads a recipe; `file` names it in errors. A later recipe overrides an earlier one.
   void load_yaml(const std::string& text, const std::string& file);
 
@@ -167,6 +175,9 @@ class OptionSet {
     std::string where = "default";
     std::vector<OptionSet> elements = {};  // of a list: the description of each element
   };
+  struct Retired {
+    std::string path, default_text, fix;
+  };
   class YamlReader;
 
   // Values as text (option_value.cpp). write_value returns text that read_value accepts unchanged.
@@ -186,6 +197,7 @@ class OptionSet {
 
   Field* lookup(const std::string& path);
   const Field* lookup(const std::string& path) const;
+  bool is_retired(const std::string& path, const std::string& text, const std::string& where) const;
   bool has_same(const Field& field) const;
   const Field& described(const std::string& path) const;
   bool is_section(const std::string& path) const;
@@ -198,6 +210,7 @@ class OptionSet {
                                    const std::string& where) const;
 
   std::vector<Field> fields_;
+  std::vector<Retired> retired_;
   std::function<std::string(const std::string& path)> explain_unknown_;
 };
 

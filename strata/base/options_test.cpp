@@ -157,6 +157,45 @@ TEST_F(OptionSetTest, WritesYamlThatItReadsBackExactly) {
   }
 }
 
+// Recipes in checkpoints name all fields of their version.
+TEST(OptionSet, IgnoresRetiredFieldWithItsLastDefault) {
+  std::int64_t steps = 5;
+  OptionSet set;
+  set.add("train.disk.steps", &steps, {.help = "Updates."});
+  set.retire("train.disk.io", "auto", "remove it: io_uring is used where the kernel permits it");
+  set.load_yaml("train: {disk: {io: auto, steps: 6}}", "old.yaml");
+  EXPECT_EQ(steps, 6);
+  set.set("train.disk.io=auto");
+  EXPECT_EQ(set.to_yaml(), "train:\n  disk:\n    steps: 6\n");
+  EXPECT_EQ(set.to_table().find("io_uring"), std::string::npos);
+}
+
+TEST(OptionSet, RefusesRetiredFieldWithAnotherValue) {
+  std::int64_t steps = 5;
+  OptionSet set;
+  set.add("train.steps", &steps, {.help = "Updates."});
+  set.retire("train.io", "auto", "set train.steps");
+  const auto refusal = [](const auto& read) {
+    try {
+      read();
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const std::string text = refusal([&] { set.load_yaml("train: {io: threads}", "old.yaml"); });
+  EXPECT_NE(text.find("old.yaml:1:13: 'train.io' is no longer a field"), std::string::npos) << text;
+  for (const char* part : {"nothing, or its last default, auto", "'threads'", "set train.steps"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_NE(refusal([&] { set.set("train.io=threads"); }).find("--set"), std::string::npos);
+  for (const char* value : {"{auto: auto}", "[auto]", "''", "~"})
+    EXPECT_NE(refusal([&] { set.load_yaml(std::string("train: {io: ") + value + "}", "r.yaml"); }),
+              "accepted")
+        << value;
+  EXPECT_THROW(set.add("train.io", &steps, {.help = "Again."}), InternalError);
+  EXPECT_THROW(set.retire("train.steps", "5", ""), InternalError);
+}
+
 enum class Colour { kRed, kGreen, kBlue };
 const char* name_of(Colour colour) {
   constexpr const char* kNames[] = {"red", "green", "blue"};

@@ -186,7 +186,11 @@ class OptionSet::YamlReader {
       return;
     }
     Field* field = set_.lookup(path);
-    if (!field) set_.refuse_unknown(path, value.IsMap(), place(file_, key));
+    if (!field) {
+      const std::string text = value.IsScalar() ? value.Scalar() : in_words(value);
+      if (set_.is_retired(path, text, place(file_, mark))) return;
+      set_.refuse_unknown(path, value.IsMap(), place(file_, key));
+    }
     if (std::holds_alternative<OptionList>(field->target) ||
         std::holds_alternative<YamlSection*>(field->target)) {
       return read_field(*field, mark, value);

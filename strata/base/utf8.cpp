@@ -45,15 +45,6 @@ std::size_t utf8_bytes(std::string_view text) {
 
 char32_t first_character(std::string_view text) { return assemble(text, character_bytes(text)); }
 
-std::string to_utf8(char32_t character) {
-  const auto byte = [](char32_t value) { return static_cast<char>(value); };
-  const auto tail = [&](int shift) { return byte(0x80U | (character >> shift & 0x3FU)); };
-  if (character < 0x80) return {byte(character)};
-  if (character < 0x800) return {byte(0xC0U | character >> 6), tail(0)};
-  if (character < 0x10000) return {byte(0xE0U | character >> 12), tail(6), tail(0)};
-  return {byte(0xF0U | character >> 18), tail(12), tail(6), tail(0)};
-}
-
 bool is_white_space(char32_t c) {
   return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||

@@ -19,8 +19,6 @@ std::size_t utf8_bytes(std::string_view text);
 /// Returns the first character; `text` must begin with one.
 char32_t first_character(std::string_view text);
 
-std::string to_utf8(char32_t character);
-
 bool is_white_space(char32_t character);
 
 /// Calls `run(part, true)` for each longest UTF-8 part and `run(byte, false)` for each other byte,

@@ -92,7 +92,7 @@ void run_evaluate(const EvaluateArguments& arguments) {
     recipe.task->check_inspection(request.inspection, *data);
     return decisions_text(plan_run(resolved, /*probe=*/false, &world).plan);
   });
-  const PlannedRun run = plan_run(world, resolved, decided);
+  const PlannedRun run = agree_on_plan(world, resolved, decided);
   const TemporaryDisk disk(recipe.memory.disk.path, "evaluate", world.process());
   recipe.memory.disk.path = disk.path();
   const TrainingResult result = train(world, recipe, run, request);

@@ -10,7 +10,7 @@
 #include "strata/cli/run_messages.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/ledger/zero_bytes.h"
-#include "strata/plan/search/process_bytes.h"
+#include "strata/plan/search/shared_host.h"
 #include "strata/plan/text/plan_text.h"
 #include "strata/report/device_time.h"
 #include "strata/report/idle.h"

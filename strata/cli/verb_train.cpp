@@ -19,7 +19,7 @@
 #include "strata/cli/shared_input.h"
 #include "strata/cli/verbs.h"
 #include "strata/measure/step_miss.h"
-#include "strata/plan/search/process_bytes.h"
+#include "strata/plan/search/shared_host.h"
 #include "strata/plan/text/plan_text.h"
 #include "strata/report/chrome_trace.h"
 #include "strata/report/metrics.h"
@@ -333,7 +333,7 @@ void run_train(const TrainArguments& arguments) {
     return std::to_string(data->steps());
   });
   recipe.train.steps = std::stoll(steps);
-  const PlannedRun run = plan_run(world, resolved, begin.decisions, data.get());
+  const PlannedRun run = agree_on_plan(world, resolved, begin.decisions, data.get());
   // Before a file exists that says that training runs.
   for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {

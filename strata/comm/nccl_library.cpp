@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/comm/collective_library.h"
 
 namespace strata {
@@ -31,21 +31,17 @@ std::string text_of_result(ncclResult_t result, ncclComm_t communicator) {
   return std::string(ncclGetErrorString(result)) + ": " + ncclGetLastError(communicator);
 }
 
-[[noreturn]] void refuse(const char* call, const std::string& got) {
-  throw SystemError({.operation = "comm.nccl",
-                     .where = call,
-                     .what = "NCCL refuses a call",
-                     .expected = "",
-                     .got = got,
-                     .fix = "run with NCCL_DEBUG=WARN, which says why"});
-}
+constexpr ErrorSource kNcclErrors{"comm.nccl", "run with NCCL_DEBUG=WARN, which says why"};
+constexpr const char* kRefused = "NCCL refuses a call";
 
 void check(const char* call, ncclResult_t result) {
-  if (failure_of(result) != LibraryFailure::kNone) refuse(call, text_of_result(result, nullptr));
+  if (failure_of(result) != LibraryFailure::kNone)
+    throw kNcclErrors.system(call, kRefused, "", text_of_result(result, nullptr));
 }
 
 void check(const char* call, cudaError_t result) {
-  if (result != cudaSuccess) refuse(call, cudaGetErrorString(result));
+  if (result != cudaSuccess)
+    throw kNcclErrors.system(call, kRefused, "", cudaGetErrorString(result));
 }
 
 ncclDataType_t type_of(at::ScalarType dtype) {

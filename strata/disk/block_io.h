@@ -17,7 +17,7 @@
 
 namespace strata {
 
-/// The ways to move blocks: `memory.disk.io`.
+/// The ways to move blocks.
 enum class DiskBackend : std::uint8_t {
   kAuto,     ///< io_uring if the kernel allows it, else threads
   kIoUring,  ///< io_uring, or an error

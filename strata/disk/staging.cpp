@@ -37,7 +37,7 @@ ChunkTable chunk_table(std::span<const LayerOnDisk> layers) {
   return table;
 }
 
-std::int64_t disk_bytes(std::span<const LayerOnDisk> layers) {
+std::int64_t file_bytes(std::span<const LayerOnDisk> layers) {
   const ChunkTable table = chunk_table(layers);
   return ChunkFile::file_bytes(table.bytes) + ChunkFile::file_bytes(table.gradients, /*slots=*/1);
 }

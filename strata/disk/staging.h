@@ -45,8 +45,8 @@ struct ChunkTable {
 };
 ChunkTable chunk_table(std::span<const LayerOnDisk> layers);
 
-/// The disk bytes of the layers: ChunkFile::file_bytes(), two slots per chunk, one for gradients.
-std::int64_t disk_bytes(std::span<const LayerOnDisk> layers);
+/// The bytes of the layers' files: two slots per chunk, one for gradients.
+std::int64_t file_bytes(std::span<const LayerOnDisk> layers);
 
 /// The host memory for the layers while the rank trains.
 struct DiskStaging {

@@ -22,8 +22,8 @@ TEST(Staging, ChunksAreWholeBlocksInTheOrderOfLayers) {
     EXPECT_EQ(table.layers[i].weights, expected[i][0]) << i;
     EXPECT_EQ(table.layers[i].states, expected[i][1]) << i;
   }
-  EXPECT_EQ(disk_bytes(layers), ChunkFile::file_bytes(table.bytes));
-  EXPECT_EQ(disk_bytes(layers), 2 * 7 * kBlock);
+  EXPECT_EQ(file_bytes(layers), ChunkFile::file_bytes(table.bytes));
+  EXPECT_EQ(file_bytes(layers), 2 * 7 * kBlock);
 }
 
 TEST(Staging, BuffersAreFewAndFitLargestLayer) {
@@ -55,7 +55,7 @@ TEST(Staging, GradientsUseThreeBuffersAndOneSlotEach) {
   EXPECT_EQ(table.layers[1].gradients, -1);
   EXPECT_EQ(table.layers[4].gradients, 3);
   EXPECT_EQ(table.bytes.size(), 10u);
-  EXPECT_EQ(disk_bytes(layers), 2 * (4 * 2 + 10) * kBlock + 4 * 2 * kBlock);
+  EXPECT_EQ(file_bytes(layers), 2 * (4 * 2 + 10) * kBlock + 4 * 2 * kBlock);
   const DiskStaging staging = disk_staging(layers);
   EXPECT_EQ(staging.gradient_buffers, 3);
   EXPECT_EQ(staging.bytes(), 3 * 10 * kBlock + 3 * 2 * kBlock);

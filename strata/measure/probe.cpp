@@ -386,11 +386,11 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
   return keys;
 }
 
-void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest& request,
-                   const ProbeOptions& options) {
+std::vector<std::string> probe_seconds(CostTable& costs, const Sequential& model,
+                                       const CostRequest& request, const ProbeOptions& options) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const auto optimizer = make_optimizer({.kind = options.optimizer});
-  const std::vector<std::string> keys = probe_keys(model, request, options);
+  std::vector<std::string> keys = probe_keys(model, request, options);
   ProbeCache cache(options.cache_file);
 
   std::map<std::string, int> missing;  // key -> a layer that has it; not known well enough
@@ -433,6 +433,7 @@ void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest&
     costs.layers[layer].backward_seconds = seconds.backward();
     costs.layers[layer].update_seconds = seconds.update();
   }
+  return keys;
 }
 
 }  // namespace strata

@@ -51,9 +51,9 @@ struct ProbeOptions {
 std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& request,
                                     const ProbeOptions& options);
 
-/// Replaces the seconds of `costs` by measured ones.
-void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest& request,
-                   const ProbeOptions& options);
+/// Replaces the seconds of `costs` by measured ones. Returns probe_keys().
+std::vector<std::string> probe_seconds(CostTable& costs, const Sequential& model,
+                                       const CostRequest& request, const ProbeOptions& options);
 
 /// $XDG_CACHE_HOME/strata/probe.json or ~/.cache/strata/probe.json; empty if neither is set.
 std::string default_probe_cache();

@@ -343,7 +343,8 @@ class Miss : public ::testing::Test {
       request_.costs_cheap.values.push_back({.bytes = 1024});
     }
     request_.costs_none = request_.costs_cheap;
-    request_.shape = {.ranks = 2, .micro_batches = 4};
+    request_.micro_batches = 4;
+    request_.mesh.axes[Axis::kPipeline] = 2;
     request_.memory.recompute = RecomputeMode::kCheap;
     plan_ = make_plan(request_);
   }

@@ -6,6 +6,8 @@
 
 #include "strata/layout/costs.h"
 #include "strata/layout/dataflow.h"
+#include "strata/layout/mesh.h"
+#include "strata/schedule/builders.h"
 
 namespace strata {
 
@@ -42,6 +44,14 @@ inline void add_sums_of_blocks(CostTable& costs, std::int64_t bytes) {
     costs.layers[l].work.forward_sum_bytes = first ? bytes : last ? 0 : 2 * bytes;
     costs.layers[l].work.backward_sum_bytes = last ? bytes : first ? 0 : 2 * bytes;
   }
+}
+
+/// Sets the pipeline and the micro-batches of a PlanRequest.
+template <typename Request>
+void set_shape(Request& request, const PipelineShape& shape) {
+  request.mesh.axes[Axis::kPipeline] = shape.ranks;
+  request.micro_batches = shape.micro_batches;
+  request.virtual_stages = shape.virtual_stages;
 }
 
 inline Partition equal_stages(int num_layers, int num_stages) {

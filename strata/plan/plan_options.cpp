@@ -11,7 +11,6 @@ constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
 constexpr double kMostStallSeconds = 1e6;
 constexpr double kMostWindow = 1 << 20;
-constexpr double kMostLatency = 1;
 constexpr double kMostStepsOfACommit = 1e12;
 
 }  // namespace
@@ -68,14 +67,11 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".transport", &options.transport, all_named<TransportKind>(),
           {.help = "What carries messages between processes; auto: ucx between machines that all "
                    "have an RDMA device (InfiniBand, RoCE) and UCX, sockets elsewhere"});
-  set.add(prefix + ".stall_seconds", &options.stall_seconds,
-          {.help = "Name the rank that others have waited for this long (0: never)",
-           .unit = "s",
-           .minimum = 0,
-           .maximum = kMostStallSeconds});
+  set.retire(prefix + ".stall_seconds", "10",
+             "set mesh.stall_fatal_seconds; after a sixth of it a stalled rank is named");
   set.add(prefix + ".stall_fatal_seconds", &options.stall_fatal_seconds,
-          {.help = "End the run when ranks have waited this long (0: never); longer than any layer "
-                   "takes",
+          {.help = "End the run when ranks have waited this long (0: never), and name the stalled "
+                   "rank after a sixth of it; longer than any layer takes",
            .unit = "s",
            .minimum = 0,
            .maximum = kMostStallSeconds});
@@ -133,16 +129,13 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
            .unit = "layers",
            .minimum = 0,
            .maximum = kMostWindow});
-  set.add(prefix + ".link.bandwidth", &options.link.bandwidth,
+  set.add(prefix + ".link.bandwidth", &options.link_bandwidth,
           {.help = "Of the link between device and host, a second and way; on a CPU it is emulated "
                    "(0: as fast as memory)",
            .unit = "bytes",
            .minimum = 0});
-  set.add(prefix + ".link.latency", &options.link.latency,
-          {.help = "Fixed seconds of each transfer over that link, in addition to its bytes",
-           .unit = "s",
-           .minimum = 0,
-           .maximum = kMostLatency});
+  set.retire(prefix + ".link.latency", "0",
+             "describe the link in a machine's file (link.latency), and plan with --machine");
   set.add(prefix + ".disk.path", &options.disk.path,
           {.help = "Folder on a disk for what lives there; the run can be resumed from it"});
   set.add(prefix + ".disk.bytes", &options.disk.bytes,
@@ -155,8 +148,8 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
            .unit = "steps",
            .minimum = 1,
            .maximum = kMostStepsOfACommit});
-  set.add(prefix + ".disk.io", &options.disk.io, all_named<DiskBackend>(),
-          {.help = "How blocks are read and written; auto: io_uring where the kernel has it"});
+  set.retire(prefix + ".disk.io", "auto",
+             "remove it: Strata uses io_uring where the kernel permits it, threads elsewhere");
 }
 
 }  // namespace strata

@@ -7,7 +7,6 @@
 
 #include "strata/base/options.h"
 #include "strata/base/units.h"
-#include "strata/disk/block_io.h"
 #include "strata/layout/mesh.h"
 #include "strata/layout/zero.h"
 #include "strata/schedule/action.h"
@@ -28,9 +27,9 @@ struct MeshOptions {
   ScheduleKind schedule = ScheduleKind::k1f1b;     ///< not kForward
   std::int64_t threads = 0;                        ///< per rank; 0: cores / ranks
   TransportKind transport = TransportKind::kAuto;  ///< between processes
-  /// after this time the error names a rank that others wait for; 0: never
-  double stall_seconds = 10;
-  double stall_fatal_seconds = 60;  ///< after this time the run ends; 0: never
+  /// After this time without progress the run ends, after a sixth of it a rank that others wait for
+  /// is named; 0: named after 10 s, the run never ends.
+  double stall_fatal_seconds = 60;
 };
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options);
@@ -53,17 +52,10 @@ enum class TierChoice : std::uint8_t {
 };
 const char* name_of(TierChoice choice);  ///< "auto", "device", "host", "disk"
 
-/// The link between device and host. On a CPU an emulated one, with independent directions.
-struct MemoryLink {
-  Bytes bandwidth{};   ///< per second and direction; 0: as fast as memory
-  double latency = 0;  ///< fixed seconds of every transfer
-};
-
 struct MemoryDisk {
   std::string path;               ///< folder; empty: no disk
   Bytes bytes{};                  ///< budget of a rank; 0: all free space
   std::int64_t commit_every = 1;  ///< steps
-  DiskBackend io = DiskBackend::kAuto;
 };
 
 struct MemoryOptions {
@@ -76,7 +68,9 @@ struct MemoryOptions {
   TierChoice activations = TierChoice::kAuto;  ///< the inputs of recomputed layers
   /// layers whose weights are on the device at once; 0: as many as fit
   std::int64_t window = 0;
-  MemoryLink link = {};
+  /// of the link between device and host, per second and direction; on a CPU it is emulated; 0: as
+  /// fast as memory
+  Bytes link_bandwidth{};
   MemoryDisk disk = {};
 };
 

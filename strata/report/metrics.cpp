@@ -6,21 +6,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/base/json_text.h"
 #include "strata/base/units.h"
 
 namespace strata {
 namespace {
 
-UserError refusal(const std::string& path, const std::string& what, const std::string& expected) {
-  return UserError({.operation = "train.metrics",
-                    .where = path,
-                    .what = what,
-                    .expected = expected,
-                    .got = "",
-                    .fix = "name another file with --metrics"});
-}
+constexpr ErrorSource kMetricsErrors{"train.metrics", "name another file with --metrics"};
 
 // The step of a line, or -1 if it is not a metrics line.
 std::int64_t step_of(const std::string& line) {
@@ -38,8 +31,8 @@ std::uintmax_t kept_bytes(const std::string& path, std::int64_t steps_done) {
     const std::int64_t step = step_of(line);
     const bool torn = in.eof();  // no line break: the writer was killed within the line
     if (first && step < 0 && !(torn && line.starts_with("{\"step\":"))) {
-      throw refusal(path, "the file exists and does not hold metrics",
-                    "a new file, or one of ours");
+      throw kMetricsErrors.user(path, "the file exists and does not hold metrics",
+                                "a new file, or one of ours", "");
     }
     if (torn || step < 0 || step > steps_done) break;
     kept += line.size() + 1;
@@ -131,12 +124,13 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t steps_done) : pat
   std::error_code error;
   if (std::filesystem::is_regular_file(std::filesystem::status(path, error))) {
     std::filesystem::resize_file(path, kept_bytes(path, steps_done), error);
-    if (error) throw refusal(path, "cannot shorten the file", "a file that may be written");
+    if (error)
+      throw kMetricsErrors.user(path, "cannot shorten the file", "a file that may be written", "");
   }
   out_.open(path, std::ios::binary | std::ios::app);
   if (!out_.is_open()) {
-    throw refusal(path, "cannot write the file",
-                  "a path in an existing folder that may be written");
+    throw kMetricsErrors.user(path, "cannot write the file",
+                              "a path in an existing folder that may be written", "");
   }
 }
 

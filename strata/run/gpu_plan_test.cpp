@@ -161,7 +161,8 @@ TEST(GpuPlan, IsCloseToPublishedSpeeds) {
   };
   for (const Published& published : all) {
     const Plan plan = plan_of(published.model);
-    const double rate = step_amount(plan).count / seconds(plan) / plan.mesh.axes[Axis::kData];
+    const double rate =
+        step_amount(plan).count / seconds(plan) / plan.decisions().mesh[Axis::kData];
     EXPECT_GT(rate, 0.9 * published.tokens_per_second) << published.model;
     EXPECT_LT(rate, 1.3 * published.tokens_per_second) << published.model;
   }

@@ -31,11 +31,10 @@ std::vector<double> parameters_of(const Sequential& model) {
 
 std::string estimate_text(const Recipe& recipe, const MachineProfile& machine) {
   const bool gpu = recipe.device_kind() == DeviceKind::kCuda;
-  const double rate = flops_of(with_device_of(recipe, machine), recipe.train.precision);
+  const double rate = flops_of(machine, recipe.train.precision);
   const std::string text = "seconds    from " + format_count(rate) + "FLOP/s of " +
                            precision_name(recipe.train.precision) + " products, ";
-  const bool known = with_device_of(recipe, machine).device.fp32 > 0;
-  if (known) return text + "as strata doctor has measured here\n";
+  if (machine.device.fp32 > 0) return text + "as strata doctor has measured here\n";
   return text + (gpu ? "assumed, not a GPU's: --machine h100 plans by published rates\n"
                      : "assumed: strata doctor measures this machine's\n");
 }

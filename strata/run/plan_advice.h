@@ -12,7 +12,8 @@
 
 namespace strata {
 
-/// States which rates an estimate uses: those of `machine`, or assumed ones; one line of a plan.
+/// States which rates an estimate uses: those of ResolvedRun::machine, or assumed ones; one line of
+/// a plan.
 std::string estimate_text(const Recipe& recipe, const MachineProfile& machine);
 
 /// States which precision this processor is fast in, and whether the recipe's is slow here; empty

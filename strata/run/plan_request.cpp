@@ -6,8 +6,8 @@
 
 #include "strata/data/batch.h"
 #include "strata/optim/optimizer.h"
-#include "strata/plan/ledger/communicator_bytes.h"
 #include "strata/plan/search/gpu_costs.h"
+#include "strata/plan/search/shared_devices.h"
 #include "strata/run/recipe_machine.h"
 #include "strata/task/countable_sizes.h"
 #include "strata/transport/peer_memory.h"
@@ -17,24 +17,41 @@ namespace {
 
 int as_int(std::int64_t number) { return static_cast<int>(number); }
 
-// Every rank loads the whole mini-batch; padded parts need a second copy.
-std::int64_t loaded_samples(const Recipe& recipe) {
-  const TrainOptions& train = recipe.train;
-  const int replicas = recipe.mesh.axes[Axis::kData];
-  const std::int64_t count = count_micro_batches(train.mini_batch, replicas, train.micro_batch);
-  const bool pads = train.mini_batch / replicas < count;
-  return train.mini_batch + (pads ? replicas * count : 0);
+// The number of micro-batches of one replica.
+std::int64_t micro_batches_of(const Recipe& recipe) {
+  return count_micro_batches(recipe.train.mini_batch, recipe.mesh.axes[Axis::kData],
+                             recipe.train.micro_batch);
 }
 
-// Counted if a whole device is planned, like the driver's context, not against a rank's own budget.
-// Assumes one process per machine if the number is unknown.
-std::int64_t communicators_of(const Recipe& recipe, const MachineProfile& machine, int processes) {
-  if (machine.device.kind != MachineKind::kCuda || machine.device.context.count == 0) return 0;
-  const Mesh& mesh = recipe.mesh.axes;
-  const std::int64_t devices = machine.peers.devices;
-  if (processes == 1 && devices > 0) processes = as_int((mesh.size() + devices - 1) / devices);
-  return communicator_bytes(mesh, recipe.mesh.zero.shard_ranks,
-                            {.processes = processes, .devices = devices});
+// Ranks of one process that share a GPU do not record steps, because they would record each other's
+// work.
+RecordingPlan recording_of(GraphMode mode, const RankDevices& devices) {
+  if (mode == GraphMode::kOn) return RecordingPlan::kAlways;
+  return mode == GraphMode::kOff || devices.shared ? RecordingPlan::kNever
+                                                   : RecordingPlan::kIfItFits;
+}
+
+// What ranks keep and wait for because there are several of them.
+void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
+               const RankDevices& devices) {
+  const Mesh& mesh = request.mesh.axes;
+  if (processes > 1) {
+    request.mesh.rates = kProcessRates;
+    // Processes of one machine read each other's memory unless STRATA_SOCKETS forbids it.
+    request.mesh.reads_in_place = !sockets_only();
+  }
+  request.mesh.rates = gpu_axis_rates(request.machine, mesh, request.mesh.rates);
+  request.costs_none.devices = request.costs_cheap.devices =
+      shared_devices(mesh, devices.of_rank, devices.bytes);
+  // Counted if a whole device is planned, like the driver's context, not against a rank's own
+  // budget. Assumes one process per machine if the number is unknown.
+  const MachineProfile& machine = request.machine;
+  if (machine.device.kind != MachineKind::kCuda || machine.device.context.count == 0) return;
+  const std::int64_t here = machine.peers.devices;
+  if (processes == 1 && here > 0) processes = as_int((mesh.size() + here - 1) / here);
+  request.costs_none.communicator_bytes = request.costs_cheap.communicator_bytes =
+      communicator_bytes(mesh, recipe.mesh.zero.shard_ranks,
+                         {.processes = processes, .devices = here});
 }
 
 Sequential model_of(const Recipe& recipe, TensorSplit split) {
@@ -53,57 +70,52 @@ Sequential model_of(const Recipe& recipe) {
 
 Sequential whole_model_of(const Recipe& recipe) { return model_of(recipe, {}); }
 
-CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
-                         const MachineProfile& machine) {
-  return {.batch_inputs = recipe.task->batch_inputs(recipe.train.micro_batch),
-          .samples = (recipe.train.mini_batch + recipe.mesh.axes[Axis::kData] - 1) /
-                     recipe.mesh.axes[Axis::kData],
-          .loaded_samples = loaded_samples(recipe),
-          .micro_batch = recipe.train.micro_batch,
+CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
+  const TrainOptions& train = recipe.train;
+  const std::int64_t replicas = recipe.mesh.axes[Axis::kData];
+  const std::int64_t count = micro_batches_of(recipe);
+  // Every rank loads the whole mini-batch; padded parts need a second copy.
+  const bool pads = train.mini_batch / replicas < count;
+  return {.batch_inputs = recipe.task->batch_inputs(train.micro_batch),
+          .samples = (train.mini_batch + replicas - 1) / replicas,
+          .loaded_samples = train.mini_batch + (pads ? replicas * count : 0),
+          .micro_batch = train.micro_batch,
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
-          .precision = recipe.train.precision,
-          .keep_intermediates = keep_intermediates,
-          .flops_per_second = flops_of(machine, recipe.train.precision),
+          .precision = train.precision,
+          .keep_intermediates = recipe.memory.recompute == RecomputeMode::kNone,
+          .flops_per_second = flops_of(machine, train.precision),
           .memory_bytes_per_second = memory_rate_of(machine),
           .counts_passes = machine.device.kind == MachineKind::kCuda};
 }
 
-PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const MachineProfile& input,
-                         int processes) {
+PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
+                         const MachineProfile& machine, int processes, const RankDevices& devices) {
   const TrainOptions& train = recipe.train;
-  const MachineProfile machine = with_device_of(recipe, input);
-  PlanRequest request{
-      .dataflow = model.dataflow(),
-      .costs_none = with_gpu_costs(byte_costs(model, cost_request(recipe, true, machine)), machine),
-      .costs_cheap =
-          with_gpu_costs(byte_costs(model, cost_request(recipe, false, machine)), machine),
-      .shape = {.ranks = recipe.mesh.axes[Axis::kPipeline],
-                .micro_batches = as_int(count_micro_batches(
-                    train.mini_batch, recipe.mesh.axes[Axis::kData], train.micro_batch)),
-                .virtual_stages = as_int(recipe.mesh.virtual_stages)},
-      .schedule = recipe.mesh.schedule,
-      .memory = recipe.memory,
-      .micro_batch = train.micro_batch,
-      .mesh = mesh_request(recipe.mesh),
-      .sample_tokens = recipe.task->sample_tokens(),
-      .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
-      .machine = machine,
-      .updates_measured = false,
-      .recording = train.graph == GraphMode::kOff  ? RecordingPlan::kNever
-                   : train.graph == GraphMode::kOn ? RecordingPlan::kAlways
-                                                   : RecordingPlan::kIfItFits,
-      .validation_shapes = recipe.task->evaluation_shapes(recipe)};
-  request.costs_none.communicator_bytes = request.costs_cheap.communicator_bytes =
-      communicators_of(recipe, machine, processes);
-  request.costs_none.rows = request.costs_cheap.rows = recipe.task->rows_cost(recipe, machine);
-  check_bytes(request.costs_none);
-  if (processes > 1) {
-    request.mesh.rates = kProcessRates;
-    // Processes of one machine read each other's memory unless STRATA_SOCKETS forbids it.
-    request.mesh.reads_in_place = !sockets_only();
+  PlanRequest request{.dataflow = model.dataflow(),
+                      .micro_batches = as_int(micro_batches_of(recipe)),
+                      .virtual_stages = as_int(recipe.mesh.virtual_stages),
+                      .schedule = recipe.mesh.schedule,
+                      .memory = recipe.memory,
+                      .micro_batch = train.micro_batch,
+                      .mesh = mesh_request(recipe.mesh),
+                      .sample_tokens = recipe.task->sample_tokens(),
+                      .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
+                      .machine = machine,
+                      .updates_measured = false,
+                      .recording = recording_of(train.graph, devices),
+                      .validation_shapes = recipe.task->evaluation_shapes(recipe)};
+  CostRequest layers = cost_request(recipe, machine);
+  const RowsCost rows = recipe.task->rows_cost(recipe, machine);
+  for (const bool keep : {true, false}) {
+    layers.keep_intermediates = keep;
+    CostTable& costs = keep ? request.costs_none : request.costs_cheap;
+    costs = byte_costs(model, layers);
+    costs = with_gpu_costs(std::move(costs), machine);
+    costs.rows = rows;
   }
-  request.mesh.rates = gpu_axis_rates(machine, recipe.mesh.axes, request.mesh.rates);
+  add_ranks(request, recipe, processes, devices);
+  check_bytes(request.costs_none);
   return request;
 }
 

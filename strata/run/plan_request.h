@@ -1,5 +1,5 @@
-/// Converts a recipe to a request to the planner: its model, the inputs and costs of layers, the
-/// mesh and the memory, and what the trainer will do.
+/// Converts a resolved recipe to a request to the planner: its model, the inputs and costs of
+/// layers, the mesh and the memory, and what the trainer will do. `machine` is ResolvedRun::machine.
 ///
 /// Errors  UserError: a size that is too large to count, and what makers of models refuse.
 ///         Allocates no tensors.
@@ -10,6 +10,7 @@
 #include "strata/plan/ledger/zero_bytes.h"
 #include "strata/plan/machine_profile.h"
 #include "strata/plan/search/planner.h"
+#include "strata/run/recipe_machine.h"
 #include "strata/task/task.h"
 
 namespace strata {
@@ -19,13 +20,14 @@ namespace strata {
 Sequential model_of(const Recipe& recipe);
 Sequential whole_model_of(const Recipe& recipe);
 
-/// The request for the costs of the layers.
-CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
-                         const MachineProfile& machine);
+/// The request for the costs of the layers in the recipe's recompute mode.
+CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine);
 
-/// `processes`: number of processes that the ranks are divided among; 1: unknown.
+/// `processes`: number of processes that the ranks are divided among; 1: unknown. `devices`: the
+/// GPUs of the ranks; by default each rank has its own device.
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
-                         const MachineProfile& machine, int processes = 1);
+                         const MachineProfile& machine, int processes = 1,
+                         const RankDevices& devices = {});
 
 /// The request with another system's bytes per parameter; null: ours.
 PlanRequest with_convention(PlanRequest request, const ParameterBytes* bytes);

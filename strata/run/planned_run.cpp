@@ -1,5 +1,3 @@
-// A recipe is first planned with estimated seconds, so that a model that does not fit is refused
-// before a probe allocates.
 #include "strata/run/planned_run.h"
 
 #include <algorithm>
@@ -8,9 +6,8 @@
 
 #include "strata/measure/probe.h"
 #include "strata/measure/probe_cache.h"
-#include "strata/plan/search/process_bytes.h"
+#include "strata/plan/search/shared_host.h"
 #include "strata/run/plan_request.h"
-#include "strata/run/rank_devices.h"
 #include "strata/run/recipe_machine.h"
 #include "strata/task/task.h"
 
@@ -24,29 +21,48 @@ PlannedRun unplanned_run(const Recipe& recipe) {
           .threads_per_rank = recipe.threads_per_rank()};
 }
 
-int ranks_of_process(const Recipe& recipe, int processes) {
-  return (recipe.mesh.axes.size() + processes - 1) / processes;
-}
+int processes_of(const World* world) { return world ? world->processes() : 1; }
 
 // The request for this machine. `world` null: ranks are threads of one process.
-PlanRequest request_here(const Recipe& recipe, const Sequential& model,
+PlanRequest request_here(const Recipe& recipe, const PlannedRun& run, const SharedHost& host,
                          const MachineProfile& machine, const World* world) {
-  const Mesh& mesh = recipe.mesh.axes;
-  const int processes = world ? world->processes() : 1;
+  const DeviceKind kind = recipe.device_kind();
   const RankDevices devices =
-      world ? rank_devices(recipe, *world) : rank_devices(recipe, mesh.size(), Rendezvous());
-  return on_devices(plan_request(recipe, model, machine, processes), mesh, devices, processes);
+      world ? rank_devices(kind, run.ranks, *world) : rank_devices(kind, run.ranks, Rendezvous());
+  PlanRequest request = plan_request(recipe, run.model, machine, processes_of(world), devices);
+  request.update_threads = run.threads_per_rank;
+  if (kind != DeviceKind::kCpu) return request;
+  share_cores(request.costs_none, host);
+  share_cores(request.costs_cheap, host);
+  return request;
 }
 
-// As many ranks measure in parallel as will compute in parallel.
-int probing_ranks(const Recipe& recipe, const SharedHost& host, int processes) {
-  if (recipe.device_kind() == DeviceKind::kCpu) return ranks_side_by_side(host);
-  return std::min(ranks_of_process(recipe, processes), cuda_backend().count());
-}
-
-// Measuring needs no more memory of the process than training will.
-std::int64_t bytes_to_measure(const Plan& plan, const SharedHost& host) {
-  return std::min(kProbeBytes, process_bytes(plan, host).accounts);
+// Ranks that share cores or a GPU would measure each other's work, or not, depending on the
+// system's thread switches. So as many ranks measure in parallel as can compute in parallel, and
+// the sharing is computed instead. What training later measures is not saved then.
+void measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& resolved,
+             const SharedHost& host, const TaskData* data) {
+  const Recipe& recipe = resolved.recipe;
+  const bool on_cores = recipe.device_kind() == DeviceKind::kCpu;
+  CostRequest layers = cost_request(recipe, request.machine);
+  layers.device = recipe.rank_device();
+  CostTable& costs = layers.keep_intermediates ? request.costs_none : request.costs_cheap;
+  // Measuring needs no more memory of the process than training will.
+  const std::int64_t accounts = process_bytes(run.plan, host).accounts;
+  const ProbeOptions options{
+      .ranks = on_cores ? ranks_side_by_side(host) : std::min(host.ranks, cuda_backend().count()),
+      .threads_per_rank = run.threads_per_rank,
+      .most_bytes = on_cores ? std::min(kProbeBytes, accounts) : kProbeBytes,
+      .optimizer = recipe.optimizer.kind,
+      .cache_file = default_probe_cache(),
+      .tell = resolved.on_measuring};
+  run.probe_keys = probe_seconds(costs, run.model, layers, options);
+  if (on_cores) share_cores(costs, host);
+  request.costs_none.rows = request.costs_cheap.rows =
+      recipe.task->measured_rows_cost(recipe, request.machine, data);
+  request.updates_measured = on_cores;  // otherwise the device ran the updates
+  const bool shares = on_cores ? threads_per_core(host) > 1 : !costs.devices.empty();
+  if (!shares) run.probe_cache = options.cache_file;
 }
 
 }  // namespace
@@ -62,60 +78,33 @@ SharedHost shared_host(const PlannedRun& run, int processes) {
 PlannedRun plan_run(const ResolvedRun& resolved, bool probe, const World* world,
                     const TaskData* data) {
   const Recipe& recipe = resolved.recipe;
-  const int processes = world ? world->processes() : 1;
+  const int processes = processes_of(world);
   if (probe) recipe.rank_device();  // throws if the device is missing
   PlannedRun run = unplanned_run(recipe);
-  PlanRequest request = request_here(recipe, run.model, resolved.machine, world);
-  request.update_threads = run.threads_per_rank;
-  const bool on_cores = recipe.device_kind() == DeviceKind::kCpu;
   const SharedHost host = shared_host(run, processes);
-  const auto share = [&](CostTable& costs) {
-    if (on_cores) share_cores(costs, host);
-  };
-  share(request.costs_none), share(request.costs_cheap);
-  // First with estimated seconds: a model that does not fit is refused before a probe allocates.
+  PlanRequest request = request_here(recipe, run, host, resolved.machine, world);
+  // First with assumed seconds: a model that does not fit is refused before a probe allocates.
   run.plan = make_plan(request);
   recipe.task->check_plan(run.plan.decisions(), processes);
   if (!probe) return run;
-  // If ranks share cores, a measurement would include waits or not, depending on the system's
-  // thread switches; if they share a GPU, it would include each other's work. So the sharing is
-  // computed instead, and what training later measures is not saved as the layers' own seconds.
-  const ProbeOptions options{
-      .ranks = probing_ranks(recipe, host, processes),
-      .threads_per_rank = run.threads_per_rank,
-      .most_bytes = on_cores ? bytes_to_measure(run.plan, host) : kProbeBytes,
-      .optimizer = recipe.optimizer.kind,
-      .cache_file = default_probe_cache(),
-      .tell = resolved.on_measuring};
-  const bool keep = recipe.memory.recompute == RecomputeMode::kNone;
-  CostRequest costs = cost_request(recipe, keep, request.machine);
-  costs.device = recipe.rank_device();
-  CostTable& probed = keep ? request.costs_none : request.costs_cheap;
-  probe_seconds(probed, run.model, costs, options);
-  share(probed);
-  request.costs_none.rows = request.costs_cheap.rows =
-      recipe.task->measured_rows_cost(recipe, request.machine, data);
-  request.updates_measured =
-      recipe.rank_device().kind == DeviceKind::kCpu;  // otherwise the device ran the updates
+  measure(request, run, resolved, host, data);
   run.plan = make_plan(request);
   recipe.task->check_plan(run.plan.decisions(), processes);
-  const bool shares = on_cores ? threads_per_core(host) > 1 : !request.costs_none.devices.empty();
-  if (!shares) run.probe_cache = options.cache_file;
-  run.probe_keys = probe_keys(run.model, costs, options);
   return run;
 }
 
 PlannedRun plan_run_elsewhere(const ResolvedRun& resolved, const ParameterBytes* convention) {
   const Recipe& recipe = resolved.recipe;
   PlannedRun run = unplanned_run(recipe);
-  run.plan =
-      make_plan(with_convention(plan_request(recipe, run.model, resolved.machine), convention));
+  const PlanRequest request = plan_request(recipe, run.model, resolved.machine);
+  run.plan = make_plan(with_convention(request, convention));
   recipe.task->check_plan(run.plan.decisions(), /*processes=*/1);
   return run;
 }
 
-PlannedRun plan_run(World& world, const ResolvedRun& resolved, const std::string& follow,
-                    const TaskData* data) {
+PlannedRun agree_on_plan(World& world, const ResolvedRun& resolved, const std::string& follow,
+                         const TaskData* data) {
+  const Recipe& recipe = resolved.recipe;
   std::optional<PlannedRun> run;
   const std::string decided = world.agree([&] {
     if (!follow.empty()) return follow;
@@ -123,8 +112,10 @@ PlannedRun plan_run(World& world, const ResolvedRun& resolved, const std::string
     return decisions_text(run->plan);
   });
   if (run) return std::move(*run);
-  run = unplanned_run(resolved.recipe);
-  run->plan = follow_plan(request_here(resolved.recipe, run->model, {}, &world), decided);
+  run = unplanned_run(recipe);
+  const SharedHost host = shared_host(*run, world.processes());
+  const PlanRequest request = request_here(recipe, *run, host, with_device_of(recipe, {}), &world);
+  run->plan = follow_plan(request, decided);
   return std::move(*run);
 }
 

@@ -43,8 +43,8 @@ PlannedRun plan_run_elsewhere(const ResolvedRun& run, const ParameterBytes* conv
 
 /// Plans the same in every process: process 0 measures and decides. `follow`: decisions_text() of
 /// the run that this one resumes; empty: none.
-PlannedRun plan_run(World& world, const ResolvedRun& run, const std::string& follow = "",
-                    const TaskData* data = nullptr);
+PlannedRun agree_on_plan(World& world, const ResolvedRun& run, const std::string& follow = "",
+                         const TaskData* data = nullptr);
 
 /// What the ranks of one process need of this machine's processor, if they compute on it.
 SharedHost shared_host(const PlannedRun& run, int processes = 1);

@@ -13,6 +13,9 @@ namespace {
 // More threads on one machine would only wait for each other.
 constexpr int kMostThreadsHere = 1024;
 
+// A stalled rank is named after this part of the seconds that end the run.
+constexpr double kStallShare = 6;
+
 void check_threads(const Recipe& recipe) {
   const int processes = std::max(1, rendezvous_from_environment().processes);
   const int ranks = (recipe.mesh.axes.size() + processes - 1) / processes;
@@ -42,18 +45,17 @@ TrainerOptions trainer_options(const Recipe& recipe) {
           .precision = recipe.train.precision,
           .optimizer = recipe.optimizer,
           .host_bytes = recipe.memory.host.count,
-          .link = {.bytes_per_second = static_cast<double>(recipe.memory.link.bandwidth.count),
-                   .latency_seconds = recipe.memory.link.latency},
+          .link = {.bytes_per_second = static_cast<double>(recipe.memory.link_bandwidth.count)},
           .graph = {.mode = recipe.train.graph},
-          .disk = {
-              .path = recipe.memory.disk.path,
-              .bytes = recipe.memory.disk.bytes.count,
-              .file = {.setting = "memory.disk.path", .file = {.backend = recipe.memory.disk.io}}}};
+          .disk = {.path = recipe.memory.disk.path,
+                   .bytes = recipe.memory.disk.bytes.count,
+                   .file = {.setting = "memory.disk.path"}}};
 }
 
 RanksOptions ranks_options(const ResolvedRun& run) {
   const Recipe& recipe = run.recipe;
   check_threads(recipe);
+  const double fatal = recipe.mesh.stall_fatal_seconds;
   return {.ranks = recipe.mesh.axes.size(),
           .threads_per_rank = recipe.threads_per_rank(),
           .device_bytes = recipe.memory.device.count,
@@ -61,8 +63,8 @@ RanksOptions ranks_options(const ResolvedRun& run) {
           .mesh = recipe.mesh.axes,
           .fingerprint = run.fingerprint,
           .warn = notice_of_stalls(run),
-          .stall_seconds = recipe.mesh.stall_seconds,
-          .stall_fatal_seconds = recipe.mesh.stall_fatal_seconds,
+          .stall_seconds = fatal > 0 ? fatal / kStallShare : RanksOptions{}.stall_seconds,
+          .stall_fatal_seconds = fatal,
           .transport = recipe.mesh.transport,
           .reduction = recipe.mesh.reduction};
 }

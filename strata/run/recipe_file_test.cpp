@@ -70,6 +70,24 @@ TEST(Recipe, EffectiveTextParsesToSameRecipe) {
   EXPECT_EQ(reread.train.steps, 7);
 }
 
+// The effective recipe in a checkpoint of an earlier version names all of its fields.
+TEST(Recipe, IgnoresRetiredFieldsOfEarlierVersion) {
+  std::string text = parse({}).text;
+  const auto insert = [&](const std::string& after, const std::string& line) {
+    const std::size_t at = text.find(after);
+    ASSERT_NE(at, std::string::npos) << text;
+    text.insert(at + after.size(), line);
+  };
+  insert("\nmesh:\n", "  stall_seconds: 10\n");
+  insert("\n  link:\n", "    latency: 0\n");
+  insert("\n  disk:\n", "    io: auto\n");
+  EXPECT_EQ(parse_recipe(text, "manifest", {}).text, parse({}).text);
+  text.replace(text.find("stall_seconds: 10"), 17, "stall_seconds: 30");
+  const ErrorText error = refusal(text);
+  EXPECT_NE(error.where.find("recipe.yaml:"), std::string::npos);
+  EXPECT_NE(error.fix.find("mesh.stall_fatal_seconds"), std::string::npos);
+}
+
 TEST(Recipe, LearningRateWarmsUpToPeakAndFallsToFinalFraction) {
   const LearningRateSchedule schedule = parse({"train.final_fraction=0.25"}).learning_rate();
   EXPECT_DOUBLE_EQ(schedule.at(0), 1e-3 / 40);

@@ -1,17 +1,31 @@
 #include "strata/run/recipe_machine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/measure/byte_costs.h"
 #include "strata/measure/processor.h"
+#include "strata/plan/search/shared_devices.h"
 #include "strata/task/task.h"
 
 namespace strata {
 namespace {
 
 double known(double rate, double otherwise) { return rate > 0 ? rate : otherwise; }
+
+// What this process knows of its GPUs; `of_rank` is still empty.
+RankDevices devices_here(int gpus, int ranks, int processes) {
+  RankDevices devices{.shared = ranks > gpus * processes};
+  for (int index = 0; index < gpus; ++index) {
+    const std::int64_t bytes = cuda_backend().facts(index).bytes;
+    devices.bytes = index == 0 ? bytes : std::min(devices.bytes, bytes);
+  }
+  return devices;
+}
+
+int gpus_here(DeviceKind kind) { return kind == DeviceKind::kCuda ? cuda_backend().count() : 0; }
 
 // The part of the machine's host memory that accounts may use.
 Bytes host_of_ranks(const MachineProfile& machine) {
@@ -29,9 +43,10 @@ Bytes host_of_ranks(const MachineProfile& machine) {
 }  // namespace
 
 MachineProfile this_machine(const Recipe& recipe) {
-  return load_profile(
-      default_rates_file(), ProcessorIdentity::of_this_machine(),
-      recipe.device_kind() == DeviceKind::kCuda ? MachineKind::kCuda : MachineKind::kCpu);
+  return with_device_of(
+      recipe, load_profile(default_rates_file(), ProcessorIdentity::of_this_machine(),
+                           recipe.device_kind() == DeviceKind::kCuda ? MachineKind::kCuda
+                                                                     : MachineKind::kCpu));
 }
 
 bool reserves_host(const Recipe& recipe, const MachineProfile& machine) {
@@ -76,6 +91,24 @@ double flops_of(const MachineProfile& machine, at::ScalarType precision) {
 
 double memory_rate_of(const MachineProfile& machine) {
   return known(static_cast<double>(machine.device.bandwidth.count), kAssumedMemoryRate);
+}
+
+RankDevices rank_devices(DeviceKind kind, int ranks, const Rendezvous& rendezvous) {
+  const int gpus = gpus_here(kind), processes = rendezvous.processes;
+  if (gpus == 0) return {};
+  RankDevices devices = devices_here(gpus, ranks, processes);
+  const int of_process = (ranks + processes - 1) / processes;
+  devices.of_rank =
+      devices_in_turns(ranks, of_process * std::max(1, rendezvous.local_processes), gpus);
+  return devices;
+}
+
+RankDevices rank_devices(DeviceKind kind, int ranks, const World& world) {
+  const int gpus = gpus_here(kind);
+  if (gpus == 0) return {};
+  RankDevices devices = devices_here(gpus, ranks, world.processes());
+  devices.of_rank = world.device_ids();
+  return devices;
 }
 
 }  // namespace strata

@@ -7,7 +7,6 @@
 
 #include "strata/comm/ranks.h"
 #include "strata/run/plan_request.h"
-#include "strata/run/rank_devices.h"
 #include "strata/run/recipe_machine.h"
 
 namespace strata {
@@ -23,9 +22,10 @@ MeshOptions requested_mesh(const Recipe& recipe, std::int64_t devices) {
 
 std::int64_t cores_here() { return std::thread::hardware_concurrency(); }
 
-PlanRequest request_of(Recipe candidate, const MeshOptions& mesh, const MachineProfile& machine) {
+PlanRequest request_of(Recipe candidate, const MeshOptions& mesh, const MachineProfile& machine,
+                       const RankDevices& devices = {}) {
   candidate.mesh = mesh;
-  return plan_request(candidate, model_of(candidate), machine);
+  return plan_request(candidate, model_of(candidate), machine, /*processes=*/1, devices);
 }
 
 // A mesh that was searched depends on the GPUs of the machines, and must be the same in all
@@ -38,7 +38,8 @@ std::string fingerprint_of(const Recipe& recipe, const MeshOptions& mesh) {
 
 MeshSearch search_mesh(const Recipe& recipe) {
   const Rendezvous rendezvous = rendezvous_from_environment();
-  const int gpus = recipe.device_kind() == DeviceKind::kCuda ? cuda_backend().count() : 0;
+  const DeviceKind kind = recipe.device_kind();
+  const int gpus = kind == DeviceKind::kCuda ? cuda_backend().count() : 0;
   // One rank per process, or per GPU, or per core.
   const MeshOptions requested =
       requested_mesh(recipe, rendezvous.processes > 1 ? rendezvous.processes
@@ -46,9 +47,10 @@ MeshSearch search_mesh(const Recipe& recipe) {
                                                       : cores_here());
   const auto ranks =
       static_cast<int>(requested.ranks > 0 ? requested.ranks : requested.axes.size());
-  const RankDevices devices = rank_devices(recipe, ranks, rendezvous);
+  const RankDevices devices = rank_devices(kind, ranks, rendezvous);
+  const MachineProfile assumed = with_device_of(recipe, {});
   return search_mesh(requested, recipe.task->mesh_limits(recipe), [&](const MeshOptions& mesh) {
-    return on_devices(request_of(recipe, mesh, {}), mesh.axes, devices, rendezvous.processes);
+    return request_of(recipe, mesh, assumed, devices);
   });
 }
 
@@ -82,9 +84,9 @@ ResolvedRun resolve(Recipe recipe) {
 }
 
 ResolvedRun resolve(Recipe recipe, const MachineProfile& machine) {
-  ResolvedRun run{
-      .recipe = on_machine(std::move(recipe), machine), .machine = machine, .is_here = false};
-  take_mesh(run, [&] { return search_mesh(run.recipe, machine); });
+  ResolvedRun run{.recipe = on_machine(std::move(recipe), machine)};
+  run.machine = with_device_of(run.recipe, machine);
+  take_mesh(run, [&] { return search_mesh(run.recipe, run.machine); });
   return run;
 }
 

@@ -3,7 +3,7 @@
 ///
 ///     const ResolvedRun run = resolve(load_recipe(path, {}));
 ///     World world = join_world(run);
-///     const PlannedRun planned = plan_run(world, run);
+///     const PlannedRun planned = agree_on_plan(world, run);
 ///
 /// Errors  UserError: no mesh of that many ranks fits; a machine without memory for the model.
 #pragma once
@@ -21,7 +21,6 @@ namespace strata {
 struct ResolvedRun {
   Recipe recipe;                                    ///< with the final mesh
   MachineProfile machine;                           ///< as measured, or from its file
-  bool is_here = true;                              ///< the machine is this one
   std::optional<MeshSearch> search = std::nullopt;  ///< only for mesh.auto
   std::string fingerprint;                          ///< equal in all processes of the run
   /// Called with the names of the layers that are measured next; may be empty.

@@ -185,15 +185,12 @@ void describe(OptionSet& set, const std::string& prefix, SyntheticOptions& optio
            .minimum = 0,
            .maximum = 1});
   set.add(prefix + ".drift_every", &options.drift_every,
-          {.help = "Samples after which other ids become frequent; 0: never.",
+          {.help = "Samples after which frequencies move on by 1 % of the ids; 0: never.",
            .unit = "samples",
            .minimum = 0,
            .maximum = kMostSamples});
-  set.add(prefix + ".drift_share", &options.drift_share,
-          {.help = "Share of a feature's ids by which frequencies move on each time.",
-           .unit = "ratio",
-           .minimum = 0,
-           .maximum = 1});
+  set.retire(prefix + ".drift_share", "0.01",
+             "set data.synthetic.drift_every: each time frequencies move on by 1 % of the ids");
   set.add(prefix + ".seed", &options.seed, {.help = "Of everything that is drawn.", .minimum = 0});
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kClicks = 0x636C69636B73;  // "clicks": keys of its own
 constexpr std::int64_t kBiasSamples = 4096;
+constexpr double kDriftShare = 0.01;           // of a feature's ids
 constexpr std::size_t kFactors = 4;            // dimensions of a hidden vector
 constexpr double kUnit = std::numbers::sqrt3;  // (-kUnit, kUnit) has variance 1
 
@@ -168,8 +169,7 @@ SyntheticClicks::Sample SyntheticClicks::make(std::int64_t number) const {
     const double choices = static_cast<double>(options.most_ids - options.least_ids + 1);
     const auto more = static_cast<std::int64_t>(draws.uniform() * choices);
     const std::int64_t step = std::max<std::int64_t>(
-        1,
-        static_cast<std::int64_t>(options_.drift_share * static_cast<double>(options.cardinality)));
+        1, static_cast<std::int64_t>(kDriftShare * static_cast<double>(options.cardinality)));
     const auto shift =
         static_cast<std::int64_t>(static_cast<__int128>(drifts) * step % options.cardinality);
     std::vector<std::int64_t>& ids = sample.ids.emplace_back();

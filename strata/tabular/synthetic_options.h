@@ -27,7 +27,6 @@ struct SyntheticOptions {
   double pairwise = 0.5;         ///< standard deviation of the contribution of pairs of features
   double noise = 0;              ///< fraction of labels that are replaced by random ones
   std::int64_t drift_every = 0;  ///< samples after which hot ids change; 0: never
-  double drift_share = 0.01;     ///< share of the ids by which ranks are shifted each time
   std::int64_t seed = 1;
 };
 

@@ -160,7 +160,6 @@ TEST(SyntheticClicks, DriftToDifferentIds) {
   options.features = {{.name = "user", .cardinality = 1000, .zipf = 1.5}};
   options.numeric = 0;
   options.drift_every = 5000;
-  options.drift_share = 0.05;
   const SyntheticClicks clicks(options);
   const auto hottest = [&](int first) {
     std::map<std::string, int> counts;

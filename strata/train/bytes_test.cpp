@@ -84,13 +84,13 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
   PlanRequest plan_request{
       .dataflow = model.dataflow(),
       .costs_cheap = byte_costs(model, request),
-      .shape = {.ranks = c.stages,
-                .micro_batches = static_cast<int>((samples + kMicroBatch - 1) / kMicroBatch),
-                .virtual_stages = c.virtual_stages},
+      .micro_batches = static_cast<int>((samples + kMicroBatch - 1) / kMicroBatch),
+      .virtual_stages = c.virtual_stages,
       .schedule = c.schedule,
       .memory = {.recompute = c.recompute, .activations = c.activations},
       .micro_batch = kMicroBatch,
       .mesh = mesh_request(c.mesh)};
+  plan_request.mesh.axes[Axis::kPipeline] = c.stages;
   request.keep_intermediates = true;
   plan_request.costs_none = byte_costs(model, request);
   const Plan plan = make_plan(plan_request);

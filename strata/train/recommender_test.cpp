@@ -374,9 +374,10 @@ TEST_P(RecommenderMemory, IsCloseToMeasuredPeak) {
   const Plan plan = make_plan({.dataflow = model.dataflow(),
                                .costs_none = costs,
                                .costs_cheap = costs,
-                               .shape = {.ranks = ranks, .micro_batches = 4},
+                               .micro_batches = 4,
                                .memory = {.recompute = RecomputeMode::kCheap},
-                               .micro_batch = kMicroBatch});
+                               .micro_batch = kMicroBatch,
+                               .mesh = {.axes = {{Axis::kPipeline, ranks}}}});
   run_thread_ranks({.ranks = ranks}, [&](Group& group, MemoryAccount& account) {
     Trainer trainer(model, plan.steps, group, {.machine = {.clip = 1.0}});
     trainer.initialise();

@@ -96,7 +96,7 @@ std::unique_ptr<DiskResidency> Trainer::make_disk() {
   const std::string folder = rank_folder(disk.path, groups_.world.rank());
   const ChunkTable table = chunk_table(values);
   const std::vector<std::int64_t>& chunks = table.bytes;
-  require_room(disk, folder, disk_bytes(values));
+  require_room(disk, folder, file_bytes(values));
   if (disk.resume && !ChunkFile::exists(folder))
     throw kFolderErrors.user(folder, "this rank has committed nothing here", disk_layout(),
                              "no such step");

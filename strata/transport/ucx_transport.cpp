@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/transport/join.h"
 #include "strata/transport/peer_memory.h"
 
@@ -37,14 +37,8 @@ constexpr std::uint64_t kRendezvousBytes = 1 << 15;
 constexpr int kSleep = 1000;        // milliseconds, if no event wakes the thread
 constexpr unsigned kMessageId = 0;  // id of UCX's active messages
 
-[[noreturn]] void refuse(const std::string& what, const std::string& got) {
-  throw SystemError({.operation = "transport.ucx",
-                     .where = "mesh.transport",
-                     .what = what,
-                     .expected = "a working UCX",
-                     .got = got,
-                     .fix = "look at UCX_LOG_LEVEL=info, or set mesh.transport=sockets"});
-}
+constexpr ErrorSource kUcxErrors{"transport.ucx",
+                                 "look at UCX_LOG_LEVEL=info, or set mesh.transport=sockets"};
 
 // clang-format off: it does not settle on a form of this list.
 #define STRATA_UCX_FUNCTIONS(X) \
@@ -104,7 +98,9 @@ const LoadedUcx& loaded_ucx() {
 const Ucx& ucx() { return loaded_ucx().functions; }
 
 void require(ucs_status_t status, const std::string& what) {
-  if (status != UCS_OK) refuse(what, ucx().ucs_status_string(status));
+  if (status != UCS_OK)
+    throw kUcxErrors.system("mesh.transport", what, "a working UCX",
+                            ucx().ucs_status_string(status));
 }
 
 struct UcxHeader {
@@ -455,7 +451,7 @@ std::optional<MissingUcx> missing_ucx() {
 
 std::unique_ptr<Transport> connect_ucx(Bootstrap& bootstrap) {
   if (const std::string& failure = loaded_ucx().failure; !failure.empty())
-    refuse("UCX cannot be loaded", failure);
+    throw kUcxErrors.system("mesh.transport", "UCX cannot be loaded", "a working UCX", failure);
   return std::make_unique<UcxTransport>(bootstrap);
 }
 

@@ -20,6 +20,15 @@ class BadRecipes(ProgramTest):
         (self.folder / "recipe.yaml").write_text(RECIPE.replace("width:", "widht:"))
         self.refuse_train(says=["recipe.yaml:1:", "widht", "width"])
 
+    def test_refuses_retired_field_unless_it_has_its_last_default(self):
+        for name, default, other, fix in [
+                ("mesh.stall_seconds", "10", "5", "mesh.stall_fatal_seconds"),
+                ("memory.link.latency", "0", "0.001", "--machine"),
+                ("memory.disk.io", "auto", "threads", "io_uring where the kernel permits it")]:
+            self.refuse_train(f"{name}={other}", says=["--set", name, other, fix])
+            plan = ["plan", "recipe.yaml", "--estimate"]
+            self.assertEqual(self.succeed(*plan, "--set", f"{name}={default}"), self.succeed(*plan))
+
     def test_refuses_value_of_wrong_type(self):
         (self.folder / "recipe.yaml").write_text(RECIPE.replace("layers: 4", "layers: four"))
         self.refuse_train(says=["recipe.yaml:1:", "four"])

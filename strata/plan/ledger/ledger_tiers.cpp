@@ -19,7 +19,7 @@ void add_disk(Ledger& ledger, const LayerPlacement& placement,
   }
   for (std::size_t r = 0; r < ledger.size(); ++r) {
     ledger[r].host.staging = disk_staging(on_disk[r]).bytes();
-    ledger[r].disk_bytes = disk_bytes(on_disk[r]);
+    ledger[r].disk_bytes = file_bytes(on_disk[r]);
   }
 }
 

@@ -137,7 +137,7 @@ TEST(TierLedger, MatchesReplayOfProgram) {
     host.staging = disk_staging(staged).bytes();
     EXPECT_EQ(rank.host, host) << i;
     EXPECT_EQ(rank.on_disk, disk) << i;
-    EXPECT_EQ(rank.disk_bytes, disk_bytes(staged)) << i;
+    EXPECT_EQ(rank.disk_bytes, file_bytes(staged)) << i;
   }
 }
 

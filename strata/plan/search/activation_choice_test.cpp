@@ -37,12 +37,12 @@ PlanRequest request_of(const std::vector<Block>& blocks, double link_bytes_per_s
     layer.input_bytes = costs.values[l - 1].bytes = blocks[l].input_bytes;
   }
   request.costs_cheap = request.costs_none = costs;
-  request.shape = {ranks, micro_batches};
+  set_shape(request, {ranks, micro_batches});
   request.schedule = ScheduleKind::kGpipe;
   request.memory = {.recompute = RecomputeMode::kAuto,
                     .weights = TierChoice::kDevice,
                     .states = TierChoice::kDevice,
-                    .link = {.bandwidth = {std::llround(link_bytes_per_second)}}};
+                    .link_bandwidth = {std::llround(link_bytes_per_second)}};
   return request;
 }
 

@@ -1,6 +1,8 @@
 #include "strata/plan/search/gpu_costs.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 namespace strata {
 namespace {
@@ -17,6 +19,9 @@ constexpr double kLaunch = 7e-6, kGraphLaunch = 10e-6;
 // causal. Backward has five products where forward has two.
 constexpr double kAttentionForward = 0.38, kAttentionBackward = 0.21;
 constexpr double kBackwardProducts = 2.5;
+
+constexpr std::int64_t kChannelBytes = std::int64_t{12} << 20;  // per pair of ranks
+constexpr std::int64_t kChannelsInside = 32, kChannelsAcross = 2;
 
 template <typename T>
 T known(T stated, T assumed) {
@@ -120,6 +125,26 @@ AxisRates gpu_axis_rates(const MachineProfile& machine, const Mesh& mesh,
                                                     : machine.network.bandwidth.count);
     return known > 0 ? known : otherwise[axis];
   });
+}
+
+std::int64_t communicator_bytes(const Mesh& mesh, int shard_ranks, const RankLayout& layout) {
+  // Adjacent ranks of a set are as far apart as the inner axes are long, so all ranks of a set are
+  // within this span.
+  const int shards = shard_ranks == 0 ? mesh[Axis::kData] : shard_ranks;
+  const std::set<std::pair<int, int>> sets{
+      {mesh.size(), mesh.size()},
+      {mesh[Axis::kData], mesh.span(Axis::kData)},
+      {shards, mesh.span(Axis::kData) / mesh[Axis::kData] * shards},
+      {mesh[Axis::kTensor], mesh.span(Axis::kTensor)}};
+  const int in_process = mesh.size() / layout.processes;
+  std::int64_t bytes = 0;
+  for (const auto& [ranks, span] : sets) {
+    // ranks of one process need no communicator
+    if (ranks == 1 || in_process % span == 0) continue;
+    const bool inside = layout.devices == 0 || layout.devices % span == 0;
+    bytes += (ranks - 1) * (inside ? kChannelsInside : kChannelsAcross) * kChannelBytes;
+  }
+  return bytes;
 }
 
 }  // namespace strata

@@ -26,7 +26,7 @@ CostTable costs_of_four() {
 }
 
 PlanRequest on(const char* machine) {
-  PlanRequest request{.dataflow = chain(4), .shape = {.ranks = 1, .micro_batches = 2}};
+  PlanRequest request{.dataflow = chain(4), .micro_batches = 2};
   request.machine = machine ? find_machine(machine) : MachineProfile{};
   request.costs_none = request.costs_cheap = with_gpu_costs(costs_of_four(), request.machine);
   return request;
@@ -163,7 +163,7 @@ struct Step {
 
   PlanRequest request() const {
     PlanRequest request = on("h100");
-    request.shape = {.ranks = ranks, .micro_batches = micro_batches};
+    set_shape(request, {.ranks = ranks, .micro_batches = micro_batches});
     request.recording = recording;
     request.memory.device.count = device_bytes;
     request.memory.states = request.memory.weights = request.memory.gradients = TierChoice::kDevice;

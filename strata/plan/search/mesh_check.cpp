@@ -96,16 +96,6 @@ class Check {
             text(limits_.context) + " tokens", "set mesh.sequence_parallel=false");
   }
 
-  void stalls() const {
-    const double named = mesh_.stall_seconds, fatal = mesh_.stall_fatal_seconds;
-    require(fatal == 0 || (named > 0 && named <= fatal), "mesh.stall_fatal_seconds",
-            "a stall is fatal only after it was named",
-            "0, or at least mesh.stall_seconds, which is not 0 then",
-            format_double(fatal, 3) + " after " + format_double(named, 3),
-            named > 0 ? "set mesh.stall_fatal_seconds=0 or to more seconds"
-                      : "set mesh.stall_fatal_seconds=0, or mesh.stall_seconds");
-  }
-
   void world() const {
     const Mesh& mesh = mesh_.axes;
     if (limits_.world == 0 || mesh.size() == limits_.world) return;
@@ -171,7 +161,6 @@ void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf
   check.stages();
   check.replicas();
   check.tensor_ranks();
-  check.stalls();
   check.world();
 }
 

@@ -68,16 +68,6 @@ TEST(MeshCheck, RequiresSampleForEveryReplica) {
   EXPECT_EQ(fix_of({.axes = {{Axis::kData, 5}}}, kLimits), "");  // uneven shares are fine
 }
 
-TEST(MeshCheck, RequiresStallReportBeforeFatalStall) {
-  EXPECT_EQ(fix_of({.stall_seconds = 0, .stall_fatal_seconds = 0}, kLimits), "");
-  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 0}, kLimits), "");
-  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 5}, kLimits), "");
-  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 4}, kLimits),
-            "set mesh.stall_fatal_seconds=0 or to more seconds");
-  EXPECT_EQ(fix_of({.stall_seconds = 0, .stall_fatal_seconds = 4}, kLimits),
-            "set mesh.stall_fatal_seconds=0, or mesh.stall_seconds");
-}
-
 TEST(MeshCheck, RequiresLayerForEveryStage) {
   EXPECT_EQ(fix_of({.axes = {{Axis::kPipeline, 15}}}, kLimits), "set mesh.pp=14");
   EXPECT_EQ(

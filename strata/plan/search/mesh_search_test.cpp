@@ -39,9 +39,8 @@ struct Setting {
           ranks, devices_in_turns(ranks.size(), ranks.size(), devices), shared_bytes);
     if (tp > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
     request.costs_none = request.costs_cheap;
-    request.shape = {.ranks = ranks[Axis::kPipeline],
-                     .micro_batches = (16 + ranks[Axis::kData] - 1) / ranks[Axis::kData],
-                     .virtual_stages = static_cast<int>(mesh.virtual_stages)};
+    request.micro_batches = (16 + ranks[Axis::kData] - 1) / ranks[Axis::kData];
+    request.virtual_stages = static_cast<int>(mesh.virtual_stages);
     request.schedule = mesh.schedule;
     request.memory.device.count = device_bytes;
     request.memory.host.count = 1;  // a host without memory

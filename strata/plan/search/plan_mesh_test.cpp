@@ -30,10 +30,10 @@ PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
                                     {.bytes = kMiB});
   if (mesh.axes[Axis::kTensor] > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
   request.costs_none = request.costs_cheap;
-  request.shape = shape;
   request.memory.device.count = device_bytes;
   request.memory.host.count = 1;  // a host without memory
   request.mesh = mesh;
+  set_shape(request, shape);
   return request;
 }
 

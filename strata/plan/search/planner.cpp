@@ -32,8 +32,9 @@ TierPlacement placement_of(const json& text) {
 
 // Checks the programs here, so that the caller who runs the plan gets checked ones.
 Plan completed(Plan plan, const PlanRequest& request) {
-  plan.communication = communication_of(plan.steps, plan.micro_batches, costs_for(request),
-                                        plan.mesh, track_seconds(plan, plan.costs), plan.recorded);
+  plan.communication =
+      communication_of(plan.steps, plan.micro_batches, request.costs(), request.mesh,
+                       track_seconds(plan, plan.costs), plan.recorded);
   if (request.schedule == ScheduleKind::kForward) {
     plan.steps.evaluation(plan.micro_batches);
   } else {
@@ -51,7 +52,7 @@ StepAmount step_amount(const Plan& plan) {
   if (micro_batch <= 0) return amount;
   const bool tokens = plan.sample_tokens > 0;
   amount.count *= static_cast<double>(micro_batch * (tokens ? plan.sample_tokens : 1)) *
-                  static_cast<double>(plan.mesh.axes[Axis::kData]);
+                  static_cast<double>(plan.decisions().mesh[Axis::kData]);
   amount.unit = tokens ? "tokens" : "samples";
   return amount;
 }
@@ -79,7 +80,8 @@ TrackSeconds track_seconds(const Plan& plan, const CostTable& costs) {
 Plan make_plan(const PlanRequest& request) {
   Plan plan = propose(request);
   if (!fits(plan)) refuse(request, plan);
-  return completed(with_activations_chosen(request, std::move(plan)), request);
+  plan = with_activations_chosen(request, std::move(plan));
+  return completed(std::move(plan), request);
 }
 
 std::string decisions_text(const Plan& plan) {

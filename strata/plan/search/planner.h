@@ -35,14 +35,15 @@ enum class RecordingPlan : std::uint8_t {
 
 struct PlanRequest {
   Dataflow dataflow;
-  CostTable costs_none;   ///< operations keep everything they need for backward
-  CostTable costs_cheap;  ///< GELU and norms recompute their inputs
-  PipelineShape shape;
+  CostTable costs_none;    ///< operations keep everything they need for backward
+  CostTable costs_cheap;   ///< GELU and norms recompute their inputs
+  int micro_batches = 1;   ///< of a mini-batch, per replica
+  int virtual_stages = 1;  ///< per rank
   ScheduleKind schedule = ScheduleKind::k1f1b;
   MemoryOptions memory;
   /// samples of a full micro-batch; 0: no smaller one is proposed
   std::int64_t micro_batch = 0;
-  MeshRequest mesh = {};           ///< the axes other than the pipeline; `shape` has that one
+  MeshRequest mesh = {};
   std::int64_t sample_tokens = 0;  ///< 0: a step is counted in samples
   bool updates_at_once = false;    ///< neither clipping nor a loss scale needs all gradients
   MachineProfile machine = {};     ///< the rates of the tiers
@@ -52,6 +53,15 @@ struct PlanRequest {
   RecordingPlan recording = RecordingPlan::kNever;
   int validation_shapes =
       0;  ///< shapes of mini-batches that are recorded for evaluation, in addition to training
+
+  /// The pipeline of one replica.
+  PipelineShape shape() const {
+    return {mesh.axes[Axis::kPipeline], micro_batches, virtual_stages};
+  }
+  /// The table of the recompute mode, without the mesh's seconds.
+  const CostTable& costs() const {
+    return memory.recompute == RecomputeMode::kNone ? costs_none : costs_cheap;
+  }
 };
 
 /// What the ranks will run, and its predicted time and memory.
@@ -62,7 +72,7 @@ struct Plan {
   CostTable costs;  ///< the table of the recompute mode, with the mesh's seconds
   Simulation simulation = {};
   Ledger ledger = {};
-  MeshRequest mesh = {};
+  AxisRates axis_rates = {};  ///< of the request's mesh
   TierRates rates = {};
   TierPlacement placement = {};
   std::vector<TierTraffic> traffic = {};  ///< per rank; empty: nothing leaves the device
@@ -91,9 +101,6 @@ int devices_of(const Plan& plan);
 /// Model FLOP/s utilisation: the products of a forward and a backward (twice as many), without
 /// recomputes, divided by the data-sheet peak of all devices in a step. 0: unknown.
 double flops_utilisation(const Plan& plan);
-
-/// The table of the recompute mode, without the mesh's seconds.
-const CostTable& costs_for(const PlanRequest& request);
 
 /// The seconds of `costs` on the executors and copy streams between the plan's tiers, for a
 /// simulation.

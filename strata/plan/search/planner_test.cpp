@@ -39,7 +39,7 @@ PlanRequest request_for(const PipelineShape& shape, ScheduleKind schedule,
   request.costs_cheap = costs;
   for (LayerCost& layer : costs.layers) layer.saved_bytes *= 2;
   request.costs_none = costs;
-  request.shape = shape;
+  set_shape(request, shape);
   request.schedule = schedule;
   request.memory = {.device = {device_bytes}, .host = {1}, .recompute = recompute};
   return request;
@@ -160,9 +160,10 @@ PlanRequest applied(PlanRequest request, const std::string& fix) {
     request.memory.device = parse_bytes(text);
   }
   if (!value_of("mesh.schedule").empty()) request.schedule = k1f1b;
-  if (const auto text = value_of("mesh.pp"); !text.empty()) request.shape.ranks = std::stoi(text);
+  if (const auto text = value_of("mesh.pp"); !text.empty())
+    request.mesh.axes[Axis::kPipeline] = std::stoi(text);
   if (const auto text = value_of("mesh.virtual_stages"); !text.empty()) {
-    request.shape.virtual_stages = std::stoi(text);
+    request.virtual_stages = std::stoi(text);
   }
   return request;
 }
@@ -221,7 +222,8 @@ TEST(PlanRefusal, NamesSmallestBudgetIfNothingFits) {
 TEST(Plan, IsFollowedByProcessesWithOtherMeasurements) {
   for (const ReduceMode reduce : {ReduceMode::kOnce, ReduceMode::kEach}) {
     PlanRequest request = request_for({2, 8}, kGpipe, 0, RecomputeMode::kAuto);
-    request.mesh = {.axes = {{Axis::kData, 2}}, .zero = {.stage = 2, .reduce = reduce}};
+    request.mesh.axes[Axis::kData] = 2;
+    request.mesh.zero = {.stage = 2, .reduce = reduce};
     const std::int64_t roomy = peak_bytes(make_plan(request).ledger);
     request.memory.device.count = roomy * 6 / 10;
     const Plan plan = make_plan(request);
@@ -248,7 +250,7 @@ TEST(Plan, FitsHundredLayersOnSixteenRanksIntoTightBudget) {
       {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = 10, .saved_bytes = 10},
       {.bytes = 1});
   request.costs_none = request.costs_cheap;
-  request.shape = {16, 64};
+  set_shape(request, {16, 64});
   request.memory = {.device = {700}, .recompute = kAuto};
   const Plan plan = make_plan(request);
   EXPECT_LE(peak_bytes(plan.ledger), 700);
@@ -273,7 +275,7 @@ TEST(Planner, PlansHundredThousandLayers) {
   // A budget that makes every rank recompute a part of its layers.
   constexpr int kLayers = 10'000;
   PlanRequest request = request_of(kLayers);
-  request.shape = {.ranks = 2, .micro_batches = 1};
+  set_shape(request, {.ranks = 2, .micro_batches = 1});
   const std::int64_t peak = peak_bytes(make_plan(request).ledger);
   request.memory = {.device = {peak - peak / 10}, .recompute = kAuto};
   const Plan tight = make_plan(request);

@@ -5,6 +5,7 @@
 #include "strata/plan/search/proposal.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -41,27 +42,42 @@ constexpr int kGradientBuffers = 2;
 
 enum class Goal : std::uint8_t { kFastest, kAnyThatFits };
 
+// Bytes that a plan needs of one kind of memory, on the fullest rank or shared device.
+struct Need {
+  std::int64_t bytes = 0;
+  std::int64_t budget = 0;  // 0: no limit
+};
+
+std::array<Need, 4> needs_of(const Plan& plan) {
+  const MemoryOptions& memory = plan.memory;
+  const SharedDevices& devices = plan.costs.devices;
+  return {{{peak_bytes(plan.ledger), memory.device.count},
+           {shared_peak_bytes(devices, plan.ledger), devices.device_bytes},
+           {host_bytes(plan.ledger), memory.host.count},
+           {disk_bytes(plan.ledger), memory.disk.bytes.count}}};
+}
+
 // Evaluates all plans of one request.
 class Proposer {
  public:
   explicit Proposer(const PlanRequest& request, Goal goal = Goal::kFastest)
       : request_(request),
+        shape_(request.shape()),
         goal_(goal),
         dataflow_(std::make_shared<const Dataflow>(request.dataflow)),
-        costs_(with_mesh_seconds(costs_for(request), request.mesh)),
+        costs_(with_mesh_seconds(request.costs(), request.mesh)),
         with_weights_(layers_with_weights(costs_)),
         rates_(tier_rates(request.memory, request.machine, request.update_threads,
                           request.updates_measured)) {}
 
   Plan evaluate(const Choices& choices) const {
-    MeshRequest mesh = request_.mesh;
-    mesh.axes[Axis::kPipeline] = request_.shape.ranks;
+    const MeshRequest& mesh = request_.mesh;
     ZeroPolicy zero = mesh.zero;
     zero.reduce = choices.reduce;
     Plan plan{.steps = StepPlan(dataflow_, with_weights_,
                                 {.schedule = request_.schedule,
                                  .mesh = mesh.axes,
-                                 .virtual_stages = request_.shape.virtual_stages,
+                                 .virtual_stages = shape_.virtual_stages,
                                  .partition = choices.partition,
                                  .recompute = choices.recompute,
                                  .keep_intermediates = mode() == RecomputeMode::kNone,
@@ -69,10 +85,10 @@ class Proposer {
                                  .tiers = requested_layout(choices.tiers),
                                  .sequence_parallel = mesh.sequence_parallel,
                                  .micro_batch = request_.micro_batch}),
-              .micro_batches = request_.shape.micro_batches,
+              .micro_batches = shape_.micro_batches,
               .memory = request_.memory,
               .costs = costs_,
-              .mesh = mesh,
+              .axis_rates = mesh.rates,
               .rates = rates_,
               .placement = choices.tiers,
               .machine = request_.machine,
@@ -119,14 +135,11 @@ class Proposer {
  private:
   // The ratio of need to budget, for the budget that the plan exceeds most.
   static double fullness(const Plan& plan) {
-    const auto share = [](std::int64_t bytes, Bytes budget) {
-      return budget.count > 0 ? static_cast<double>(bytes) / static_cast<double>(budget.count) : 0;
-    };
-    const SharedDevices& devices = plan.costs.devices;
-    return std::max({share(peak_bytes(plan.ledger), plan.memory.device),
-                     share(shared_peak_bytes(devices, plan.ledger), {devices.device_bytes}),
-                     share(host_bytes(plan.ledger), plan.memory.host),
-                     share(disk_bytes(plan.ledger), plan.memory.disk.bytes)});
+    double most = 0;
+    for (const Need& need : needs_of(plan))
+      if (need.budget > 0)
+        most = std::max(most, static_cast<double>(need.bytes) / static_cast<double>(need.budget));
+    return most;
   }
 
   static RecordedPrograms recorded_programs(const StepPlan& steps, const Schedule& schedule) {
@@ -186,7 +199,7 @@ class Proposer {
   std::vector<int> ranks_of(const Partition& partition) const {
     std::vector<int> ranks;
     for (int stage = 0; stage < partition.num_stages(); ++stage)
-      ranks.insert(ranks.end(), partition.layers(stage).size(), stage % request_.shape.ranks);
+      ranks.insert(ranks.end(), partition.layers(stage).size(), stage % shape_.ranks);
     return ranks;
   }
 
@@ -273,7 +286,7 @@ class Proposer {
       return evaluate(tried).ledger;
     };
     choices.recompute =
-        choose_recompute(costs_for(request_), rank_of_layer, device_bytes(), ledger_of);
+        choose_recompute(request_.costs(), rank_of_layer, device_bytes(), ledger_of);
     return evaluate(choices);
   }
 
@@ -291,7 +304,7 @@ class Proposer {
     const ShardLayout shards = shards_of(reduce);
     // Any cut may separate the layers of a tie.
     std::vector<int> ranks(dataflow_->num_layers);
-    if (request_.shape.ranks > 1) std::iota(ranks.begin(), ranks.end(), 0);
+    if (shape_.ranks > 1) std::iota(ranks.begin(), ranks.end(), 0);
     const CostTable resident = resident_costs(costs_, shards, layout_of(tiers, ranks, shards));
     std::vector<Partition> cuts;
     if (mode() != RecomputeMode::kFull) add_cuts(cuts, resident, {});
@@ -302,16 +315,16 @@ class Proposer {
 
   void add_cuts(std::vector<Partition>& cuts, const CostTable& costs,
                 const LayerSet& recompute) const {
-    const int ranks = request_.shape.ranks;
+    const int ranks = shape_.ranks;
     PartitionRequest cut{
-        .ranks = ranks, .virtual_stages = request_.shape.virtual_stages, .recompute = recompute};
+        .ranks = ranks, .virtual_stages = shape_.virtual_stages, .recompute = recompute};
     const auto add = [&] {
       const auto found = partition_layers(*dataflow_, costs, cut);
       if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end())
         cuts.push_back(*found);
     };
     for (int r = 0; r < ranks; ++r)
-      cut.in_flight.push_back(in_flight_bound(request_.schedule, request_.shape, r));
+      cut.in_flight.push_back(in_flight_bound(request_.schedule, shape_, r));
     add();
     if (device_bytes() == 0) return;
     for (const double cap : kCaps) {
@@ -321,6 +334,7 @@ class Proposer {
   }
 
   const PlanRequest& request_;
+  PipelineShape shape_;
   Goal goal_;
   std::shared_ptr<const Dataflow> dataflow_;
   CostTable costs_;  // with the mesh's seconds
@@ -330,19 +344,10 @@ class Proposer {
 
 }  // namespace
 
-const CostTable& costs_for(const PlanRequest& request) {
-  return request.memory.recompute == RecomputeMode::kNone ? request.costs_none
-                                                          : request.costs_cheap;
-}
-
 bool fits(const Plan& plan) {
-  const auto within = [](std::int64_t bytes, Bytes budget) {
-    return budget.count == 0 || bytes <= budget.count;
-  };
-  return have_room(plan.costs.devices, plan.ledger) &&
-         within(peak_bytes(plan.ledger), plan.memory.device) &&
-         within(host_bytes(plan.ledger), plan.memory.host) &&
-         within(disk_bytes(plan.ledger), plan.memory.disk.bytes);
+  for (const Need& need : needs_of(plan))
+    if (need.budget > 0 && need.bytes > need.budget) return false;
+  return true;
 }
 
 Plan evaluate(const PlanRequest& request, const Choices& choices) {
@@ -359,7 +364,7 @@ Plan propose(const PlanRequest& request, const Proposer& proposer, const TierPla
   Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication", tiers);
   const bool shards_gradients =
       mesh.zero.stage >= 2 && mesh.zero.shards(mesh.axes[Axis::kData]) > 1;
-  if (fits(once) || !shards_gradients || request.shape.micro_batches == 1) return once;
+  if (fits(once) || !shards_gradients || request.micro_batches == 1) return once;
   Plan each = proposer.best(
       ReduceMode::kEach, "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)), tiers);
   return Proposer::better(each, once) ? each : once;

@@ -36,7 +36,7 @@ PlanRequest request_of(int layers = 8, int ranks = 1) {
                                     {.bytes = kMiB / 4});
   request.costs_none = request.costs_cheap;
   // with more micro-batches, whole gradients accumulate on the device
-  request.shape = {ranks, 1};
+  set_shape(request, {ranks, 1});
   request.micro_batch = 1;
   request.sample_tokens = 512;
   return request;
@@ -183,7 +183,7 @@ TEST(TierLayout, AdaptsToRanksOfPlan) {
   EXPECT_TRUE(tiers[1].fetches_weights());
   EXPECT_EQ(pipeline.ledger[0].at_peak[ByteKind::kWeights], 4 * kMiB);  // the tied layer's
 
-  request.shape.ranks = 1;
+  request.mesh.axes[Axis::kPipeline] = 1;
   request.mesh.axes[Axis::kData] =
       2;  // a reduction moves gradients to the host even if they may stay
   const Plan replicas = make_plan(request);

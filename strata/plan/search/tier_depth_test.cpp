@@ -27,7 +27,6 @@ PlanRequest request_of(int blocks) {
     block.saved_bytes = 100;
   }
   request.costs_none = request.costs_cheap;
-  request.shape = {1, 1};
   return request;
 }
 
@@ -138,7 +137,7 @@ TEST(LargestDepths, AreLastOnesThatPropose) {
   for (const int ranks : {1, 2})
     for (const std::int64_t device : {23, 41, 160, 307}) {
       PlanRequest request = request_of(5);
-      request.shape = {ranks, 4};
+      set_shape(request, {ranks, 4});
       request.memory.device.count = device * 1000;
       request.memory.host.count = 3 * device * 1000;
       request.memory.recompute = RecomputeMode::kAuto;
@@ -176,7 +175,7 @@ TEST(FirstThatFits, FitsWheneverPlanDoes) {
   for (const int ranks : {1, 2})
     for (std::int64_t device = 50'000; device <= 150'000; device += 500, ++tried) {
       PlanRequest request = request_of(4);
-      request.shape = {ranks, 4};
+      set_shape(request, {ranks, 4});
       request.memory.device.count = device;
       MemoryOptions& memory = request.memory;
       memory.recompute = RecomputeMode::kAuto;

@@ -31,7 +31,6 @@ inline constexpr AxisRates kProcessRates{
     {Axis::kPipeline, 1e9}, {Axis::kData, 1e9}, {Axis::kTensor, 1e9}};
 
 struct MeshRequest {
-  /// A plan replaces the size of the pipeline by PlanRequest::shape.ranks.
   Mesh axes = {};
   ZeroPolicy zero = {};  ///< reduce kAuto: once per step if that fits
   bool sequence_parallel = false;

@@ -38,7 +38,7 @@ bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
 
 TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine, int update_threads,
                      bool measured) {
-  const MemoryLink& requested = memory.link;
+  const Bytes requested = memory.link_bandwidth;
   bool assumed = false;
   std::string text;
   const auto add = [&](const std::string& what, double rate, const char* from) {
@@ -56,11 +56,9 @@ TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine,
     return rate;
   };
   TierRates rates;
-  rates.to_device =
-      rate_of("link in", requested.bandwidth, machine.link.to_device, kAssumedCopyRate);
-  rates.to_host = rate_of("out", requested.bandwidth, machine.link.to_host, kAssumedCopyRate);
-  rates.latency = requested.bandwidth.count > 0 || requested.latency > 0 ? requested.latency
-                                                                         : machine.link.latency;
+  rates.to_device = rate_of("link in", requested, machine.link.to_device, kAssumedCopyRate);
+  rates.to_host = rate_of("out", requested, machine.link.to_host, kAssumedCopyRate);
+  rates.latency = requested.count > 0 ? 0 : machine.link.latency;
   if (measured) {
     text += ", updates as layers were measured";
   } else {

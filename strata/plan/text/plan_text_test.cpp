@@ -34,7 +34,7 @@ PlanRequest small_gpt(const PipelineShape& shape, ScheduleKind schedule) {
   request.costs_cheap.layers.back().name = "head";
   for (int l = 1; l < 7; ++l) request.costs_cheap.layers[l].name = "block" + std::to_string(l - 1);
   request.costs_none = request.costs_cheap;
-  request.shape = shape;
+  set_shape(request, shape);
   request.schedule = schedule;
   return request;
 }
@@ -126,8 +126,9 @@ TEST(PlanText, ShowsOffloadsAndTheirCost) {
                     .host = {std::int64_t{448} << 20},
                     .recompute = RecomputeMode::kCheap,
                     .weights = TierChoice::kHost,
-                    .window = 2,
-                    .link = {.bandwidth = {std::int64_t{7} << 30}, .latency = 1e-3}};
+                    .window = 2};
+  const Bytes link{std::int64_t{7} << 30};
+  request.machine.link = {.to_device = link, .to_host = link, .latency = 1e-3};
   const std::string text = plan_text(make_plan(request));
   // Two of 8 layers of 7 MiB stay between forward and backward; each transfer takes 2 ms.
   for (const char* part :

@@ -50,8 +50,8 @@ Alternative with_1f1b(Alternative from) {
   if (!trains(from.request) || from.request.schedule == ScheduleKind::k1f1b) return from;
   from.request.schedule = ScheduleKind::k1f1b;
   from.set("mesh.schedule", "1f1b");
-  if (from.request.shape.virtual_stages > 1) {
-    from.request.shape.virtual_stages = 1;
+  if (from.request.virtual_stages > 1) {
+    from.request.virtual_stages = 1;
     from.set("mesh.virtual_stages", "1");
   }
   return from;
@@ -88,7 +88,7 @@ Alternative with_tiers(Alternative from) {
 // With layers off the device, only one at a time then has an accumulating gradient.
 Alternative with_vertical(Alternative from) {
   const PlanRequest& request = from.request;
-  const bool gains = request.schedule != ScheduleKind::kVertical && request.shape.micro_batches > 1;
+  const bool gains = request.schedule != ScheduleKind::kVertical && request.micro_batches > 1;
   if (!trains(request) || !gains || tier_placements(request.memory, true).size() == 1) return from;
   from.request.schedule = ScheduleKind::kVertical;
   from.set("mesh.schedule", "vertical");
@@ -96,9 +96,9 @@ Alternative with_vertical(Alternative from) {
 }
 
 Alternative with_half_micro_batch(Alternative from) {
-  halve(from.request.costs_none, from.request.shape.micro_batches);
-  halve(from.request.costs_cheap, from.request.shape.micro_batches);
-  from.request.shape.micro_batches *= 2;
+  halve(from.request.costs_none, from.request.micro_batches);
+  halve(from.request.costs_cheap, from.request.micro_batches);
+  from.request.micro_batches *= 2;
   from.request.micro_batch /= 2;
   from.set("train.micro_batch", std::to_string(from.request.micro_batch));
   return from;
@@ -121,7 +121,7 @@ Alternative with_zero(Alternative from, int zero) {
 }
 
 Alternative with_ranks(Alternative from, int ranks) {
-  from.request.shape.ranks = ranks;
+  from.request.mesh.axes[Axis::kPipeline] = ranks;
   from.set("mesh.pp", std::to_string(ranks));
   return from;
 }
@@ -151,11 +151,11 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
   }
   all.push_back(with_disk(leanest));
   // More ranks on the same devices do not add memory.
-  const int most = costs_for(request).devices.empty()
-                       ? request.dataflow.num_layers / leanest.request.shape.virtual_stages
+  const int most = request.costs().devices.empty()
+                       ? request.dataflow.num_layers / leanest.request.virtual_stages
                        : 0;
   for (int more = 1; more <= kMoreRanks; ++more) {
-    const int ranks = request.shape.ranks + more;
+    const int ranks = request.mesh.axes[Axis::kPipeline] + more;
     if (ranks <= most) all.push_back(with_ranks(leanest, ranks));
   }
   std::erase_if(all, [](const Alternative& a) { return a.settings.empty(); });
@@ -171,7 +171,7 @@ std::int64_t rounded_up(std::int64_t bytes) {
 
 // Whether the permanent bytes of all ranks exceed the memory of all ranks, for any cut.
 bool is_hopeless(const PlanRequest& request) {
-  const CostTable& costs = costs_for(request);
+  const CostTable& costs = request.costs();
   const LayerSet with_weights = layers_with_weights(costs);
   const ShardLayout shards = shard_layout(request.mesh.zero, request.mesh.axes[Axis::kData],
                                           request.dataflow, with_weights);
@@ -184,7 +184,7 @@ bool is_hopeless(const PlanRequest& request) {
     fixed += static_cast<double>(layer.weights + layer.gradients + layer.states);
   }
   const auto device = static_cast<double>(request.memory.device.count);
-  return device > 0 && fixed > device * request.shape.ranks;
+  return device > 0 && fixed > device * request.mesh.axes[Axis::kPipeline];
 }
 
 bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
@@ -219,7 +219,7 @@ Alternative with_smallest_budget(Alternative from) {
   std::int64_t high = rounded_up(peak_bytes(propose(from.request).ledger));
   while (!fits_in(from, high)) high += high / 64 + 1;
   const double layer_runs =
-      static_cast<double>(from.request.dataflow.num_layers) * from.request.shape.micro_batches;
+      static_cast<double>(from.request.dataflow.num_layers) * from.request.micro_batches;
   // each trial takes seconds, so the peak is close enough
   if (layer_runs > kMostLayerRuns) low = high;
   while (high - low > std::max<std::int64_t>(1, high / 200)) {
@@ -233,7 +233,7 @@ Alternative with_smallest_budget(Alternative from) {
 
 // Whether shared devices are too small for any budget of their ranks.
 bool devices_are_too_small(PlanRequest request) {
-  if (costs_for(request).devices.empty()) return false;
+  if (request.costs().devices.empty()) return false;
   request.memory.device = {};
   return !fits(first_that_fits(request));
 }
@@ -246,7 +246,7 @@ std::string nearest_fix(const PlanRequest& request) {
   const Alternative same{.request = request, .settings = {}};
   const Alternative leanest = with_enough_beside(with_tiers(with_auto(with_1f1b(same))));
   if (devices_are_too_small(leanest.request)) {
-    const std::size_t devices = costs_for(request).devices.ranks_on.size();
+    const std::size_t devices = request.costs().devices.ranks_on.size();
     return "set mesh.pp, mesh.dp and mesh.tp for fewer ranks, such as " +
            (devices == 1 ? "one" : "one for each of the " + std::to_string(devices) + " GPUs");
   }
@@ -298,7 +298,7 @@ std::string needed_text(const Plan& plan) {
 }  // namespace
 
 void refuse(const PlanRequest& request, const Plan& plan) {
-  const std::string count = std::to_string(request.shape.ranks);
+  const std::string count = std::to_string(request.mesh.axes[Axis::kPipeline]);
   std::string where = count + (count == "1" ? " rank, " : " ranks, ") + name_of(request.schedule) +
                       ", recompute " + name_of(request.memory.recompute);
   if (plan.placement.leaves_device()) where += ", " + placement_text(plan.placement);

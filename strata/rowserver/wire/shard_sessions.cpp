@@ -135,7 +135,6 @@ void ShardSessions::serve(FrameStream& stream) {
   if (!stream.receive(*frame)) return;
   const auto outbox = std::make_shared<Outbox>([this](std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    ++counts_.sent_messages;
     counts_.sent_bytes += static_cast<std::int64_t>(bytes);
   });
   int rank = -1;
@@ -169,7 +168,6 @@ void ShardSessions::serve(FrameStream& stream) {
         const std::lock_guard lock(mutex_);
         if (!is_stream_of(rank, outbox)) break;
         lease_.hear(rank);
-        ++counts_.received_messages;
         counts_.received_bytes += static_cast<std::int64_t>(frame->size());
       }
       if (message.number() < expected) continue;  // twice

@@ -34,7 +34,6 @@ namespace strata {
 
 struct SessionCounts {
   std::int64_t received_bytes = 0, sent_bytes = 0;
-  std::int64_t received_messages = 0, sent_messages = 0;
   std::int64_t streams = 0;            ///< that a rank opened
   std::int64_t repeated_requests = 0;  ///< that came again after a stream broke
   std::int64_t connected_ranks = 0;

@@ -1,4 +1,4 @@
-#include "strata/plan/ledger/communicator_bytes.h"
+#include "strata/plan/search/gpu_costs.h"
 
 #include <gtest/gtest.h>
 
