@@ -16,16 +16,16 @@ bootstrap-test:
 
 # Builds only the program, with every task.
 build: bootstrap
-	@cmake --preset release -D STRATA_TESTS=OFF -D STRATA_TASKS="$(all_tasks)" >/dev/null
+	@cmake --preset release -D STRATA_TESTS=OFF -D STRATA_SERVER=ON -D STRATA_TASKS="$(all_tasks)" >/dev/null
 	@cmake --build --preset release --target strata
 
-# The program with the task text alone: without gRPC, protobuf and RocksDB, in half the time.
+# The program with the task text alone: without the server, gRPC, protobuf and RocksDB, in half the time.
 build-text: bootstrap-text
-	@cmake --preset release -D STRATA_TESTS=OFF -D STRATA_TASKS=text >/dev/null
+	@cmake --preset release -D STRATA_TESTS=OFF -D STRATA_SERVER=OFF -D STRATA_TASKS=text >/dev/null
 	@cmake --build --preset release --target strata
 
 build-all: bootstrap-test
-	@cmake --preset release -D STRATA_TESTS=ON -D STRATA_TASKS="$(all_tasks)" >/dev/null
+	@cmake --preset release -D STRATA_TESTS=ON -D STRATA_SERVER=ON -D STRATA_TASKS="$(all_tasks)" >/dev/null
 	@cmake --build --preset release
 
 # Trains a small language model on a pipeline of two stages and prints what it wrote. A folder that is configured for

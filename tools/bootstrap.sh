@@ -43,7 +43,7 @@ recommender_packages=(
   "libgrpc++-dev:trainers and servers of embedding rows talk by gRPC"
   "libprotobuf-dev:the messages of that service, which libgrpc++-dev does not bring"
   "protobuf-compiler-grpc:makes the sources of that service"
-  "libboost1.81-dev:HTTP of metrics and health (Beast, headers only)"
+  "libboost1.81-dev:HTTP of models, metrics and health (Beast, headers only)"
 )
 test_packages=(
   "libgtest-dev:tests"

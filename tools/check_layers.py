@@ -13,7 +13,7 @@ LEVELS = [
     ["base"],
     ["layout", "disk", "transport", "tokenizer", "tabular", "jinja", "batching", "device"],
     ["schedule", "comm", "data", "rowserver", "http"],
-    ["plan", "report", "nn", "embed"],
+    ["plan", "report", "nn", "embed", "openai"],
     ["optim", "models"],
     ["tier"],
     ["checkpoint"],
@@ -41,7 +41,7 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
      lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "tokenizer",
-                                        "report", "plan", "tabular", "jinja", "batching", "rowserver", "http", "embed")),
+                                        "report", "plan", "tabular", "jinja", "batching", "rowserver", "http", "embed", "openai")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"rocksdb/"), "RocksDB",

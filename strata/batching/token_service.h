@@ -69,7 +69,8 @@ struct SequenceRequest {
   std::int64_t min_tokens = 0;       ///< before that many tokens, those of `ends` are not chosen
   std::vector<std::int64_t> ends;    ///< tokens that end the text; they are not part of it
   Sampling sampling;
-  int likeliest = 0;  ///< length of ScoredToken::likeliest
+  int likeliest = 0;        ///< length of ScoredToken::likeliest
+  std::uint64_t scope = 0;  ///< requests reuse keys and values only of requests of the same scope
   bool score_prompt = false;
   /// Gives the tokens that may follow the answer so far, as bits by token; null: all may. The
   /// service calls on_allowed of one request from one thread at a time.

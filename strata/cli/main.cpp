@@ -134,6 +134,7 @@ int run_verb(int argc, char** argv) {
   add_train_verb(app);
   add_evaluate_verb(app);
   add_generate_verb(app);
+  add_serve_verb(app);
   add_verify_verb(app);
   add_launch_verb(app);
   add_options_verb(app);

@@ -5,7 +5,7 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/verbs.h"
-#include "strata/serve/chat.h"
+#include "strata/jinja/chat_template.h"
 
 namespace strata {
 namespace {

@@ -20,8 +20,12 @@ void add_options_verb(CLI::App& app);
 void add_doctor_verb(CLI::App& app);
 void add_evaluate_verb(CLI::App& app);
 
-/// Adds the verbs that only the task recommender needs (cli/recommender, or its stand-in in a
-/// program that is built without it). After the others.
+/// Adds the verb of the server of models (cli/server, or its stand-in in a program that is built
+/// without it).
+void add_serve_verb(CLI::App& app);
+
+/// Adds the verbs that only the task recommender needs (cli/recommender, or its stand-in in a program that is built
+/// without it). After the others.
 void add_recommender_verbs(CLI::App& app);
 
 /// Paths of all fields of all tasks (run/recipe_file.h).

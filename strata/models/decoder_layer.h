@@ -117,7 +117,7 @@ std::shared_ptr<const Layer> merge_layer(const DecoderSetup& setup);
 std::shared_ptr<const Layer> loss_head(const DecoderSetup& setup, HeadNorm norm);
 
 /// A head with the same weights: stream -> logits [B, V] on every rank, after the last token of
-/// each sample or, in a decoding pass, of each sequence.
+/// each sample or, in a decoding pass, after the tokens that need them.
 std::shared_ptr<const Layer> logits_head(const DecoderSetup& setup, HeadNorm norm);
 
 }  // namespace strata

@@ -145,8 +145,9 @@ class GptBlock final : public DecoderLayer {
     const ColumnParallel columns{context.tensor};
     const RowParallel rows{context.tensor};
     const Norm norm1{norm1_gain, norm1_bias}, norm2{norm2_gain, norm2_bias};
+    const Attention attention{.head_width = options_.head_width, .sample = options_.context};
     at::Tensor x = norm_linear(inputs[0], norm1, qkv, qkv_bias, keep, columns);
-    x = linear(attend(x, {.head_width = options_.head_width}, context), out, out_bias, rows);
+    x = linear(attend(x, attention, context), out, out_bias, rows);
     x = residual_dropout(inputs[0], x, {options_.dropout, 0}, context);
     // Temporaries are freed after their last use: a variable would keep them until the end.
     return {residual_dropout(x,
@@ -155,8 +156,8 @@ class GptBlock final : public DecoderLayer {
                              {options_.dropout, 1}, context)};
   }
 
-  std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t positions) const override {
-    return key_value_cache(sequences, options_.heads / split_.ranks, positions, options_.head_width,
+  std::vector<TensorSpec> cache(std::int64_t pages, std::int64_t page_tokens) const override {
+    return key_value_cache(pages, options_.heads / split_.ranks, page_tokens, options_.head_width,
                            precision_);
   }
 

@@ -24,13 +24,13 @@ at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
   return all.narrow(1, 0, classes).contiguous();
 }
 
-// [B, T, C] -> [B, C]: the last token of each sample or, in a decoding pass, of each of the B
-// sequences.
+// [B, T, C] -> [rows, C]: the last token of each sample or, in a decoding pass, the tokens that need
+// logits.
 at::Tensor last_tokens(const at::Tensor& x, const LayerCache* cache) {
   if (!cache) return x.select(1, x.size(1) - 1).contiguous();
   std::vector<at::Tensor> last;
   for (const SequenceTokens& tokens : cache->pass)
-    last.push_back(x.select(1, tokens.first + tokens.count - 1));
+    last.push_back(x[0].narrow(0, tokens.first + tokens.count - tokens.logits, tokens.logits));
   return at::cat(last);
 }
 

@@ -148,8 +148,8 @@ class LlamaBlock final : public DecoderLayer {
                                          keep, context.tensor))};
   }
 
-  std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t positions) const override {
-    return key_value_cache(sequences, options_.kv_heads / split_.ranks, positions,
+  std::vector<TensorSpec> cache(std::int64_t pages, std::int64_t page_tokens) const override {
+    return key_value_cache(pages, options_.kv_heads / split_.ranks, page_tokens,
                            options_.head_width, precision_);
   }
 
@@ -184,7 +184,8 @@ class LlamaBlock final : public DecoderLayer {
     Attention attention{.head_width = options_.head_width,
                         .queries_per_key = options_.heads / options_.kv_heads,
                         .rope = options_.rope,
-                        .norm_epsilon = options_.norm_epsilon};
+                        .norm_epsilon = options_.norm_epsilon,
+                        .sample = options_.context};
     if (options_.qk_norm)
       std::tie(attention.query_gain, attention.key_gain) = named<2>(weights.subspan(kEveryKind));
     return attention;

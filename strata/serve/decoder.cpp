@@ -4,6 +4,8 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -51,14 +53,28 @@ void insert_weights(LayerStore& store, const Sequential& model, const std::vecto
 
 }  // namespace
 
-Decoder::Decoder(const Sequential& model, const Mesh& mesh, const Room& room, const Group& world)
+std::int64_t page_bytes_of_stage(const Sequential& model, const Mesh& mesh, int stage,
+                                 std::int64_t page_tokens) {
+  const Partition partition = even_partition(model.num_layers(), mesh[Axis::kPipeline]);
+  return page_bytes(model, layers_of(partition, stage), page_tokens);
+}
+
+std::int64_t page_bytes(const Sequential& model, const Mesh& mesh, std::int64_t page_tokens) {
+  std::int64_t most = 0;
+  for (int stage = 0; stage < mesh[Axis::kPipeline]; ++stage)
+    most = std::max(most, page_bytes_of_stage(model, mesh, stage, page_tokens));
+  return most;
+}
+
+Decoder::Decoder(const Sequential& model, const Mesh& mesh, const PageRoom& room,
+                 const Group& world)
     : model_(model),
       groups_(make_mesh_groups(world, mesh)),
       plan_(model.dataflow(), /*with_weights=*/{},
             {.partition = even_partition(model.num_layers(), mesh[Axis::kPipeline])}),
       store_(resident_backend(), Residency::kUntilReleased, world.device()),
-      cache_(model, layers_of(plan_.decisions().partition, groups_[Axis::kPipeline].rank()),
-             room.sequences, room.positions, world.device()),
+      cache_(model, layers_of(plan_.decisions().partition, groups_[Axis::kPipeline].rank()), room,
+             world.device()),
       machine_(model, plan_, {}, store_, /*optimizer=*/nullptr, groups_) {
   STRATA_CHECK_EQ(mesh[Axis::kData], 1, "serve.decoder");
   insert_weights(store_, model,
@@ -84,13 +100,13 @@ std::vector<NamedState> Decoder::weights() {
   return weights;
 }
 
-at::Tensor Decoder::forward(std::span<const NewTokens> batch) {
+at::Tensor Decoder::forward(const Pass& pass) {
   groups_.world.report_progress("decoding", passes_);
   std::vector<std::int64_t> packed;
-  for (const NewTokens& item : batch)
-    packed.insert(packed.end(), item.tokens.begin(), item.tokens.end());
+  for (const PassTokens& sequence : pass)
+    packed.insert(packed.end(), sequence.tokens.begin(), sequence.tokens.end());
   const at::Tensor sample = at::tensor(packed, groups_.world.device().options(at::kLong));
-  Decoding decoding{.caches = cache_.append(batch), .pass = passes_++};
+  Decoding decoding{.caches = cache_.begin(pass), .pass = passes_++};
   const Program& program = plan_.evaluation(1).programs[groups_[Axis::kPipeline].rank()];
   machine_.begin(program, {.micro_batches = {{.inputs = {sample.unsqueeze(0)}}},
                            .training = false,

@@ -1,22 +1,28 @@
-/// Continues several texts token by token, one object per rank, with weights and a cache of keys
-/// and values.
+/// Continues texts token by token with weights and a cache of keys and values in pages, one object
+/// per rank.
 ///
 /// Build it in every rank's thread, fill weights() from a checkpoint, and call the same methods in
-/// the same order. A token costs one pass of one row, independent of earlier tokens, plus reading
-/// the keys and values of its text. Texts of different lengths share a pass, which reads the
-/// weights once.
+/// the same order. A pass runs new tokens of several texts together and reads the weights once; the
+/// caller chooses the tokens and the pages (batching/pass.h).
 ///
-/// Shapes   logits [B, V] fp32 of the B texts of a pass.
+/// On a CPU the logits of a token have the bits that training and evaluation compute for the text at
+/// the beginning of a whole sample, on as many tensor-parallel ranks. They do not depend on the
+/// other texts of a pass, on how a text is cut into passes, or on the pages. Exceptions: the last
+/// one to three positions of a context that leaves so few over when it is divided by 32 (from 192
+/// on by 64, from 768 on by 256); processors for which bit_check.h finds a difference.
+///
+/// Shapes   logits [rows, V] fp32.
 /// Threads  one rank's thread; forward() is collective.
-/// Errors   UserError: more stages than layers. What layers, peers and budgets throw.
+/// Errors   UserError: more stages than layers. InternalError: a pass that does not fit the pages.
+///          What layers, peers and budgets throw.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
+#include "strata/batching/pass.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/group.h"
 #include "strata/nn/graph/sequential.h"
@@ -26,28 +32,28 @@
 
 namespace strata {
 
+/// Bytes of one page of `page_tokens` tokens on the rank of a mesh that has the most; `model` as for
+/// Decoder. A budget of bytes divided by it is the number of pages of every rank.
+std::int64_t page_bytes(const Sequential& model, const Mesh& mesh, std::int64_t page_tokens);
+/// The same on the ranks of one stage.
+std::int64_t page_bytes_of_stage(const Sequential& model, const Mesh& mesh, int stage,
+                                 std::int64_t page_tokens);
+
 class Decoder {
  public:
-  /// The capacity of the cache.
-  struct Room {
-    int sequences = 1;           ///< number of texts at once
-    std::int64_t positions = 1;  ///< of the longest text
-  };
-
   /// `model`: made for mesh.tp ranks with the logits as its output; must outlive the decoder. The
   /// layers are cut evenly over mesh.pp stages; mesh.dp is 1.
-  Decoder(const Sequential& model, const Mesh& mesh, const Room& room, const Group& world);
+  Decoder(const Sequential& model, const Mesh& mesh, const PageRoom& room, const Group& world);
 
   /// The weights to fill. A rank with a use of a tied weight, but not its owner, has a copy.
   std::vector<NamedState> weights();
 
-  /// Appends tokens to sequences. Returns the logits after the last token of each, in the order of
-  /// `batch`, on the ranks that hold the last layer; undefined elsewhere.
-  at::Tensor forward(std::span<const NewTokens> batch);
+  /// Adds the tokens of a pass to the pages. Returns the logits after the tokens that need them, in
+  /// the order of the pass, on the ranks that hold the last layer; undefined elsewhere. All ranks
+  /// pass the same.
+  at::Tensor forward(const Pass& pass);
 
-  std::int64_t length(int sequence) const { return cache_.length(sequence); }  ///< tokens so far
-  std::int64_t positions() const { return cache_.positions(); }  ///< capacity of a text
-  void clear(int sequence) { cache_.clear(sequence); }           ///< starts another text
+  const PageRoom& room() const { return cache_.room(); }
 
   /// Whether this rank makes decisions for the others: it has the logits and is the first of its
   /// slices.

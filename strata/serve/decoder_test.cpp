@@ -104,8 +104,9 @@ at::Tensor whole_forward(DecoderOptions options, const std::vector<std::int64_t>
   return values.back();
 }
 
-at::Tensor forward(Decoder& decoder, const std::vector<NewTokens>& batch) {
-  return decoder.forward(batch);
+// Each text has one page, as long as the context.
+Pass one(std::int64_t position, std::span<const std::int64_t> tokens) {
+  return {{.tokens = {tokens.begin(), tokens.end()}, .position = position, .pages = {0}}};
 }
 
 void expect_near(const at::Tensor& logits, const at::Tensor& expected) {
@@ -127,91 +128,19 @@ TEST_P(Decoding, EqualsWholeForward) {
   const Sequential model =
       make_model(options(), DecoderOutput::kLogits, {.ranks = mesh()[Axis::kTensor]});
   run_thread_ranks({.ranks = mesh().size()}, [&](Group& group, MemoryAccount&) {
-    Decoder decoder(model, mesh(), {.positions = kContext}, group);
+    Decoder decoder(model, mesh(), {.page_tokens = kContext}, group);
     fill(decoder);
     for (int round = 0; round < 2; ++round) {
       std::size_t end = 0;
       for (const std::size_t count : {5, 1, 1, 1, 4, 1, 11}) {
-        const at::Tensor logits = forward(decoder, {{0, std::span(tokens).subspan(end, count)}});
+        const at::Tensor logits = decoder.forward(
+            one(static_cast<std::int64_t>(end), std::span(tokens).subspan(end, count)));
         end += count;
-        EXPECT_EQ(decoder.length(0), static_cast<std::int64_t>(end));
         EXPECT_EQ(logits.defined(), group.rank() >= mesh().size() - mesh()[Axis::kTensor]);
         if (decoder.decides())
           expect_near(logits, whole_forward(options(), {tokens.begin(), tokens.begin() + end}));
       }
-      decoder.clear(0);  // the second text does not depend on the first
-    }
-  });
-}
-
-// A text of a batch: its prompt, and the pass in which it joins.
-struct Joining {
-  std::vector<std::int64_t> prompt;
-  int pass;
-};
-
-constexpr int kPasses = 6;
-
-std::vector<std::int64_t> prompt_of(std::int64_t first, std::int64_t length) {
-  const std::vector<std::int64_t> tokens = text(first + length);
-  return {tokens.begin() + first, tokens.end()};
-}
-
-// The logits of every pass of each text from its first, while `texts` are decoded together: its
-// prompt, then the most likely token each time.
-std::vector<std::vector<at::Tensor>> decoded(Decoder& decoder, Group& world,
-                                             const std::vector<Joining>& texts) {
-  std::vector<std::vector<at::Tensor>> logits(texts.size());
-  std::vector<std::vector<std::int64_t>> next;
-  for (const Joining& joining : texts) next.push_back(joining.prompt);
-  for (int pass = 0; pass < kPasses; ++pass) {
-    std::vector<NewTokens> batch;
-    for (std::size_t i = 0; i < texts.size(); ++i)
-      if (pass >= texts[i].pass) batch.push_back({static_cast<int>(i), next[i]});
-    if (batch.empty()) continue;
-    const at::Tensor made = decoder.forward(batch);
-    std::vector<double> likeliest(batch.size(), 0);
-    if (decoder.decides())
-      for (std::size_t row = 0; row < batch.size(); ++row) {
-        const at::Tensor own = made.narrow(0, static_cast<std::int64_t>(row), 1);
-        logits[batch[row].sequence].push_back(own);
-        likeliest[row] = static_cast<double>(own.argmax().item<std::int64_t>());
-      }
-    world.all_reduce(likeliest);
-    for (std::size_t row = 0; row < batch.size(); ++row)
-      next[batch[row].sequence] = {static_cast<std::int64_t>(likeliest[row])};
-  }
-  return logits;
-}
-
-// Prompts of 2, 9 and 5 tokens; the last one joins two passes after the others.
-TEST_P(Decoding, EqualsSingleTextsForDifferentLengths) {
-  const Sequential model =
-      make_model(options(), DecoderOutput::kLogits, {.ranks = mesh()[Axis::kTensor]});
-  const std::vector<Joining> texts = {
-      {prompt_of(3, 2), 0}, {prompt_of(0, 9), 0}, {prompt_of(7, 5), 2}};
-  run_thread_ranks({.ranks = mesh().size()}, [&](Group& group, MemoryAccount&) {
-    Decoder together(model, mesh(), {.sequences = 3, .positions = kContext}, group);
-    fill(together);
-    for (int round = 0; round < 2; ++round) {
-      const auto batched = decoded(together, group, texts);
-      for (std::size_t i = 0; i < texts.size(); ++i) {
-        Decoder alone(model, mesh(), {.positions = kContext}, group);
-        fill(alone);
-        const auto single = decoded(alone, group, {texts[i]})[0];
-        const int passes = kPasses - texts[i].pass;
-        EXPECT_EQ(together.length(static_cast<int>(i)), alone.length(0));
-        ASSERT_EQ(single.size(), together.decides() ? passes : 0);
-        std::vector<std::int64_t> tokens = texts[i].prompt;
-        for (std::size_t pass = 0; pass < single.size(); ++pass) {
-          expect_near(batched[i][pass], single[pass]);
-          expect_near(batched[i][pass], whole_forward(options(), tokens));
-          tokens.push_back(single[pass].argmax().item<std::int64_t>());
-          EXPECT_EQ(batched[i][pass].argmax().item<std::int64_t>(), tokens.back());
-        }
-      }
-      for (int i = 0; i < 3; ++i) together.clear(i);
-    }
+    }  // the second text does not depend on the first
   });
 }
 
@@ -234,12 +163,13 @@ TEST(DecoderMemory, IsOnlyThatOfWeightsAndCache) {
   const std::int64_t weights = model.num_weights() * 4;
   const std::int64_t cache = 2 * options.layers * kContext * options.kv_heads * (128 / 4) * 4;
   run_thread_ranks({}, [&](Group& group, MemoryAccount& account) {
-    Decoder decoder(model, {}, {.positions = kContext}, group);
+    Decoder decoder(model, {}, {.page_tokens = kContext}, group);
     fill(decoder);
     account.reset_peak();
+    EXPECT_EQ(cache, page_bytes(model, Mesh{}, kContext));
     EXPECT_NEAR(static_cast<double>(account.current_bytes()), static_cast<double>(weights + cache),
                 0.01 * static_cast<double>(weights));
-    forward(decoder, {{0, text(1)}});
+    decoder.forward(one(0, text(1)));
     EXPECT_LT(account.peak_bytes(), 1.05 * static_cast<double>(weights + cache));
   });
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include "strata/base/philox.h"
@@ -11,13 +12,22 @@
 namespace strata {
 namespace {
 
-// The tokens of a text that its sequence lacks; the whole window if the text does not fit.
-NewTokens missing_tokens(Decoder& decoder, int sequence, std::span<const std::int64_t> text) {
-  const auto length = static_cast<std::int64_t>(text.size());
-  if (length <= decoder.positions()) return {sequence, text.subspan(decoder.length(sequence))};
-  decoder.clear(sequence);
-  return {sequence, text.last(decoder.positions())};
-}
+// A text, and how many of its tokens its page has.
+struct Continued {
+  std::vector<std::int64_t> tokens;
+  std::int64_t decoded = 0;
+
+  // The tokens that the page lacks; the whole window if the text does not fit.
+  PassTokens missing(std::int32_t page, std::int64_t page_tokens) {
+    const std::int64_t length = std::ssize(tokens);
+    const bool fits = length <= page_tokens;
+    const std::int64_t begin = fits ? decoded : length - page_tokens;
+    decoded = length;
+    return {.tokens = {tokens.begin() + begin, tokens.end()},
+            .position = fits ? begin : 0,
+            .pages = {page}};
+  }
+};
 
 }  // namespace
 
@@ -41,24 +51,25 @@ std::int64_t TokenSampler::choose(const at::Tensor& logits, std::uint32_t number
 
 void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> requests,
               const std::function<void(std::size_t, std::int64_t)>& on_token) {
-  std::vector<std::vector<std::int64_t>> texts;
+  std::vector<Continued> texts;
   std::vector<std::size_t> running;
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    decoder.clear(static_cast<int>(i));
-    texts.push_back(requests[i].prompt);
+    texts.push_back({requests[i].prompt});
     running.push_back(i);
   }
-  const auto written = [&](std::size_t i) { return texts[i].size() - requests[i].prompt.size(); };
+  const auto written = [&](std::size_t i) {
+    return texts[i].tokens.size() - requests[i].prompt.size();
+  };
   const auto is_complete = [&](std::size_t i) {
     return static_cast<std::int64_t>(written(i)) >= requests[i].tokens;
   };
   for (;;) {
     std::erase_if(running, is_complete);
     if (running.empty()) return;
-    std::vector<NewTokens> batch;
+    Pass pass;
     for (const std::size_t i : running)
-      batch.push_back(missing_tokens(decoder, static_cast<int>(i), texts[i]));
-    const at::Tensor logits = decoder.forward(batch);
+      pass.push_back(texts[i].missing(static_cast<std::int32_t>(i), decoder.room().page_tokens));
+    const at::Tensor logits = decoder.forward(pass);
     // One rank chooses; the others add zeros to its choices.
     std::vector<double> next(running.size(), 0);
     if (decoder.decides())
@@ -73,7 +84,7 @@ void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> r
       const std::size_t i = running[row];
       if (std::ranges::find(requests[i].ends, token) != requests[i].ends.end()) continue;
       continued.push_back(i);
-      texts[i].push_back(token);
+      texts[i].tokens.push_back(token);
       on_token(i, token);
     }
     running = std::move(continued);

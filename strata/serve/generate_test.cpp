@@ -22,16 +22,16 @@ class Counting final : public Layer {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {{.shape = {inputs[0].shape[0], kVocabulary}}};
   }
-  std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t) const override {
-    return {{.shape = {sequences}, .dtype = at::kLong}};
+  std::vector<TensorSpec> cache(std::int64_t pages, std::int64_t) const override {
+    return {{.shape = {pages}, .dtype = at::kLong}};
   }
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
     const at::Tensor tokens = inputs[0][0];
-    const std::vector<SequenceTokens>& pass = context.cache->pass;
+    const std::span<const SequenceTokens> pass = context.cache->pass;
     const at::Tensor logits = at::zeros({static_cast<std::int64_t>(pass.size()), kVocabulary});
     for (std::size_t row = 0; row < pass.size(); ++row) {
-      const at::Tensor first = context.cache->tensors[0][pass[row].sequence];
+      const at::Tensor first = context.cache->tensors[0][pass[row].pages[0]];
       if (pass[row].position == 0) first.fill_(tokens[pass[row].first]);
       const at::Tensor last = tokens[pass[row].first + pass[row].count - 1];
       const std::int64_t next = (last + first).item<std::int64_t>() % kVocabulary;
@@ -54,9 +54,10 @@ Generated generated(const std::vector<GenerateRequest>& requests, std::int64_t p
   Sequential model({"tokens"});
   model.add("all", layer, {"tokens"}, {"logits"});
   Generated made{.texts = std::vector<std::vector<std::int64_t>>(requests.size())};
-  const int sequences = static_cast<int>(requests.size());
+  const PageRoom room{.page_tokens = positions,
+                      .pages = static_cast<std::int64_t>(requests.size())};
   run_thread_ranks({}, [&](Group& group, MemoryAccount&) {
-    Decoder decoder(model, {}, {.sequences = sequences, .positions = positions}, group);
+    Decoder decoder(model, {}, room, group);
     generate(decoder, group, requests,
              [&](std::size_t i, std::int64_t token) { made.texts[i].push_back(token); });
   });

@@ -2,32 +2,51 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "strata/base/errors.h"
 
 namespace strata {
 
-KeyValueCache::KeyValueCache(const Sequential& model, const std::vector<int>& layers, int sequences,
-                             std::int64_t positions, Device device)
-    : positions_(positions), lengths_(sequences, 0) {
+std::int64_t page_bytes(const Sequential& model, const std::vector<int>& layers,
+                        std::int64_t page_tokens) {
+  std::int64_t bytes = 0;
+  for (const int layer : layers)
+    for (const TensorSpec& spec : model.layer(layer).cache(1, page_tokens)) bytes += spec.bytes();
+  return bytes;
+}
+
+KeyValueCache::KeyValueCache(const Sequential& model, const std::vector<int>& layers,
+                             const PageRoom& room, Device device)
+    : room_(room) {
   for (const int layer : layers) {
     LayerCache& kept = layers_[layer];
-    for (const TensorSpec& spec : model.layer(layer).cache(sequences, positions))
+    for (const TensorSpec& spec : model.layer(layer).cache(room.pages, room.page_tokens))
       kept.tensors.push_back(at::empty(spec.shape, device.options(spec.dtype)));
   }
 }
 
-const std::map<int, LayerCache>& KeyValueCache::append(std::span<const NewTokens> batch) {
-  std::vector<SequenceTokens> pass;
+const std::map<int, LayerCache>& KeyValueCache::begin(const Pass& pass) {
+  constexpr const char* kPlace = "serve.pass";
+  pass_.clear();
   std::int64_t packed = 0;
-  for (const auto& [sequence, tokens] : batch) {
-    std::int64_t& length = lengths_.at(sequence);
-    const auto count = static_cast<std::int64_t>(tokens.size());
-    pass.push_back({.sequence = sequence, .position = length, .first = packed, .count = count});
-    length += count;
+  for (const PassTokens& sequence : pass) {
+    const std::int64_t count = std::ssize(sequence.tokens), end = sequence.position + count;
+    STRATA_CHECK(count > 0 && sequence.position >= 0, kPlace);
+    STRATA_CHECK(sequence.logits >= 0 && sequence.logits <= count, kPlace);
+    STRATA_CHECK(end <= std::ssize(sequence.pages) * room_.page_tokens, kPlace);
+    STRATA_CHECK(std::ranges::all_of(sequence.pages,
+                                     [&](int page) { return page >= 0 && page < room_.pages; }),
+                 kPlace);
+    pass_.push_back({.pages = sequence.pages,
+                     .position = sequence.position,
+                     .first = packed,
+                     .count = count,
+                     .logits = sequence.logits});
     packed += count;
-    STRATA_CHECK(count > 0 && length <= positions_, "serve.append");
   }
-  for (auto& [layer, kept] : layers_) kept.pass = pass;
+  for (auto& [layer, kept] : layers_) kept.pass = pass_;
   return layers_;
 }
 

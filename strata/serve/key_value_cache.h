@@ -1,46 +1,48 @@
-/// Keeps the keys and values of the tokens that a rank's layers have decoded, for several sequences
-/// of different lengths.
+/// Keeps the keys and values of tokens that a rank's layers have decoded, in pages.
 ///
-/// Units    positions: tokens of a sequence, from its first one.
+/// Every layer has one tensor of keys and one of values, whose first dimension counts the pages; page
+/// i is the same in all of them. The caller decides which pages a sequence has (batching/pass.h).
+///
 /// Threads  one rank's thread.
-/// Cost     all bytes at construction: 2 x sequences x positions x width of the key heads, per
-///          layer.
-/// Errors   InternalError: no tokens, or more than positions() in a sequence.
+/// Cost     all bytes at construction, of the rank's account.
+/// Errors   InternalError: a page that does not exist, too few pages for the tokens of a sequence.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <vector>
 
+#include "strata/batching/pass.h"
 #include "strata/device/device.h"
 #include "strata/nn/graph/sequential.h"
 
 namespace strata {
 
-/// Tokens to add to the end of a sequence.
-struct NewTokens {
-  int sequence = 0;
-  std::span<const std::int64_t> tokens;
+/// The pages of each rank.
+struct PageRoom {
+  std::int64_t page_tokens = 1;  ///< tokens of a page
+  std::int64_t pages = 1;
 };
+
+/// Bytes of one page in all of these layers of a tensor-parallel rank.
+std::int64_t page_bytes(const Sequential& model, const std::vector<int>& layers,
+                        std::int64_t page_tokens);
 
 class KeyValueCache {
  public:
-  /// For `layers` of the model and `sequences` texts of at most `positions` tokens.
-  KeyValueCache(const Sequential& model, const std::vector<int>& layers, int sequences,
-                std::int64_t positions, Device device);
+  KeyValueCache(const Sequential& model, const std::vector<int>& layers, const PageRoom& room,
+                Device device);
 
-  /// Makes room for the tokens, packed in this order. The layers' next forward must fill it.
-  const std::map<int, LayerCache>& append(std::span<const NewTokens> batch);
+  /// Describes the tokens of a pass, packed in its order, to each layer, whose next forward must
+  /// write their keys and values. The result refers to `pass`.
+  const std::map<int, LayerCache>& begin(const Pass& pass);
 
-  std::int64_t positions() const { return positions_; }
-  std::int64_t length(int sequence) const { return lengths_.at(sequence); }  ///< tokens so far
-  void clear(int sequence) { lengths_.at(sequence) = 0; }
+  const PageRoom& room() const { return room_; }
 
  private:
   std::map<int, LayerCache> layers_;
-  std::int64_t positions_ = 0;
-  std::vector<std::int64_t> lengths_;  // per sequence
+  PageRoom room_;
+  std::vector<SequenceTokens> pass_;
 };
 
 }  // namespace strata

@@ -9,7 +9,7 @@
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/serve/generate.h"
-#include "strata/serve/text_stream.h"
+#include "strata/tokenizer/text_stream.h"
 #include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
@@ -68,10 +68,9 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
   }
   const Sequential model =
       make_model(served.model, DecoderOutput::kLogits, {.ranks = served.mesh[Axis::kTensor]});
-  const Decoder::Room room{
-      .sequences = static_cast<int>(requests.size()),
-      .positions =
-          std::min(served.model.context, static_cast<std::int64_t>(longest) + request.tokens)};
+  const PageRoom room{.page_tokens = std::min(served.model.context,
+                                              static_cast<std::int64_t>(longest) + request.tokens),
+                      .pages = static_cast<std::int64_t>(requests.size())};
   RanksOptions ranks{.ranks = served.mesh.size(),
                      .threads_per_rank = served.threads_per_rank,
                      .device_bytes = served.device_bytes,

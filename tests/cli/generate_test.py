@@ -36,7 +36,7 @@ class Generate(ProgramTest):
         folder = self.folder / "chat"
         shutil.copytree(FOLDER, folder, copy_function=shutil.copyfile)
         greedy = ["--tokens", "20", "--temperature", "0"]
-        self.refuse("generate", "chat", "--chat", "Once", says=["[serve.chat] chat: the tokenizer has no chat template", "--prompt"])
+        self.refuse("generate", "chat", "--chat", "Once", says=["[jinja.chat] chat: the tokenizer has no chat template", "--prompt"])
         config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         config["chat_template"] = "{{ bos_token }}{% for m in messages %}{{ m.role[0] ~ ': ' ~ m.content ~ '\n' }}{% endfor %}"
         (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")

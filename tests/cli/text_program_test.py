@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FULL_PROGRAM = os.environ["STRATA_FULL_PROGRAM"]
 BUILD = pathlib.Path(os.environ["STRATA_BUILD"])
 LIBRARIES = re.compile(r"grpc|gpr\b|absl|protobuf|protoc|rocksdb|libz\b|/z\b|-lz\b", re.IGNORECASE)
-FOLDERS = re.compile(r"strata/(rowserver|tabular|embed|(task|run|cli)/recommender)/")
+FOLDERS = re.compile(r"strata/(rowserver|tabular|embed|http|openai|cli/server|(task|run|cli)/recommender)/")
 WITHOUT = "this program was built without task 'recommender'"
 
 
@@ -61,6 +61,8 @@ class TextProgram(ProgramTest):
         for words in (("convert", "a", "b"), ("embed-server", "--ask", "health"), ("row", "--help"),
                       ("size", "embeddings", "6T")):
             self.refuse(*words, says=[WITHOUT, "make build"])
+        self.refuse("serve", "folder", "--listen", "127.0.0.1:0", says=["built without the server", "make build"])
+        self.assertNotIn("\n  serve ", listed)
         self.assertNotIn("convert", self.refuse("convrt", says="no such verb"))
 
 
@@ -81,7 +83,7 @@ class Configuration(unittest.TestCase):
                                                     "STRATA_UNITY")]
         return subprocess.run(["cmake", "-S", ROOT, "-B", self.folder / "build", "-G", "Ninja", *kept,
                                f"-DPKG_CONFIG_EXECUTABLE={tool}", "-DSTRATA_TESTS=OFF",
-                               "-DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON", f"-DSTRATA_TASKS={tasks}"],
+                               "-DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON", f"-DSTRATA_TASKS={tasks}", "-DSTRATA_SERVER=OFF"],
                               capture_output=True, text=True)
 
     def test_configures_without_libraries_of_recommender(self):
@@ -93,6 +95,7 @@ class Configuration(unittest.TestCase):
         linked = sources.strip().splitlines()[-1]
         sources += "".join(path.read_text() for path in self.folder.rglob("unity_*.cxx"))
         self.assertTrue("strata/task/no_recommender/" in sources)
+        self.assertTrue("strata/cli/no_server/" in sources)
         self.assertEqual(FOLDERS.findall(sources), [])
         self.assertEqual(re.findall(r"\S*(?:grpc|rocksdb|protobuf|rowserver|tabular|embed|libz\.|-lz\b)\S*", linked), [])
 

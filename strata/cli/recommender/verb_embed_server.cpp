@@ -28,9 +28,9 @@
 #include "strata/rowserver/wire/embed_server.h"
 #include "strata/rowserver/wire/grpc_client.h"
 #include "strata/rowserver/wire/grpc_inspection.h"
-#include "strata/rowserver/wire/server_address.h"
 #include "strata/run/recipe_file.h"
 #include "strata/task/recommender/recommender_task.h"
+#include "strata/transport/server_address.h"
 
 namespace strata {
 namespace {

@@ -212,12 +212,14 @@ TEST_P(AtenPrimitives, AttendAsTheHost) {
   }
 }
 
-TEST_P(AtenPrimitives, AttendLastTokensAsTheHost) {
-  for (const auto& [tokens, positions] : {std::pair{1, 9}, {4, 9}, {9, 9}}) {
-    const at::Tensor q = random({2, tokens, 4, 8}), keys = random({2, 2, positions, 8}),
-                     values = random({2, 2, positions, 8});
-    expect(aten_.attention.attend_last(q, keys, values),
-           own_.attention.attend_last(q, keys, values), "last tokens");
+TEST_P(AtenPrimitives, AttendToPagesAsTheHost) {
+  const std::vector<std::int32_t> pages = {3, 0, 2};
+  const at::Tensor keys = random({4, 2, 3, 8}), values = random({4, 2, 3, 8});
+  for (const auto& [tokens, positions] : {std::pair{1, 9}, {4, 8}, {9, 9}, {2, 2}}) {
+    const at::Tensor q = random({1, tokens, 4, 8});
+    const PagedText text{.pages = pages, .position = positions - tokens, .sample = 16};
+    expect(aten_.attention.attend_pages(q, keys, values, text),
+           own_.attention.attend_pages(q, keys, values, text), "pages");
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "strata/nn/aten/aten_primitives.h"
 #include "strata/nn/aten/aten_scope.h"
+#include "strata/nn/primitives/pages.h"
 
 namespace strata {
 namespace {
@@ -74,18 +75,19 @@ class AtenAttentionPrimitives final : public AttentionPrimitives {
   }
 
   // The kernels count causality from the first key, so new tokens after others need a mask.
-  at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
-                         const at::Tensor& values) const override {
-    const std::int64_t samples = q.size(0), tokens = q.size(1), position = keys.size(2) - tokens;
-    at::Tensor y = at::empty({samples, tokens, q.size(2) * q.size(3)}, q.options());
+  at::Tensor attend_pages(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                          const PagedText& text) const override {
+    const std::int64_t tokens = q.size(1);
+    at::Tensor y = at::empty({1, tokens, q.size(2) * q.size(3)}, q.options());
     const AtenScope scope;
     std::optional<at::Tensor> mask;
-    if (tokens > 1 && position > 0)
-      mask = at::full({tokens, position + tokens}, -std::numeric_limits<double>::infinity(),
+    if (tokens > 1 && text.position > 0)
+      mask = at::full({tokens, text.position + tokens}, -std::numeric_limits<double>::infinity(),
                       q.options())
-                 .triu_(position + 1);
+                 .triu_(text.position + 1);
     y.view(q.sizes()).copy_(
-        at::scaled_dot_product_attention(q.transpose(1, 2), keys, values, mask, /*dropout_p=*/0.0,
+        at::scaled_dot_product_attention(q.transpose(1, 2), gathered(keys, text, tokens),
+                                         gathered(values, text, tokens), mask, /*dropout_p=*/0.0,
                                          /*is_causal=*/tokens > 1 && !mask, /*scale=*/std::nullopt,
                                          /*enable_gqa=*/q.size(2) != keys.size(1))
             .transpose(1, 2));

@@ -12,6 +12,7 @@
 
 #include "strata/nn/cuda/arguments.h"
 #include "strata/nn/cuda/cuda_primitives.h"
+#include "strata/nn/primitives/pages.h"
 
 namespace strata {
 namespace {
@@ -75,18 +76,20 @@ void CudaAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Ten
 
 // Decoding is not training: ATen chooses the kernel. New tokens after old ones need a mask, because
 // the kernels count causality from the first key.
-at::Tensor CudaAttentionPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
-                                                const at::Tensor& values) const {
-  const std::int64_t samples = q.size(0), tokens = q.size(1), position = keys.size(2) - tokens;
+at::Tensor CudaAttentionPrimitives::attend_pages(const at::Tensor& q, const at::Tensor& keys,
+                                                 const at::Tensor& values,
+                                                 const PagedText& text) const {
+  const std::int64_t tokens = q.size(1);
   std::optional<at::Tensor> mask;
-  if (tokens > 1 && position > 0)
-    mask =
-        at::full({tokens, position + tokens}, -std::numeric_limits<double>::infinity(), q.options())
-            .triu_(position + 1);
+  if (tokens > 1 && text.position > 0)
+    mask = at::full({tokens, text.position + tokens}, -std::numeric_limits<double>::infinity(),
+                    q.options())
+               .triu_(text.position + 1);
   const at::Tensor y = at::scaled_dot_product_attention(
-      q.transpose(1, 2), keys, values, mask, /*dropout_p=*/0.0, /*is_causal=*/tokens > 1 && !mask,
+      q.transpose(1, 2), gathered(keys, text, tokens), gathered(values, text, tokens), mask,
+      /*dropout_p=*/0.0, /*is_causal=*/tokens > 1 && !mask,
       /*scale=*/std::nullopt, /*enable_gqa=*/q.size(2) != keys.size(1));
-  return y.transpose(1, 2).reshape({samples, tokens, q.size(2) * q.size(3)});
+  return y.transpose(1, 2).reshape({1, tokens, q.size(2) * q.size(3)});
 }
 
 void CudaAttentionPrimitives::rotate(const at::Tensor& x, const at::Tensor& table,

@@ -94,8 +94,8 @@ class CudaAttentionPrimitives final : public OnLibraries<AttentionPrimitives> {
   void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
                        const at::Tensor& dk, const at::Tensor& dv) const override;
-  at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
-                         const at::Tensor& values) const override;
+  at::Tensor attend_pages(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                          const PagedText& text) const override;
 };
 
 class CudaRowPrimitives final : public OnLibraries<RowPrimitives> {

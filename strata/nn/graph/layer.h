@@ -106,17 +106,18 @@ struct LossSink {
 /// The tokens of one sequence in a decoding pass. A pass packs the tokens of its sequences one
 /// after another into one sample, [1, T].
 struct SequenceTokens {
-  int sequence = 0;           ///< index into dim 0 of the cache's tensors
-  std::int64_t position = 0;  ///< in the sequence, of the first of these tokens
-  std::int64_t first = 0;     ///< in the sample, of the first of these tokens
-  std::int64_t count = 0;     ///< at least 1
+  std::span<const std::int32_t> pages;  ///< of the sequence, indices into dim 0 of the cache
+  std::int64_t position = 0;            ///< in the sequence, of the first of these tokens
+  std::int64_t first = 0;               ///< in the sample, of the first of these tokens
+  std::int64_t count = 0;               ///< at least 1
+  std::int64_t logits = 0;              ///< how many of the last of these tokens need logits
 };
 
 /// What decoding keeps of earlier tokens, for example keys and values.
 struct LayerCache {
   /// as Layer::cache() describes them; forward() adds the new tokens in place
   std::vector<at::Tensor> tensors;
-  std::vector<SequenceTokens> pass;  ///< the sample's tokens, in order
+  std::span<const SequenceTokens> pass;  ///< the sample's tokens, in order
 };
 
 /// Inputs of forward in addition to weights and tensors.
@@ -182,10 +183,10 @@ class Layer {
   /// What the planner counts in addition to bytes and products, for these inputs on one rank.
   virtual LayerWork work(std::span<const TensorSpec> inputs) const;
 
-  /// The cache of one rank that decodes `sequences` texts of at most `positions` tokens. By default
-  /// nothing: every output depends only on the input at its own position.
-  /// Shapes  [sequences, ...] each
-  virtual std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t positions) const;
+  /// The cache of one rank that decodes: `pages`, each for `page_tokens` tokens of a sequence. By
+  /// default nothing: every output depends only on the input at its own position.
+  /// Shapes  [pages, ...] each
+  virtual std::vector<TensorSpec> cache(std::int64_t pages, std::int64_t page_tokens) const;
 };
 
 }  // namespace strata

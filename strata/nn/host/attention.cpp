@@ -6,12 +6,14 @@
 // kernel uses a product routine that reached half of fp32's rate on the tested processors.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <limits>
-#include <optional>
+#include <span>
+#include <tuple>
 
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
@@ -54,11 +56,33 @@ void write(const at::Tensor& to, const Piece& piece, std::int64_t shared, const 
   part.copy_(from);
 }
 
-// 0 if token i, at `position` + i, may attend to position j; otherwise -infinity.
-at::Tensor causal_mask(std::int64_t tokens, std::int64_t position, const at::Tensor& like) {
-  const at::Tensor mask = at::full({tokens, position + tokens},
-                                   -std::numeric_limits<double>::infinity(), like.options());
-  return mask.triu_(position + 1);
+// The kernel's block of keys: it adds up a block's products and exponentials before the next one's.
+constexpr std::int64_t kKeyBlock = 512;
+// With fewer rows of queries, products use routines that add up in another order.
+constexpr std::int64_t kLeastQueries = 4;
+
+// [heads of the piece, positions, width] of a text's pages, then zeros up to `length` positions.
+at::Tensor collected(const at::Tensor& pool, std::span<const std::int32_t> pages,
+                     std::int64_t positions, std::int64_t length, const Piece& piece, bool widen) {
+  const std::int64_t page_tokens = pool.size(2);
+  at::Tensor all = at::empty({piece.count, length, pool.size(3)},
+                             pool.options().dtype(widen ? at::kFloat : pool.scalar_type()));
+  for (std::int64_t at = 0; at < positions; at += page_tokens) {
+    const std::int64_t count = std::min(page_tokens, positions - at);
+    all.narrow(1, at, count)
+        .copy_(pool.select(0, pages[at / page_tokens])
+                   .narrow(0, piece.first, piece.count)
+                   .narrow(1, 0, count));
+  }
+  all.narrow(1, positions, length - positions).zero_();
+  return all;
+}
+
+// 0 where row i of queries, at `position` + i, may attend to a key; otherwise -infinity.
+at::Tensor causal_mask(std::int64_t rows, std::int64_t position, std::int64_t keys,
+                       const at::TensorOptions& options) {
+  return at::full({rows, keys}, -std::numeric_limits<double>::infinity(), options)
+      .triu_(position + 1);
 }
 
 }  // namespace
@@ -107,17 +131,41 @@ void HostAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Ten
   });
 }
 
-// One new token attends to every position, so ATen's kernel runs without a mask. The first tokens
-// of a text are causal from the start. New tokens after old ones need a mask, because the kernel
-// counts causality from the first key.
-at::Tensor HostAttentionPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
-                                                const at::Tensor& values) const {
-  const std::int64_t samples = q.size(0), tokens = q.size(1), position = keys.size(2) - tokens;
-  std::optional<at::Tensor> mask;
-  if (tokens > 1 && position > 0) mask = causal_mask(tokens, position, q);
-  const at::Tensor y = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-      q.transpose(1, 2), keys, values, /*dropout_p=*/0.0, /*is_causal=*/tokens > 1 && !mask, mask));
-  return y.transpose(1, 2).reshape({samples, tokens, q.size(2) * q.size(3)});
+// Has the bits of attend() on a sample of text.sample tokens: that kernel computes products of whole
+// blocks of keys and masks the later ones, and has at least four rows of queries. So the keys go up
+// to a block's end, zeros after the text, and few queries are followed by copies of the last one.
+//
+// The last one to three queries of a sample may differ: the kernel takes 32, 64 or 256 at a time, and
+// attends to so few in other ways if they are left over.
+at::Tensor HostAttentionPrimitives::attend_pages(const at::Tensor& q, const at::Tensor& keys,
+                                                 const at::Tensor& values,
+                                                 const PagedText& text) const {
+  const std::int64_t tokens = q.size(1), heads = q.size(2), width = q.size(3);
+  const std::int64_t shared = heads / keys.size(1), seen = text.position + tokens;
+  const std::int64_t length = std::min((seen + kKeyBlock - 1) / kKeyBlock * kKeyBlock, text.sample);
+  const bool widen = widens_products(q.scalar_type());
+  const std::int64_t rows = std::max(tokens, kLeastQueries);
+  const at::Tensor y = at::empty({1, tokens, heads, width}, q.options());
+  const at::Tensor mask =
+      causal_mask(rows, text.position, length, widen ? q.options().dtype(at::kFloat) : q.options());
+  if (rows > tokens)
+    mask.narrow(0, tokens, rows - tokens)
+        .copy_(mask.narrow(0, tokens - 1, 1).expand({rows - tokens, length}));
+  for_heads(1, keys.size(1), [&](const Piece& piece) {
+    at::Tensor queries = cut(q, piece, shared, widen);
+    if (rows > tokens)
+      queries = at::cat(
+          {queries,
+           queries.narrow(2, tokens - 1, 1).expand({1, queries.size(1), rows - tokens, width})},
+          2);
+    const auto all = [&](const at::Tensor& pool) {
+      return collected(pool, text.pages, seen, length, piece, widen).unsqueeze(0);
+    };
+    const at::Tensor out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        queries, all(keys), all(values), /*dropout_p=*/0.0, /*is_causal=*/false, mask));
+    write(y, piece, shared, out.narrow(2, 0, tokens));
+  });
+  return y.view({1, tokens, heads * width});
 }
 
 void HostAttentionPrimitives::rotate(const at::Tensor& x, const at::Tensor& table,

@@ -66,8 +66,8 @@ class HostAttentionPrimitives final : public AttentionPrimitives {
   void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
                        const at::Tensor& dk, const at::Tensor& dv) const override;
-  at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
-                         const at::Tensor& values) const override;
+  at::Tensor attend_pages(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                          const PagedText& text) const override;
 };
 
 class HostRowPrimitives final : public RowPrimitives {

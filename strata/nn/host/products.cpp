@@ -7,12 +7,13 @@
 // other operand again (with two pieces per thread a training step took 1.1 times as long), so a
 // thread has one piece if all threads run freely, and two if one is delayed.
 //
-// A single row, a token of a text that is being generated, is cut by columns of the output: it
-// takes as long as reading its weight with any library, so libtorch always computes it. Tested as
-// above, on the same instruction sets: columns computed separately have the same bits if they begin
-// at multiples of 16. Two threads read 1.3 times as fast as one, so pieces are a millisecond long:
-// with shorter ones waking a thread cost more (a token of a model of width 768 then took 1.15 times
-// as long).
+// Libraries add up one to three rows in another order than more rows. A token of a text that is
+// being generated must have the bits of the same token in a whole sample, so such rows are computed
+// as four, the missing ones zeros. They are cut by columns of the output: they take as long as
+// reading their weight. Tested as above, on the same instruction sets: columns computed separately
+// have the same bits if they begin at multiples of 16. Two threads read 1.3 times as fast as one, so
+// pieces are a millisecond long: with shorter ones waking a thread cost more (a token of a model of
+// width 768 then took 1.15 times as long).
 //
 // Widened operands exist for one piece, so that they stay in the cache.
 //
@@ -25,6 +26,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <atomic>
@@ -41,6 +43,7 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kLeastRows = 64, kLeastSum = 64, kLeastBlock = 192, kUnit = 16;
+constexpr std::int64_t kSameOrder = 4;       // from so many rows on, each row has the same bits
 constexpr std::int64_t kConstantRows = 256;  // rows per piece with constant cuts
 constexpr std::int64_t kLeastRead = 1
                                     << 22;  // elements of the weight that a piece of one row reads
@@ -110,12 +113,13 @@ void multiply_rows(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
              });
 }
 
-// The same for one row: make(x, columns, y[columns]).
+// The same for few rows: make(x, columns, y[columns]).
 template <typename Make>
-void multiply_row(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
+void multiply_columns(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
   const std::int64_t out = y.size(1), least = std::max(kUnit, kLeastRead / x.size(1));
-  const std::int64_t pieces = is_fp32(x) ? pieces_of(out, least, products_per_thread())
-                                         : std::max<std::int64_t>(1, out / least);
+  const std::int64_t pieces = is_fp32(x) && !multiplies_by_onednn()
+                                  ? pieces_of(out, least, products_per_thread())
+                                  : std::max<std::int64_t>(1, out / least);
   const at::Tensor from = widen ? widened(x) : x;
   for_pieces(out, pieces, [&](std::int64_t begin, std::int64_t count) {
     at::Tensor to = y.narrow(1, begin, count);
@@ -141,18 +145,30 @@ void multiply_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& s
 }
 
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    at::ScalarType dtype);
+
+// x and rows of zeros.
+at::Tensor multiply_few(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        at::ScalarType dtype) {
+  const at::Tensor rows = at::zeros({kSameOrder, x.size(1)}, x.options());
+  rows.narrow(0, 0, x.size(0)).copy_(x);
+  return multiply(rows, weight, bias, dtype).narrow(0, 0, x.size(0));
+}
+
+at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
+  if (x.size(0) > 0 && x.size(0) < kSameOrder) return multiply_few(x.detach(), weight, bias, dtype);
   const bool widen = widens_products(x.scalar_type());
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(dtype));
   const at::Tensor columns = (widen ? widened(weight) : weight.detach()).t();
   const at::Tensor add = bias.defined() ? (widen ? widened(bias) : bias.detach()) : at::Tensor();
-  if (x.size(0) == 1) {
-    multiply_row(
+  if (x.size(0) == kSameOrder) {
+    multiply_columns(
         x, y, widen,
         [&](const at::Tensor& from, std::int64_t begin, std::int64_t count, at::Tensor& to) {
-          multiply_by_libtorch(from, columns.narrow(1, begin, count),
-                               add.defined() ? add.narrow(0, begin, count) : add, to);
+          multiply_into(from, columns.narrow(1, begin, count),
+                        add.defined() ? add.narrow(0, begin, count) : add, to);
         });
   } else {
     multiply_rows(x, y, widen, [&](const at::Tensor& from, at::Tensor& to) {

@@ -281,16 +281,17 @@ TEST_P(CudaPrimitivesTest, AttendSharedKeysAndNarrowHeads) {
   }
 }
 
-TEST_P(CudaPrimitivesTest, AttendFromTheLastTokens) {
+TEST_P(CudaPrimitivesTest, AttendToPages) {
+  const std::vector<std::int32_t> pages = {3, 0, 2};
   for (const auto& [tokens, position, shared] :
        {std::array<std::int64_t, 3>{1, 6, 2}, {4, 0, 1}, {3, 5, 2}}) {
     const std::int64_t keys = 2, heads = keys * shared, width = 16;
-    const at::Tensor q = random({2, tokens, heads, width}),
-                     k = random({2, keys, position + tokens, width}),
-                     v = random({2, keys, position + tokens, width});
-    expect_within(compute_.attention.attend_last(q, k, v),
-                  host_.attention.attend_last(for_host(q), for_host(k), for_host(v)), "last tokens",
-                  2 * tolerance());
+    const at::Tensor q = random({1, tokens, heads, width}), k = random({4, keys, 3, width}),
+                     v = random({4, keys, 3, width});
+    const PagedText text{.pages = pages, .position = position, .sample = 16};
+    expect_within(compute_.attention.attend_pages(q, k, v, text),
+                  host_.attention.attend_pages(for_host(q), for_host(k), for_host(v), text),
+                  "pages", 2 * tolerance());
   }
 }
 

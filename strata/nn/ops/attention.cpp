@@ -1,6 +1,6 @@
 // There are three ways to the same numbers: without norms the packed projections are attended in
-// place; after norms contiguous copies of queries and keys; in decoding keys and values come from a
-// cache. The host computes the angles of rotary positions, so that all devices agree on them; a
+// place; after norms contiguous copies of queries and keys; in decoding keys and values come from
+// pages. The host computes the angles of rotary positions, so that all devices agree on them; a
 // device gets them once.
 #include "strata/nn/ops/attention.h"
 
@@ -9,10 +9,13 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <mutex>
 #include <numbers>
+#include <span>
 
 #include "strata/base/errors.h"
 #include "strata/comm/tensor_parallel.h"
@@ -180,13 +183,27 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
 
 // The rotary tables of every sequence's tokens, packed like the sample.
 at::Tensor packed_rope_table(const RopeOptions& options, std::int64_t width,
-                             const std::vector<SequenceTokens>& pass, c10::Device device) {
+                             std::span<const SequenceTokens> pass, c10::Device device) {
   std::vector<at::Tensor> tables;
   for (const SequenceTokens& tokens : pass)
     tables.push_back(rope_table(options, width, tokens.count, tokens.position, device));
   return at::cat(tables);
 }
 
+// Writes the keys or values of new tokens, x [1, T, heads, width], to their slots in the pages.
+void keep(const at::Tensor& pool, const at::Tensor& x, const SequenceTokens& tokens) {
+  const std::int64_t page_tokens = pool.size(2), end = tokens.position + tokens.count;
+  for (std::int64_t at = tokens.position; at < end;) {
+    const std::int64_t slot = at % page_tokens, count = std::min(page_tokens - slot, end - at);
+    pool.select(0, tokens.pages[at / page_tokens])
+        .narrow(1, slot, count)
+        .copy_(x[0].narrow(0, tokens.first + at - tokens.position, count).transpose(0, 1));
+    at += count;
+  }
+}
+
+// All new keys and values are written before any token attends, so a sequence may share pages with
+// one that fills them in the same pass.
 at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const LayerCache& cache) {
   STRATA_CHECK_EQ(cache.tensors.size(), std::size_t{2}, "nn.attend_cached");
   STRATA_CHECK_EQ(qkv.size(0), 1, "nn.attend_cached");
@@ -202,21 +219,19 @@ at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const 
   if (options.rope)
     turn(heads, packed_rope_table(*options.rope, options.head_width, cache.pass, heads.q.device()),
          RopeTurn::kForward);
-  std::vector<at::Tensor> outputs;
+  const at::Tensor &keys = cache.tensors[0], &values = cache.tensors[1];
   for (const SequenceTokens& tokens : cache.pass) {
     const std::int64_t seen = tokens.position + tokens.count;
-    STRATA_CHECK(seen <= cache.tensors[0].size(2), "nn.attend_cached");
-    const auto new_of = [&](const at::Tensor& x) {
-      return x.narrow(1, tokens.first, tokens.count);
-    };
-    const auto kept = [&](int tensor, const at::Tensor& x) {
-      const at::Tensor all = cache.tensors[tensor].narrow(0, tokens.sequence, 1).narrow(2, 0, seen);
-      all.narrow(2, tokens.position, tokens.count).copy_(new_of(x).transpose(1, 2));
-      return all;
-    };
-    outputs.push_back(
-        primitives(qkv).attention.attend_last(new_of(heads.q), kept(0, heads.k), kept(1, heads.v)));
+    STRATA_CHECK(seen <= options.sample, "nn.attend_cached");
+    STRATA_CHECK(seen <= std::ssize(tokens.pages) * keys.size(2), "nn.attend_cached");
+    keep(keys, heads.k, tokens);
+    keep(values, heads.v, tokens);
   }
+  std::vector<at::Tensor> outputs;
+  for (const SequenceTokens& tokens : cache.pass)
+    outputs.push_back(primitives(qkv).attention.attend_pages(
+        heads.q.narrow(1, tokens.first, tokens.count), keys, values,
+        {.pages = tokens.pages, .position = tokens.position, .sample = options.sample}));
   return at::cat(outputs, 1);
 }
 
@@ -297,11 +312,10 @@ at::Tensor attend(const at::Tensor& qkv, const Attention& attention,
                                         context.tensor);
 }
 
-std::vector<TensorSpec> key_value_cache(std::int64_t sequences, std::int64_t heads,
-                                        std::int64_t positions, std::int64_t width,
+std::vector<TensorSpec> key_value_cache(std::int64_t pages, std::int64_t heads,
+                                        std::int64_t page_tokens, std::int64_t width,
                                         at::ScalarType dtype) {
-  return std::vector<TensorSpec>(2,
-                                 {.shape = {sequences, heads, positions, width}, .dtype = dtype});
+  return std::vector<TensorSpec>(2, {.shape = {pages, heads, page_tokens, width}, .dtype = dtype});
 }
 
 }  // namespace strata

@@ -10,7 +10,8 @@
 /// Cost    saves qkv, the output and one number per row and query head; with norms also one per row
 ///         and head, and transient copies of queries and keys. Decoding reads all earlier keys and
 ///         values once and saves nothing.
-/// Errors  InternalError from attend(): the new tokens do not fit into context.cache.
+/// Errors  InternalError from attend(): a text has too few pages in context.cache, or more tokens
+///         than a sample.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -52,6 +53,9 @@ struct Attention {
   /// Gains of an RMSNorm of every head of queries and keys, [width]; undefined: no norm.
   at::Tensor query_gain = {}, key_gain = {};
   double norm_epsilon = 1e-6;
+  /// Decoding: tokens of a whole sample, at least as many as the longest text has. A host adds up in
+  /// the order in which it attends within such a sample.
+  std::int64_t sample = 0;
 };
 
 /// With rotary positions and without norms this turns queries and keys in place: it overwrites qkv,
@@ -65,9 +69,9 @@ struct Attention {
 at::Tensor attend(const at::Tensor& qkv, const Attention& attention, const ForwardContext& context);
 
 /// The result of Layer::cache() for a layer that calls attend().
-/// Shapes  keys, then values, [sequences, heads, positions, width] each.
-std::vector<TensorSpec> key_value_cache(std::int64_t sequences, std::int64_t heads,
-                                        std::int64_t positions, std::int64_t width,
+/// Shapes  keys, then values, [pages, heads, page_tokens, width] each.
+std::vector<TensorSpec> key_value_cache(std::int64_t pages, std::int64_t heads,
+                                        std::int64_t page_tokens, std::int64_t width,
                                         at::ScalarType dtype);
 
 }  // namespace strata

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 
 namespace strata {
 
@@ -17,6 +18,14 @@ enum class RopeTurn : std::uint8_t { kForward, kBack };
 /// gradient: one number per row and head, [B, heads, T], or nothing.
 struct Attended {
   at::Tensor y, log_sum;
+};
+
+/// New tokens of a text whose keys and values lie in pages.
+struct PagedText {
+  /// Token i lies in page i / page_tokens of this list. The new tokens' own keys and values are there.
+  std::span<const std::int32_t> pages;
+  std::int64_t position = 0;  ///< of the first new token
+  std::int64_t sample = 0;    ///< tokens of a whole sample, whose order of sums a host follows
 };
 
 class AttentionPrimitives {
@@ -30,10 +39,11 @@ class AttentionPrimitives {
   virtual void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
                                const at::Tensor& dk, const at::Tensor& dv) const = 0;
-  /// Attends from the last tokens of a text to all of them: q [B, T, heads, width], keys and values
-  /// [B, heads, positions, width], of which the last T are q's own. Returns only the output.
-  virtual at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
-                                 const at::Tensor& values) const = 0;
+  /// Attends from new tokens, q [1, T, heads, width], to all tokens of their text: keys and values
+  /// [pages, heads, page_tokens, width]. Returns the output [1, T, heads * width], on a host with
+  /// the bits of attend() on a whole sample.
+  virtual at::Tensor attend_pages(const at::Tensor& q, const at::Tensor& keys,
+                                  const at::Tensor& values, const PagedText& text) const = 0;
 };
 
 }  // namespace strata

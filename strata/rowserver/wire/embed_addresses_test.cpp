@@ -21,8 +21,8 @@
 #include "strata/base/scratch_folder.h"
 #include "strata/rowserver/wire/grpc_client.h"
 #include "strata/rowserver/wire/grpc_inspection.h"
-#include "strata/rowserver/wire/server_address.h"
 #include "strata/rowserver/wire/server_processes_test.h"
+#include "strata/transport/server_address.h"
 #include "strata/transport/socket.h"
 
 namespace strata {

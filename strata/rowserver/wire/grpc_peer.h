@@ -11,7 +11,7 @@
 #include <string>
 
 #include "strata/rowserver/wire/server_access.h"
-#include "strata/rowserver/wire/server_address.h"
+#include "strata/transport/server_address.h"
 
 namespace strata::rows_over_grpc {
 

@@ -12,9 +12,9 @@
 #include "strata/rowserver/local_servers.h"
 #include "strata/rowserver/rows/cold_rows.h"
 #include "strata/rowserver/rows/row_table.h"
-#include "strata/rowserver/wire/server_address.h"
 #include "strata/rowserver/wire/server_processes_test.h"
 #include "strata/rowserver/wire/tls_files.h"
+#include "strata/transport/server_address.h"
 
 namespace strata {
 namespace {

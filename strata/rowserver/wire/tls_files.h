@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "strata/rowserver/wire/server_address.h"
+#include "strata/transport/server_address.h"
 
 namespace strata {
 

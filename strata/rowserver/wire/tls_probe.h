@@ -11,8 +11,8 @@
 
 #include <string>
 
-#include "strata/rowserver/wire/server_address.h"
 #include "strata/rowserver/wire/tls_files.h"
+#include "strata/transport/server_address.h"
 
 namespace strata {
 

@@ -10,7 +10,7 @@
 #include "strata/base/json_text.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/rowserver/row_servers.h"
-#include "strata/rowserver/wire/server_address.h"
+#include "strata/transport/server_address.h"
 
 namespace strata {
 namespace {

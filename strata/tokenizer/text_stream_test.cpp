@@ -1,4 +1,4 @@
-#include "strata/serve/text_stream.h"
+#include "strata/tokenizer/text_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -28,6 +28,15 @@ TEST(TextStream, ReplacesInvalidBytes) {
   EXPECT_EQ(pieces(*bytes, "", "\xFFz"), (Pieces{replacement, "z", ""}));
   EXPECT_EQ(pieces(*bytes, "", "\xE2\x82z"), (Pieces{"", "", replacement + replacement + "z", ""}));
   EXPECT_EQ(pieces(*bytes, "", "a\xE2"), (Pieces{"a", "", replacement}));
+}
+
+TEST(TextStream, NamesBytesOfNextTokenWithoutAddingIt) {
+  const auto bytes = make_tokenizer("bytes");
+  TextStream stream(*bytes, bytes->encode("x"));
+  EXPECT_EQ(stream.bytes_of(0xC3), "\xC3");
+  EXPECT_EQ(stream.push(0xC3), "");
+  EXPECT_EQ(stream.bytes_of(0xA9), "\xA9");
+  EXPECT_EQ(stream.push(0xA9), "\xC3\xA9");
 }
 
 // Token i is a word of i % 3 letters after a space; the space before a text is dropped, as in

@@ -1,4 +1,4 @@
-#include "strata/rowserver/wire/server_address.h"
+#include "strata/transport/server_address.h"
 
 #include <charconv>
 #include <chrono>
@@ -14,7 +14,7 @@ namespace {
 constexpr int kLargestPort = 65535;
 constexpr std::chrono::seconds kResolving{2};
 
-constexpr ErrorSource kAddressErrors{"embed.address"};
+constexpr ErrorSource kAddressErrors{"transport.address"};
 
 [[noreturn]] void refuse_form(const std::string& text) {
   throw kAddressErrors.user("", "this is no address of a server", "HOST:PORT or unix:PATH",

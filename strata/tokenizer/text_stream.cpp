@@ -1,7 +1,7 @@
 // Tokenizers join the bytes of tokens, but strip the front of a text. So the bytes of a token are
 // what it adds after a window of previous tokens. The window is shortened only if it keeps bytes of
 // its own, so that stripping does not reach the new token.
-#include "strata/serve/text_stream.h"
+#include "strata/tokenizer/text_stream.h"
 
 #include "strata/base/utf8.h"
 
@@ -24,16 +24,27 @@ bool is_beginning(std::string_view text) {
 TextStream::TextStream(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt)
     : tokenizer_(tokenizer),
       window_(prompt.begin(), prompt.end()),
-      window_bytes_(tokenizer.decode(window_).size()) {}
+      window_bytes_(tokenizer.decode(window_).size()) {
+  shorten();
+}
+
+void TextStream::shorten() {
+  if (window_.size() < 2 * kWindow) return;
+  const std::span<const std::int64_t> last = std::span(window_).last(kWindow);
+  if (const std::size_t bytes = tokenizer_.decode(last).size(); bytes > 0) {
+    window_bytes_ = bytes;
+    window_.erase(window_.begin(), window_.end() - kWindow);
+  }
+}
+
+std::string TextStream::bytes_of(std::int64_t token) const {
+  std::vector<std::int64_t> window = window_;
+  window.push_back(token);
+  return tokenizer_.decode(window).substr(window_bytes_);
+}
 
 std::string TextStream::push(std::int64_t token) {
-  if (window_.size() >= 2 * kWindow) {
-    const std::span<const std::int64_t> last = std::span(window_).last(kWindow);
-    if (const std::size_t bytes = tokenizer_.decode(last).size(); bytes > 0) {
-      window_bytes_ = bytes;
-      window_.erase(window_.begin(), window_.end() - kWindow);
-    }
-  }
+  shorten();
   window_.push_back(token);
   const std::string decoded = tokenizer_.decode(window_);
   held_ += decoded.substr(window_bytes_);

@@ -1,4 +1,4 @@
-/// Reads the address of a server of rows, HOST:PORT or unix:PATH, and decides whether rows that go
+/// Reads the address of a server, HOST:PORT or unix:PATH, and decides whether bytes that go
 /// there stay on this machine.
 ///
 /// Threads  any.

@@ -25,10 +25,15 @@ class TextStream {
   /// The text that the token completes; may be empty.
   std::string push(std::int64_t token);
 
+  /// The bytes that the token would add now, which need not be UTF-8.
+  std::string bytes_of(std::int64_t token) const;
+
   /// The bytes that were held back.
   std::string finish();
 
  private:
+  void shorten();
+
   const Tokenizer& tokenizer_;
   std::vector<std::int64_t> window_;  // the last tokens
   std::size_t window_bytes_ = 0;      // bytes that the window decodes to

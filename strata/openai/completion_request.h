@@ -1,0 +1,30 @@
+/// Reads the body of POST /v1/completions.
+///
+/// Errors  ApiError 400 that names the field.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "strata/openai/answer_options.h"
+#include "strata/openai/model.h"
+#include "strata/openai/request_fields.h"
+
+namespace strata {
+
+/// What both routes ask of a model: tokens to continue, and how.
+struct AnswerRequest {
+  AnswerOptions options;
+  std::vector<std::vector<std::int64_t>> prompts;
+  bool echo = false;  ///< the answer begins with the prompt
+};
+
+AnswerRequest read_completion_request(const RequestFields& fields, const OpenAiModel& model);
+
+/// Refuses an empty prompt, and one that leaves no room for `max_tokens` in the model's context.
+/// Without max_tokens sets it to `default_tokens`, or to the room that is left if that is less; 0:
+/// to the room that is left.
+void fit_to_context(AnswerRequest& request, const OpenAiModel& model, const char* prompt_field,
+                    std::int64_t default_tokens);
+
+}  // namespace strata

@@ -1,0 +1,42 @@
+/// Reads typed fields of the JSON object that is the body of a request. A field that is null counts
+/// as missing.
+///
+/// Errors  ApiError 400 that names the field: not JSON, beyond the limits of
+///         strata/base/json_document.h, another type, out of range.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace strata {
+
+class RequestFields {
+ public:
+  explicit RequestFields(const std::string& body);
+
+  const nlohmann::json* find(const std::string& field) const;  ///< null if missing
+
+  bool flag(const std::string& field, bool otherwise) const;
+  std::int64_t whole(const std::string& field, std::int64_t otherwise, std::int64_t minimum,
+                     std::int64_t maximum) const;
+  double real(const std::string& field, double otherwise, double minimum, double maximum) const;
+  std::string text(const std::string& field, const std::string& otherwise) const;
+  /// One text is a list of one.
+  std::vector<std::string> texts(const std::string& field) const;
+  std::vector<std::int64_t> tokens(const std::string& field, std::int64_t vocabulary) const;
+
+ private:
+  nlohmann::json object_;
+};
+
+/// A list of numbers of tokens; `place` names it in errors.
+std::vector<std::int64_t> read_tokens(const nlohmann::json& list, const std::string& place,
+                                      std::int64_t vocabulary);
+
+/// The value in one short line, for errors.
+std::string short_json(const nlohmann::json& value);
+
+}  // namespace strata

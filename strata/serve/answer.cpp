@@ -1,0 +1,54 @@
+#include "strata/serve/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace strata {
+
+void Answer::score_prompt(std::int64_t position, std::span<const float> logits, std::int64_t rows) {
+  const auto vocabulary = static_cast<std::int64_t>(logits.size()) / rows;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t next = position + row + 1;
+    // After a preemption the first tokens may be computed again.
+    if (next >= std::ssize(request_.prompt) || next <= std::ssize(prompt_scores_)) continue;
+    prompt_scores_.push_back(score(logits.subspan(row * vocabulary, vocabulary),
+                                   request_.prompt[next], request_.likeliest));
+  }
+}
+
+void Answer::report_prompt() {
+  if (!request_.score_prompt) return;
+  request_.score_prompt = false;
+  if (listener_.on_prompt) listener_.on_prompt(std::move(prompt_scores_));
+}
+
+std::vector<std::int64_t> Answer::choose(LogitSampler& sampler, std::span<const float> logits,
+                                         std::span<const std::int64_t> guesses) {
+  const std::size_t vocabulary = logits.size() / (guesses.size() + 1);
+  std::vector<std::int64_t> chosen;
+  for (std::size_t row = 0; row <= guesses.size(); ++row) {
+    const auto z = logits.subspan(row * vocabulary, vocabulary);
+    const std::vector<std::uint64_t> allowed =
+        request_.allowed ? request_.allowed(tokens_) : std::vector<std::uint64_t>();
+    const bool may_end = std::ssize(tokens_) >= request_.min_tokens;
+    const std::int64_t token =
+        sampler.choose(z, request_.sampling,
+                       {.prompt = request_.prompt,
+                        .answer = tokens_,
+                        .allowed = allowed,
+                        .forbidden = may_end ? std::span<const std::int64_t>() : request_.ends});
+    ended_ = std::ranges::find(request_.ends, token) != request_.ends.end();
+    if (ended_) return chosen;
+    chosen.push_back(token);
+    tokens_.push_back(token);
+    if (listener_.on_token) listener_.on_token(score(z, token, request_.likeliest));
+    if (row == guesses.size() || guesses[row] != token) return chosen;
+  }
+  return chosen;
+}
+
+void Answer::finish(const Finish& finish) {
+  if (listener_.on_finish) listener_.on_finish(finish);
+}
+
+}  // namespace strata

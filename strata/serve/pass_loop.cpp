@@ -1,0 +1,48 @@
+#include "strata/serve/pass_loop.h"
+
+#include <span>
+
+#include "strata/serve/pass_message.h"
+
+namespace strata {
+namespace {
+
+void send_to_others(Group& world, const PassMessage& message) {
+  const MessageTag tag = world.next_collective();
+  const at::Tensor tensor = tensor_of(message);
+  for (int peer = 0; peer < world.size(); ++peer)
+    if (peer != world.rank()) world.send(peer, tag, tensor);
+}
+
+void decide(Decoder& decoder, Group& world, RequestLoop& loop) {
+  for (;;) {
+    world.report_progress("waiting for requests");
+    const PassMessage message = loop.next_pass();
+    send_to_others(world, message);
+    if (message.order == PassOrder::kStop) return;
+    if (message.order == PassOrder::kWait) continue;
+    const at::Tensor logits = decoder.forward(message.pass).cpu();
+    loop.consume({logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel())});
+  }
+}
+
+void follow(Decoder& decoder, Group& world, int deciding_rank) {
+  for (;;) {
+    world.report_progress("waiting for requests");
+    const PassMessage message =
+        pass_message_of(world.receive(deciding_rank, world.next_collective()));
+    if (message.order == PassOrder::kStop) return;
+    if (message.order == PassOrder::kRun) decoder.forward(message.pass);
+  }
+}
+
+}  // namespace
+
+void run_passes(Decoder& decoder, Group& world, RequestLoop& loop) {
+  double deciding_rank = decoder.decides() ? world.rank() : 0;
+  world.all_reduce({&deciding_rank, 1});
+  if (decoder.decides()) return decide(decoder, world, loop);
+  follow(decoder, world, static_cast<int>(deciding_rank));
+}
+
+}  // namespace strata

@@ -1,0 +1,176 @@
+// Serves requests of small models on meshes of thread ranks. An answer may not depend on what else
+// the server does: it equals, bit for bit, the answer to the same request alone.
+#include "strata/serve/pass_loop.h"
+
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "strata/comm/ranks.h"
+#include "strata/models/model.h"
+#include "strata/nn/graph/initialise.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kWords = 60;
+
+DecoderOptions small_model(DecoderKind kind) {
+  DecoderOptions options{
+      .kind = kind, .layers = 2, .width = 32, .heads = 4, .vocab = kWords, .context = 96};
+  if (kind == DecoderKind::kLlama) {
+    options.kv_heads = 2;
+    options.mlp_width = 48;
+    options.qk_norm = true;
+  }
+  return options;
+}
+
+void draw_weights(Decoder& decoder) {
+  for (const NamedState& weight : decoder.weights()) {
+    const at::Tensor whole = at::empty(weight.shape);
+    initialise(whole,
+               {.name = weight.name, .shape = weight.shape, .init = {Init::Kind::kNormal, 0.3}}, "",
+               5);
+    for (const Run& run : weight.runs)
+      weight.local.narrow(0, run.local, run.numel)
+          .copy_(whole.view({-1}).narrow(0, run.global, run.numel));
+  }
+}
+
+struct Reply {
+  std::vector<ScoredToken> prompt, tokens;
+  std::optional<Finish> finish;
+};
+
+struct Serving {
+  std::vector<Reply> replies;
+  ServiceStatus status;
+};
+
+// Serves the requests together, and returns when all have ended.
+Serving serve(const DecoderOptions& options, const Mesh& mesh,
+              const RequestLoopOptions& loop_options,
+              const std::vector<SequenceRequest>& requests) {
+  const Sequential model =
+      make_model(options, DecoderOutput::kLogits, {.ranks = mesh[Axis::kTensor]});
+  Serving serving{.replies = std::vector<Reply>(requests.size())};
+  RequestLoop loop(loop_options);
+  std::size_t open = requests.size();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Reply& reply = serving.replies[i];
+    loop.submit(requests[i],
+                {.on_prompt = [&](std::vector<ScoredToken> scores) { reply.prompt = scores; },
+                 .on_token = [&](const ScoredToken& token) { reply.tokens.push_back(token); },
+                 .on_finish =
+                     [&](const Finish& finish) {
+                       reply.finish = finish;
+                       if (--open == 0) loop.stop();
+                     }});
+  }
+  const PageRoom room{.page_tokens = loop_options.limits.page_tokens,
+                      .pages = loop_options.limits.pages};
+  run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
+    Decoder decoder(model, mesh, room, world);
+    draw_weights(decoder);
+    run_passes(decoder, world, loop);
+  });
+  serving.status = loop.status();
+  return serving;
+}
+
+RequestLoopOptions roomy() {
+  return {.limits = {.pages = 64,
+                     .page_tokens = 8,
+                     .context = 96,
+                     .sequences = 16,
+                     .pass_tokens = 256,
+                     .pass_logits = 256,
+                     .waiting = 100,
+                     .reuse_pages = false},
+          .vocabulary = kWords};
+}
+
+std::vector<SequenceRequest> mixed_requests() {
+  std::vector<SequenceRequest> requests;
+  for (std::int64_t i = 0; i < 10; ++i) {
+    SequenceRequest request{.max_tokens = i % 4 == 3 ? 0 : 4 + i};
+    // Half of the prompts have a common beginning of more than two pages.
+    for (std::int64_t t = 0; t < 20 + i * 3; ++t)
+      request.prompt.push_back((i % 2 == 0 && t < 18 ? t * 5 : t * t + 7 * i) % kWords);
+    request.sampling = {.temperature = i % 3 == 0 ? 0.0 : 0.9,
+                        .top_p = 0.95,
+                        .frequency_penalty = i % 2 * 0.3,
+                        .seed = static_cast<std::uint64_t>(i)};
+    request.likeliest = 2;
+    request.score_prompt = i % 4 >= 2;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+void expect_equal(const std::vector<ScoredToken>& got, const std::vector<ScoredToken>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].token, expected[i].token) << i;
+    EXPECT_EQ(got[i].log_probability, expected[i].log_probability) << i;
+    EXPECT_EQ(got[i].likeliest, expected[i].likeliest) << i;
+  }
+}
+
+class PassLoop : public testing::TestWithParam<std::tuple<DecoderKind, Mesh>> {};
+
+TEST_P(PassLoop, AnswersEachRequestAsAlone) {
+  const auto [kind, mesh] = GetParam();
+  const DecoderOptions options = small_model(kind);
+  const std::vector<SequenceRequest> requests = mixed_requests();
+  std::vector<Reply> alone;
+  for (const SequenceRequest& request : requests)
+    alone.push_back(serve(options, mesh, roomy(), {request}).replies[0]);
+  RequestLoopOptions chunked = roomy(), crowded = roomy(), reused = roomy(), guessed = roomy();
+  chunked.limits.pass_tokens = chunked.limits.pass_logits = 16;
+  crowded.limits.pages = 22;
+  reused.limits.reuse_pages = true;
+  reused.limits.sequences = 2;
+  guessed.guesses = 3;
+  for (const RequestLoopOptions& loop : {roomy(), chunked, crowded, reused, guessed}) {
+    const Serving together = serve(options, mesh, loop, requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(i);
+      expect_equal(together.replies[i].prompt, alone[i].prompt);
+      expect_equal(together.replies[i].tokens, alone[i].tokens);
+      EXPECT_EQ(together.replies[i].finish->reason, FinishReason::kLength);
+    }
+    // Each setting does what it is for.
+    EXPECT_EQ(together.status.preemptions > 0, loop.limits.pages == 22);
+    EXPECT_EQ(together.status.cached_prompt_tokens > 0, loop.limits.reuse_pages);
+    EXPECT_EQ(together.status.guessed_tokens > 0, loop.guesses > 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, PassLoop,
+    testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
+                     testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
+                                     Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}})));
+
+TEST(PassLoop, WaitsForRequestsWithoutLosingRanks) {
+  const Sequential model = make_model(small_model(DecoderKind::kGpt), DecoderOutput::kLogits, {});
+  RequestLoop loop(roomy());
+  std::thread client([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    loop.submit(mixed_requests()[0], {.on_finish = [&](const Finish&) { loop.stop(); }});
+  });
+  run_thread_ranks({.ranks = 2}, [&](Group& world, MemoryAccount&) {
+    Decoder decoder(model, {{Axis::kPipeline, 2}}, {.page_tokens = 8, .pages = 64}, world);
+    draw_weights(decoder);
+    run_passes(decoder, world, loop);
+  });
+  client.join();
+  EXPECT_EQ(loop.status().generated_tokens, 4);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,72 @@
+// The tensor holds the order, the number of rows, and for each row its position, its number of
+// logits, and its tokens and pages, each list after its length.
+#include "strata/serve/pass_message.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/device/device.h"
+
+namespace strata {
+namespace {
+
+class NumberReader {
+ public:
+  explicit NumberReader(std::span<const std::int64_t> numbers) : numbers_(numbers) {}
+  std::int64_t next() { return take(1)[0]; }
+  std::span<const std::int64_t> list() { return take(next()); }
+  bool at_end() const { return numbers_.empty(); }
+
+ private:
+  std::span<const std::int64_t> take(std::int64_t count) {
+    STRATA_CHECK(count >= 0 && count <= std::ssize(numbers_), "serve.pass_message");
+    const auto taken = numbers_.first(count);
+    numbers_ = numbers_.subspan(count);
+    return taken;
+  }
+
+  std::span<const std::int64_t> numbers_;
+};
+
+template <typename List>
+void append_list(std::vector<std::int64_t>& numbers, const List& list) {
+  numbers.push_back(std::ssize(list));
+  numbers.insert(numbers.end(), list.begin(), list.end());
+}
+
+}  // namespace
+
+at::Tensor tensor_of(const PassMessage& message) {
+  std::vector<std::int64_t> numbers = {std::to_underlying(message.order), std::ssize(message.pass)};
+  for (const PassTokens& row : message.pass) {
+    numbers.push_back(row.position);
+    numbers.push_back(row.logits);
+    append_list(numbers, row.tokens);
+    append_list(numbers, row.pages);
+  }
+  return at::tensor(numbers, host_options(at::kLong));
+}
+
+PassMessage pass_message_of(const at::Tensor& tensor) {
+  STRATA_CHECK(tensor.scalar_type() == at::kLong && tensor.is_contiguous(), "serve.pass_message");
+  NumberReader numbers({tensor.const_data_ptr<std::int64_t>(), std::size_t(tensor.numel())});
+  const std::int64_t order = numbers.next(), rows = numbers.next();
+  STRATA_CHECK(order >= 0 && order <= std::to_underlying(PassOrder::kStop), "serve.pass_message");
+  PassMessage message{.order = PassOrder{order}};
+  for (std::int64_t i = 0; i < rows; ++i) {
+    PassTokens& row = message.pass.emplace_back();
+    row.position = numbers.next();
+    row.logits = numbers.next();
+    const auto tokens = numbers.list(), pages = numbers.list();
+    row.tokens.assign(tokens.begin(), tokens.end());
+    row.pages.assign(pages.begin(), pages.end());
+  }
+  STRATA_CHECK(numbers.at_end(), "serve.pass_message");
+  return message;
+}
+
+}  // namespace strata

@@ -1,0 +1,167 @@
+// Clients' threads see the scheduler only between two passes' decisions, under the mutex. Passes,
+// sampling and listeners run without it.
+#include "strata/serve/request_loop.h"
+
+#include <utility>
+
+#include "strata/base/error_source.h"
+#include "strata/batching/speculation.h"
+
+namespace strata {
+namespace {
+
+constexpr ErrorSource kErrors{"serve.request"};
+// Between two signs of life of the deciding rank.
+constexpr std::chrono::seconds kWaitTime{1};
+constexpr std::int64_t kNgram = 3;
+
+void check_tokens(const SequenceRequest& request, std::int64_t vocabulary) {
+  if (request.prompt.empty())
+    throw kErrors.user("prompt", "nothing to continue", "at least one token", "none",
+                       "give the prompt a token");
+  for (const std::int64_t token : request.prompt)
+    if (token < 0 || token >= vocabulary)
+      throw kErrors.user("prompt", "the model has no such token",
+                         "0 to " + std::to_string(vocabulary - 1), std::to_string(token),
+                         "use the tokenizer of the model");
+}
+
+}  // namespace
+
+RequestLoop::RequestLoop(const RequestLoopOptions& options)
+    : options_(options), scheduler_(options.limits) {}
+
+Admission RequestLoop::submit(SequenceRequest request, SequenceListener listener) {
+  check_tokens(request, options_.vocabulary);
+  check_sampling(request.sampling, options_.vocabulary);
+  NewSequence sequence{.prompt = request.prompt,
+                       .max_tokens = request.max_tokens,
+                       .score_prompt = request.score_prompt,
+                       .key = request.scope};
+  auto answer = std::make_shared<Answer>(std::move(request), std::move(listener));
+  const Lock lock(mutex_);
+  if (ended_)
+    throw kErrors.system("", "the model is not served any more", "ranks that run", *ended_,
+                         "start the server again");
+  const Admission admission = scheduler_.add(std::move(sequence));
+  if (admission.id != 0) answers_[admission.id] = std::move(answer);
+  changed_.notify_all();
+  return admission;
+}
+
+void RequestLoop::cancel(std::uint64_t id) {
+  const Lock lock(mutex_);
+  if (answers_.contains(id)) cancelled_.insert(id);
+  changed_.notify_all();
+}
+
+ServiceStatus RequestLoop::status() const {
+  const Lock lock(mutex_);
+  ServiceStatus status = scheduler_.status();
+  status.ready = !ended_;
+  return status;
+}
+
+void RequestLoop::stop() {
+  const Lock lock(mutex_);
+  stops_ = true;
+  changed_.notify_all();
+}
+
+void RequestLoop::end(const std::string& error) {
+  Lock lock(mutex_);
+  if (ended_) return;
+  ended_ = error.empty() ? "none" : error;
+  const FinishReason reason = error.empty() ? FinishReason::kCancelled : FinishReason::kFailed;
+  while (!answers_.empty()) finish(lock, answers_.begin()->first, reason, error);
+}
+
+PassMessage RequestLoop::next_pass() {
+  Lock lock(mutex_);
+  const auto has_work = [&] { return stops_ || !cancelled_.empty() || !scheduler_.empty(); };
+  changed_.wait_for(lock, kWaitTime, has_work);
+  finish_cancelled(lock);
+  if (stops_) return {.order = PassOrder::kStop};
+  if (scheduler_.empty()) return {.order = PassOrder::kWait};
+  guess();
+  batch_ = scheduler_.next_pass();
+  pass_start_ = std::chrono::steady_clock::now();
+  return {.order = PassOrder::kRun, .pass = batch_.pass};
+}
+
+void RequestLoop::guess() {
+  if (options_.guesses == 0) return;
+  for (const auto& [id, answer] : answers_)
+    scheduler_.guess(id, guess_by_ngrams(scheduler_.tokens(id), kNgram, options_.guesses));
+}
+
+void RequestLoop::consume(std::span<const float> logits) {
+  for (std::size_t i = 0; i < batch_.rows.size(); ++i) {
+    const BatchRow& row = batch_.rows[i];
+    const PassTokens& tokens = batch_.pass[i];
+    const auto own = logits.first(tokens.logits * options_.vocabulary);
+    logits = logits.subspan(own.size());
+    Lock lock(mutex_);
+    if (cancelled_.contains(row.id)) {
+      finish(lock, row.id, FinishReason::kCancelled);
+      continue;
+    }
+    const auto found = answers_.find(row.id);
+    if (found == answers_.end()) continue;
+    const std::shared_ptr<Answer> request = found->second;
+    lock.unlock();
+    Progress progress = answer(*request, row, tokens, own);
+    lock.lock();
+    if (!progress.tokens.empty() && !scheduler_.advance(row.id, progress.tokens) &&
+        !progress.finish)
+      progress.finish = FinishReason::kLength;
+    if (progress.finish) finish(lock, row.id, *progress.finish, progress.error);
+  }
+  const Lock lock(mutex_);
+  scheduler_.measure(std::chrono::steady_clock::now() - pass_start_);
+}
+
+// The first logits of a row score the prompt, the last ones choose.
+RequestLoop::Progress RequestLoop::answer(Answer& answer, const BatchRow& row,
+                                          const PassTokens& tokens, std::span<const float> logits) {
+  const std::int64_t choosing = row.chooses ? 1 + row.guesses : 0;
+  const std::int64_t scoring = tokens.logits - choosing;
+  const auto end = tokens.position + std::ssize(tokens.tokens);
+  Progress progress;
+  try {
+    if (scoring > 0)
+      answer.score_prompt(end - tokens.logits, logits.first(scoring * options_.vocabulary),
+                          scoring);
+    if (!row.chooses) return progress;
+    answer.report_prompt();
+    if (answer.wants_no_token()) {
+      progress.finish = FinishReason::kLength;
+      return progress;
+    }
+    progress.tokens = answer.choose(sampler_, logits.subspan(scoring * options_.vocabulary),
+                                    std::span(tokens.tokens).last(row.guesses));
+    if (answer.ended()) progress.finish = FinishReason::kStop;
+  } catch (const Error& error) {
+    progress.finish = FinishReason::kFailed;
+    progress.error = error.what();
+  }
+  return progress;
+}
+
+void RequestLoop::finish(Lock& lock, std::uint64_t id, FinishReason reason,
+                         const std::string& error) {
+  const auto answer = answers_.extract(id);
+  cancelled_.erase(id);
+  const Finish finish{
+      .reason = reason, .cached_tokens = scheduler_.cached_tokens(id), .error = error};
+  scheduler_.finish(id);
+  lock.unlock();
+  answer.mapped()->finish(finish);
+  lock.lock();
+}
+
+void RequestLoop::finish_cancelled(Lock& lock) {
+  while (!cancelled_.empty()) finish(lock, *cancelled_.begin(), FinishReason::kCancelled);
+}
+
+}  // namespace strata

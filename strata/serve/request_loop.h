@@ -1,0 +1,79 @@
+/// Decides, on the rank that gets the logits, what each pass computes, and answers the requests.
+///
+/// Threads  one thread calls next_pass() and consume() in turn; any thread calls the others.
+/// Errors   as ModelService::submit().
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "strata/batching/batch_scheduler.h"
+#include "strata/batching/sampler.h"
+#include "strata/batching/token_service.h"
+#include "strata/serve/answer.h"
+#include "strata/serve/pass_message.h"
+
+namespace strata {
+
+struct RequestLoopOptions {
+  BatchLimits limits;
+  std::int64_t vocabulary = 0;
+  std::int64_t guesses = 0;  ///< as ServiceOptions::guesses
+};
+
+class RequestLoop {
+ public:
+  explicit RequestLoop(const RequestLoopOptions& options);
+
+  Admission submit(SequenceRequest request, SequenceListener listener);
+  void cancel(std::uint64_t id);
+  ServiceStatus status() const;
+  /// Ends the loop: the next order is kStop.
+  void stop();
+  /// Ends all requests, with kCancelled or, with an error, with kFailed; submit() then throws.
+  void end(const std::string& error = {});
+
+  /// Waits for a request; kWait after a second without one.
+  PassMessage next_pass();
+  /// Answers the requests of the pass that next_pass() returned. `logits` [rows, V], in its order.
+  void consume(std::span<const float> logits);
+
+ private:
+  // What a pass has shown of a request.
+  struct Progress {
+    std::vector<std::int64_t> tokens;  // to append to the sequence
+    std::optional<FinishReason> finish;
+    std::string error;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  void guess();
+  Progress answer(Answer& answer, const BatchRow& row, const PassTokens& tokens,
+                  std::span<const float> logits);
+  void finish(Lock& lock, std::uint64_t id, FinishReason reason, const std::string& error = {});
+  void finish_cancelled(Lock& lock);
+
+  RequestLoopOptions options_;
+  LogitSampler sampler_;
+  Batch batch_;  // of the pass that runs
+  std::chrono::steady_clock::time_point pass_start_;
+
+  mutable std::mutex mutex_;  // of all that follows
+  std::condition_variable changed_;
+  BatchScheduler scheduler_;
+  std::map<std::uint64_t, std::shared_ptr<Answer>> answers_;
+  std::set<std::uint64_t> cancelled_;  // that still have an answer
+  bool stops_ = false;
+  std::optional<std::string> ended_;  // with this error
+};
+
+}  // namespace strata

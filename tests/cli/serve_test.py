@@ -1,0 +1,197 @@
+"""Tests `strata serve`: what clients get is what `strata generate` writes, alone or among others, on any mesh."""
+
+import concurrent.futures
+import http.client
+import json
+import re
+import signal
+import subprocess
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from strata_program import PROGRAM, ProgramTest
+
+WORDS = "In the beginning"
+
+
+class Server:
+    """A started `strata serve`, with the address that it printed."""
+
+    def __init__(self, test, *arguments, command=()):
+        self.process = test.start_command(*command, PROGRAM, "serve", *arguments)
+        self.lines = []
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+            if line.startswith("ready"):
+                break
+        else:
+            raise AssertionError(self.process.stderr.read())
+        self.address = re.search(r"http://([\d.]+:\d+)", "\n".join(self.lines))[1]
+
+    def get(self, path, **headers):
+        request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.read().decode()
+
+    def post(self, path, body, **headers):
+        request = urllib.request.Request(f"http://{self.address}{path}", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json", **headers})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def complete(self, **fields):
+        return self.post("/v1/completions", {"prompt": WORDS, "max_tokens": 12, "temperature": 0, **fields})
+
+    def text(self, **fields):
+        return self.complete(**fields)["choices"][0]["text"]
+
+    def stream(self, **fields):
+        """The chunks of a completion, as their events arrive."""
+        connection = http.client.HTTPConnection(self.address, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps(
+            {"prompt": WORDS, "max_tokens": 12, "temperature": 0, "stream": True, **fields}))
+        return connection, connection.getresponse()
+
+    def metric(self, name):
+        return sum(float(line.rsplit(" ", 1)[1]) for line in self.get("/metrics").splitlines()
+                   if line.startswith(name + "{") or line.startswith(name + " "))
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+def events(response):
+    return [line[6:] for line in response.read().decode().splitlines() if line.startswith("data: ")]
+
+
+class Serve(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
+
+    def start_command(self, *command):
+        process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.kill, process)
+        return process
+
+    @staticmethod
+    def kill(process):
+        with process:
+            process.kill()
+
+    def serve(self, *arguments, **options):
+        return Server(self, "c", "--listen", "127.0.0.1:0", "--name", "tiny", *arguments, **options)
+
+    def test_answers_have_the_text_of_generate(self):
+        written = self.succeed("generate", "c", "--prompt", WORDS, "--tokens", "12", "--temperature", "0")
+        server = self.serve()
+        answer = server.complete()
+        self.assertEqual(WORDS + answer["choices"][0]["text"], written.rstrip("\n"))
+        self.assertEqual(answer["choices"][0]["finish_reason"], "length")
+        self.assertEqual(answer["usage"], answer["usage"] | {"prompt_tokens": 16, "completion_tokens": 12,
+                                                             "total_tokens": 28})
+        _, response = server.stream()
+        chunks = events(response)
+        self.assertEqual(chunks.pop(), "[DONE]")
+        self.assertEqual("".join(json.loads(chunk)["choices"][0]["text"] for chunk in chunks),
+                         answer["choices"][0]["text"])
+        self.assertEqual(len(chunks), 12)
+        self.assertEqual(json.loads(server.get("/v1/models"))["data"][0]["id"], "tiny")
+        self.assertIn("<html", server.get("/"))
+        self.assertEqual(server.metric("strata_generation_tokens_total"), 24)
+        code, out, err = server.end()
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("stopped", out)
+
+    def test_answers_do_not_depend_on_other_requests_or_on_the_mesh(self):
+        requests = [dict(prompt=WORDS[:1 + i % 16] + "word " * (i % 3), seed=i, temperature=1.0 if i % 2 else 0,
+                         max_tokens=4 + i % 9, logprobs=2, echo=i % 3 == 0) for i in range(24)]
+
+        def choices(server, threads):
+            with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+                return [answer["choices"] for answer in pool.map(lambda fields: server.complete(**fields), requests)]
+
+        alone = choices(self.serve("--set", "mesh.pp=1"), 1)
+        for mesh in ([], ["--set", "mesh.pp=1", "--sequences", "3", "--pass-tokens", "7", "--guesses", "3"]):
+            self.assertEqual(choices(self.serve(*mesh), 8), alone)
+        # Tensor-parallel ranks add in another order: the same numbers on that mesh whatever runs beside.
+        split = ["--set", "mesh.tp=2"]
+        server = self.serve(*split)
+        self.assertEqual(choices(server, 8), choices(server, 1))
+
+    def test_processes_serve_what_threads_serve(self):
+        text = self.serve().text()
+        server = self.serve(command=(PROGRAM, "launch", "2", "--"))
+        self.assertEqual(server.text(), text)
+
+    def test_a_server_without_room_asks_the_client_to_come_back(self):
+        server = self.serve("--sequences", "1", "--waiting", "0")
+        connection, response = server.stream(max_tokens=16)
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            def attempt(_):
+                try:
+                    server.complete(max_tokens=16)
+                    return 200, None
+                except urllib.error.HTTPError as error:
+                    return error.code, error.headers["Retry-After"]
+            outcomes = list(pool.map(attempt, range(12)))
+        self.assertTrue(all(code in (200, 429) for code, _ in outcomes), outcomes)
+        self.assertTrue(all(int(after) >= 1 for code, after in outcomes if code == 429))
+        self.assertIn(429, [code for code, _ in outcomes])
+        self.assertEqual(events(response)[-1], "[DONE]")
+        connection.close()
+
+    def test_a_signal_lets_running_answers_end(self):
+        server = self.serve()
+        connection, response = server.stream(max_tokens=16)
+        response.readline()
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(events(response)[-1], "[DONE]")
+        connection.close()
+        self.assertEqual(server.process.wait(timeout=60), 0)
+
+    def test_a_client_that_leaves_frees_its_pages(self):
+        server = self.serve()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            def leave(_):
+                connection, response = server.stream(max_tokens=16, prompt="a")
+                response.readline()
+                connection.close()
+                response.close()
+            list(pool.map(leave, range(8)))
+        deadline = time.time() + 30
+        while server.metric("vllm:num_requests_running") > 0 and time.time() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(server.metric("vllm:num_requests_running"), 0)
+        self.assertEqual(server.metric("vllm:kv_cache_usage_perc"), 0)
+
+    def test_a_file_of_keys_closes_all_routes_but_health(self):
+        (self.folder / "keys.yaml").write_text("keys:\n  - {name: alice, key: sk-alice}\n")
+        server = self.serve("--keys", "keys.yaml")
+        self.assertIn("ok", server.get("/health"))
+        for path in ("/v1/models", "/metrics"):
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                server.get(path)
+            self.assertEqual(refused.exception.code, 401)
+        self.assertEqual(len(server.post("/v1/completions", {"prompt": "a", "max_tokens": 3},
+                                         Authorization="Bearer sk-alice")["choices"]), 1)
+
+    def test_refuses_what_cannot_be_served(self):
+        self.refuse("serve", "c", "--listen", "unix:/tmp/a", says=["--listen", "HOST:PORT"])
+        self.refuse("serve", "c", "--listen", "127.0.0.1:99999", says="port")
+        self.refuse("serve", "none", says="none")
+        self.refuse("serve", "c", "--context", "1000", says=["--context", "at most 32"])
+        self.refuse("serve", "c", "--keys", "missing.yaml", says="missing.yaml")
+        self.refuse("serve", "c", "--tls-key", "missing.pem", says="--tls-certificate")
+        self.refuse("serve", "c", "--set", "data.tokenizer=none", says="tokens have no text")
+        taken = self.serve()
+        self.refuse("serve", "c", "--listen", taken.address, says=taken.address.split(":")[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
