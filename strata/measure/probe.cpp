@@ -114,7 +114,7 @@ class ProbedLayer {
         device_(request.device),
         stream_(stream),
         ahead_(ahead),
-        store_(resident_backend(), Residency::kUntilReleased, request.device),
+        store_(Backends{}, Residency::kUntilReleased, request.device),
         slice_(split),
         inputs_(random_inputs(specs, request.device)) {
     store_.insert(0, layout,

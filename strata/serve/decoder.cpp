@@ -72,7 +72,7 @@ Decoder::Decoder(const Sequential& model, const Mesh& mesh, const PageRoom& room
       groups_(make_mesh_groups(world, mesh)),
       plan_(model.dataflow(), /*with_weights=*/{},
             {.partition = even_partition(model.num_layers(), mesh[Axis::kPipeline])}),
-      store_(resident_backend(), Residency::kUntilReleased, world.device()),
+      store_(Backends{}, Residency::kUntilReleased, world.device()),
       cache_(model, layers_of(plan_.decisions().partition, groups_[Axis::kPipeline].rank()), room,
              world.device()),
       machine_(model, plan_, {}, store_, /*optimizer=*/nullptr, groups_) {

@@ -1,5 +1,5 @@
-/// Gives tests a device that works behind the rank's back, and whose memory is freed in the order of its
-/// compute stream: a copy or a use that comes too early sees NaN or another layer's numbers.
+/// Emulates an asynchronous device for tests. Its memory is freed in the order of its compute stream: a copy
+/// or a use that is too early reads NaN or another layer's numbers.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -19,7 +19,7 @@
 
 namespace strata {
 
-/// While it lives, what libtorch allocates is memory of a queue's device. One at a time; tensors may
+/// While it lives, libtorch allocates memory of a queue's device. There is one at a time; tensors may
 /// outlive it.
 class DelayedMemory {
  public:
@@ -28,7 +28,7 @@ class DelayedMemory {
   DelayedMemory(const DelayedMemory&) = delete;
   DelayedMemory& operator=(const DelayedMemory&) = delete;
 
-  /// The last that was allocated; may be read when it was freed.
+  /// The last allocation; it may be read after it was freed.
   static const void* last() { return allocator().last; }
 
  private:
@@ -53,9 +53,9 @@ class DelayedMemory {
     std::atomic<DelayedQueue*> queue = nullptr;  // ranks allocate at the same time
     std::atomic<void*> last = nullptr;
   };
-  // Never freed: tensors know it.
+  // Never freed: tensors refer to it.
   static Allocator& allocator() {
-    install_accounting_allocator();  // it gives way to one that came later
+    install_accounting_allocator();  // a later allocator replaces it
     static auto& made = *new Allocator;
     static const bool installed = [] {
       c10::SetCPUAllocator(&made, /*priority=*/110);
@@ -66,7 +66,7 @@ class DelayedMemory {
   }
 };
 
-/// Queues of one device, and its memory.
+/// The queues of one device, and its memory.
 struct DelayedDevice {
   explicit DelayedDevice(std::uint64_t seed = 0)
       : compute(std::make_shared<DelayedQueue>(seed)),
@@ -76,13 +76,13 @@ struct DelayedDevice {
         memory(*compute) {}
   ~DelayedDevice() { compute->synchronize(); }
 
-  /// A kernel that writes: every element becomes `value`.
+  /// Enqueues a kernel that writes `value` to every element.
   void fill(const at::Tensor& x, float value) const {
     compute->give([begin = x.data_ptr<float>(), numel = x.numel(), value] {
       std::fill_n(begin, numel, value);
     });
   }
-  /// A kernel that reads: what the sum of all elements is when it runs.
+  /// Enqueues a kernel that writes the sum of all elements to `sum`.
   void add_up(const at::Tensor& x, double& sum) const {
     compute->give([begin = x.const_data_ptr<float>(), numel = x.numel(), &sum] {
       double all = 0;
@@ -90,7 +90,7 @@ struct DelayedDevice {
       sum = all;
     });
   }
-  /// What doesn't wait has happened then.
+  /// Work that does not wait has ended after this.
   static void let_others_run() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
   std::shared_ptr<DelayedQueue> compute, in, out;

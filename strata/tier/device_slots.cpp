@@ -11,7 +11,7 @@ DeviceSlots::~DeviceSlots() {
   try {
     drop_free();
   } catch (const std::exception&) {
-    // Whoever waited for a copy knows.
+    // The caller that waited for the copy has got the error.
   }
 }
 
@@ -26,7 +26,7 @@ DeviceSlots::Slot DeviceSlots::take(std::int64_t numel, at::ScalarType dtype) {
   }
   drop_free();
   at::Tensor bytes = at::empty({numel}, compute_.device().options(dtype));
-  // Whoever had the memory before may still use it in that stream.
+  // The stream may still use the memory for its previous contents.
   return {std::move(bytes), compute_.record()};
 }
 
@@ -34,7 +34,7 @@ void DeviceSlots::give_back(at::Tensor bytes, Completion used) {
   if (compute_.queue()) free_.push_back({std::move(bytes), std::move(used)});
 }
 
-// The allocator gives them out again in the order of the compute stream.
+// The allocator reuses their memory in the order of the compute stream, so the stream waits first.
 void DeviceSlots::drop_free() {
   for (const Slot& slot : free_) compute_.wait(slot.free);
   free_.clear();

@@ -1,15 +1,16 @@
-/// Gives out places on a device to what a copy brings there while the device computes: a window of layers.
+/// Keeps slots of device memory for a window of layers, which a copy stream fills while the device
+/// computes.
 ///
-/// libtorch's allocator gives memory out again in the order of the compute stream, so a copy on another
-/// stream into memory that it has just given out must wait for all that was given to the compute stream
-/// so far. A place of these is free when its own last user is done, and is the same place again: copies
-/// run ahead of the compute stream as far as there are places.
+/// libtorch's allocator reuses memory in the order of the compute stream, so a copy on another stream
+/// to newly allocated memory has to wait for all earlier work of the compute stream. A slot is free
+/// when its own last use has ended, and then it is reused without the allocator: copies run ahead of
+/// the compute stream as far as there are slots.
 ///
-/// A device without a queue keeps none: there, a place is memory like any other.
+/// A device without a queue keeps no slots: its memory comes from the allocator and returns there.
 ///
 /// Threads  a rank's.
-/// Cost     as many places as were out at once, and never one that is free beside a new one of another
-///          size.
+/// Cost     as many slots as were taken at once. All free slots are freed before a slot of a new size
+///          is allocated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +24,7 @@ namespace strata {
 
 class DeviceSlots {
  public:
-  /// `compute`: the stream in whose order the device's memory is given out.
+  /// `compute`: the stream in whose order the allocator reuses memory.
   explicit DeviceSlots(Stream compute) : compute_(std::move(compute)) {}
   ~DeviceSlots();
   DeviceSlots(const DeviceSlots&) = delete;
@@ -31,19 +32,19 @@ class DeviceSlots {
 
   struct Slot {
     at::Tensor bytes;  ///< [numel]
-    Completion free;   ///< who writes to it does so behind this
+    Completion free;   ///< ends when it may be written
   };
-  /// The one that was given back longest ago.
+  /// The free slot of this size that was returned first, or a new one.
   Slot take(std::int64_t numel, at::ScalarType dtype);
 
-  /// `used`: its last use, and so what it was filled by.
+  /// `used`: ends with the last use of the slot, which comes after the copy to it.
   void give_back(at::Tensor bytes, Completion used);
 
  private:
   void drop_free();
 
   Stream compute_;
-  std::vector<Slot> free_;  // the one that was given back longest ago in front
+  std::vector<Slot> free_;  // in the order of their return
 };
 
 }  // namespace strata

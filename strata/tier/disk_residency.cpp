@@ -1,8 +1,8 @@
-// A transfer depends on work that was submitted before it alone: reads wait for updates that wait for
-// reads, and something can always run.
+// A transfer depends only on work that was submitted before it, so there is no deadlock: reads wait for
+// updates, which wait for earlier reads.
 //
-// A staging buffer has a layer's weights in front, where they are updated here, and the states behind them, each
-// part in whole disk blocks, as its chunk has it.
+// A staging buffer begins with a layer's weights, if they are on the disk, followed by the optimizer
+// states. Each part has whole disk blocks, like its chunk.
 #include "strata/tier/disk_residency.h"
 
 #include <ATen/ops/from_blob.h>
@@ -28,14 +28,14 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
-// Charges `account` until the result goes.
+// Charges `account` until the result is destroyed.
 std::shared_ptr<void> charged_for(std::int64_t bytes, MemoryAccount* account) {
   if (bytes == 0 || !account) return nullptr;
   account->charge(bytes);
   return {account, [bytes](MemoryAccount* charged) { charged->credit(bytes); }};
 }
 
-// The buffers that a part of a staging buffer is divided among; 16-bit ones last, for alignment's sake.
+// The buffers of a kind in a staging buffer. 16-bit ones are last, which keeps the others aligned.
 std::vector<FlatBuffer*> buffers_of(LayerState& state, StateKind kind) {
   if (kind == StateKind::kWeightShard) return {&state.weight_shard};
   if (kind == StateKind::kGradientShard) return {&state.gradient_shard};
@@ -54,16 +54,17 @@ DiskResidency::DiskResidency(DiskFiles files, const std::map<int, LayerOnDisk>& 
   const std::vector<LayerOnDisk> all = values(layers);
   const ChunkTable table = chunk_table(all);
   auto chunks = table.layers.begin();
-  const auto part = [&](int chunk) {
-    return Part{.chunk = chunk, .stored = chunk >= 0 && file().has(chunk)};
-  };
   for (const auto& [number, layer] : layers) {
-    Place& place = places_[number];
-    place.weights = part(chunks->weights);
-    place.states = part(chunks->states);
-    place.gradients.chunk = chunks->gradients;
-    if (place.weights.chunk >= 0 && !layer.weights_on_host)
-      place.weight_bytes = file().chunk_bytes(place.weights.chunk);
+    Chunks& kinds = chunks_[number];
+    const auto set = [&](StateKind kind, int chunk, std::int64_t offset, bool stored) {
+      kinds[static_cast<int>(kind)] = {.number = chunk, .offset = offset, .stored = stored};
+    };
+    const auto stored = [&](int chunk) { return chunk >= 0 && file().has(chunk); };
+    const bool in_front = chunks->weights >= 0 && !layer.weights_on_host;
+    set(StateKind::kWeightShard, chunks->weights, 0, stored(chunks->weights));
+    set(StateKind::kOptimizer, chunks->states, in_front ? file().chunk_bytes(chunks->weights) : 0,
+        stored(chunks->states));
+    set(StateKind::kGradientShard, chunks->gradients, 0, /*stored=*/false);
     ++chunks;
   }
   const DiskStaging staging = disk_staging(all);
@@ -79,14 +80,11 @@ DiskResidency::~DiskResidency() {
 
 at::Tensor DiskResidency::part_of(const StagingBuffer& buffer, const LayerState& state,
                                   StateKind kind) {
-  const Place& place = this->place(state);
-  if (kind == StateKind::kWeightShard) return buffer.bytes.narrow(0, 0, place.weight_bytes);
-  if (kind == StateKind::kGradientShard)
-    return buffer.bytes.narrow(0, 0, files_.gradients->chunk_bytes(place.gradients.chunk));
-  return buffer.bytes.narrow(0, place.weight_bytes, file().chunk_bytes(place.states.chunk));
+  const Chunk& chunk = this->chunk(state, kind);
+  return buffer.bytes.narrow(0, chunk.offset, file_of(kind).chunk_bytes(chunk.number));
 }
 
-// Ends when all of the work has. A device's events cannot call back: an executor waits for them.
+// Ends when all of the work has ended. A device's events cannot call back: an executor waits for them.
 Completion DiskResidency::ended(std::vector<Completion> work) {
   for (Completion& part : work) {
     if (!dynamic_cast<const DeviceEvent*>(part.source())) continue;
@@ -102,32 +100,33 @@ Completion DiskResidency::under_way(Completion transfer) {
   return under_way_.emplace_back(std::move(transfer));
 }
 
-// What was never written is zero, as a buffer in memory is.
+// A kind that was never written is zero, like a new buffer in memory.
 Completion DiskResidency::read(StagingBuffer& buffer, LayerState& state, StateKind kind) {
-  const Part& part = place(state).part(kind);
+  const Chunk& chunk = this->chunk(state, kind);
   std::vector<Completion> after = buffer.busy;
   after.push_back(state.pending_on(kind));
-  Completion arrived = under_way(
-      ended(std::move(after))
-          .and_then([this, &file = file_of(kind), chunk = part.chunk, layer = state.layer,
-                     stored = part.stored, into = bytes_of(part_of(buffer, state, kind))] {
-            if (stored)
-              return timed(TrackKind::kDiskRead, layer, {}, file.read(chunk, into).release());
-            std::memset(into.data(), 0, into.size());
-            return Completion();
-          }));
+  Completion arrived =
+      under_way(ended(std::move(after))
+                    .and_then([this, &file = file_of(kind), chunk, layer = state.layer,
+                               into = bytes_of(part_of(buffer, state, kind))] {
+                      if (chunk.stored)
+                        return timed(TrackKind::kDiskRead, layer, {},
+                                     file.read(chunk.number, into).release());
+                      std::memset(into.data(), 0, into.size());
+                      return Completion();
+                    }));
   buffer.busy = {arrived};
   return arrived;
 }
 
 Completion DiskResidency::write(LayerState& state, StateKind kind, at::Tensor bytes,
                                 std::vector<Completion> after) {
-  Part& part = place(state).part(kind);
-  part.stored = true;
+  Chunk& chunk = this->chunk(state, kind);
+  chunk.stored = true;
   const bool committed = kind != StateKind::kGradientShard;
   if (committed) after.push_back(committed_);
   Completion done = under_way(ended(std::move(after))
-                                  .and_then([this, &file = file_of(kind), chunk = part.chunk,
+                                  .and_then([this, &file = file_of(kind), chunk = chunk.number,
                                              layer = state.layer, bytes = std::move(bytes)] {
                                     return timed(TrackKind::kDiskWrite, layer, bytes,
                                                  file.write(chunk, bytes_of(bytes)).release());
@@ -136,7 +135,7 @@ Completion DiskResidency::write(LayerState& state, StateKind kind, at::Tensor by
   return done;
 }
 
-// Ends with the transfer, when its time is noted and what it used is released.
+// Ends with the transfer, after its time is recorded and `used` is released.
 Completion DiskResidency::timed(TrackKind way, int layer, at::Tensor used,
                                 const Completion& transfer) {
   const Promise ended;
@@ -149,38 +148,34 @@ Completion DiskResidency::timed(TrackKind way, int layer, at::Tensor used,
   return ended.completion();
 }
 
-Completion DiskResidency::stage(LayerState& state, StateKind kind) {
-  Part& part = place(state).part(kind);
-  STRATA_CHECK(part.where == Where::kOnDisk, "tier.disk_residency");
+std::unique_ptr<Transfer> DiskResidency::fetch(LayerState& state, StateKind kind) {
   StagingRing& ring = ring_of(kind);
   StagingBuffer* buffer = ring.of(state.layer);
-  // A write may still read the bytes that the last pin has left there: each pin has its own staging buffer.
+  // A write may still read the bytes of the last pin: each pin has its own staging buffer.
   if (!buffer || buffer->pins == 0) buffer = &ring.take(state.layer);
   ++buffer->pins;
-  part.where = Where::kStaged;
   const Completion arrived = read(*buffer, state, kind);
   if (kind == StateKind::kWeightShard) buffer->complete = {arrived};
   auto* begin = static_cast<std::byte*>(part_of(*buffer, state, kind).mutable_data_ptr());
   for (FlatBuffer* buffer : buffers_of(state, kind)) {
-    // The staging buffer's own: it outlives them.
+    // Views: the staging buffer outlives them.
     buffer->install(at::from_blob(begin, buffer->tensor().sizes(), buffer->tensor().options()));
     begin += buffer->bytes().nbytes();
   }
-  return arrived;
+  return std::make_unique<Arrival>(arrived);
 }
 
-void DiskResidency::unstage(LayerState& state, StateKind kind) {
-  Part& part = place(state).part(kind);
+std::unique_ptr<Transfer> DiskResidency::evict(LayerState& state, StateKind kind) {
   StagingBuffer* const buffer = ring_of(kind).of(state.layer);
-  STRATA_CHECK(part.where == Where::kStaged && buffer && buffer->pins > 0, "tier.disk_residency");
+  STRATA_CHECK(buffer && buffer->pins > 0, "tier.disk_residency");
   for (FlatBuffer* buffer : buffers_of(state, kind)) buffer->remove();
   --buffer->pins;
-  part.where = Where::kOnDisk;
+  return nullptr;
 }
 
 Completion DiskResidency::store(LayerState& state, StateKind kind, const Completion& updated) {
   StagingBuffer* const buffer = ring_of(kind).of(state.layer);
-  STRATA_CHECK(place(state).part(kind).where == Where::kOnDisk && buffer, "tier.disk_residency");
+  STRATA_CHECK(buffer != nullptr, "tier.disk_residency");
   if (kind == StateKind::kWeightShard) buffer->complete = {updated};
   Completion done = write(state, kind, part_of(*buffer, state, kind), {updated});
   buffer->busy.push_back(done);
@@ -189,7 +184,7 @@ Completion DiskResidency::store(LayerState& state, StateKind kind, const Complet
 
 StagingBuffer& DiskResidency::stage_weights(LayerState& state) {
   const bool stay = !state.placement.tiers.fetches_weights();
-  // Weights that stay on the device come there once a step, right after their update.
+  // Weights that stay on the device are copied there once a step, from the buffer of their update.
   StagingBuffer* const updated = stay ? updates_.of(state.layer) : nullptr;
   if (updated && !updated->complete.empty()) return *updated;
   StagingBuffer& buffer = (stay ? updates_ : fetches_).take(state.layer);
@@ -203,23 +198,29 @@ void DiskResidency::read_until(LayerState& state, StateKind kind, const Completi
   buffer->busy.push_back(event);
 }
 
-bool DiskResidency::has_weights_on_host(const LayerState& state) const {
-  const auto found = places_.find(state.layer);
-  return found != places_.end() && found->second.weight_bytes == 0;
+void DiskResidency::forget_gradients(LayerState& state) {
+  chunk(state, StateKind::kGradientShard).stored = false;
+}
+
+// Whether the layer's states are on the disk and its weights on the host.
+bool DiskResidency::keeps(const LayerState& state) const {
+  return chunks_.contains(state.layer) && state.home(StateKind::kWeightShard) == Home::kHost;
 }
 
 void DiskResidency::keep(LayerState& state) {
-  if (!has_weights_on_host(state)) return;
+  if (!keeps(state)) return;
   state.busy = write(state, StateKind::kWeightShard, state.weight_shard.bytes(),
                      {state.pending_on(StateKind::kWeightShard)});
 }
 
 void DiskResidency::restore(LayerState& state) {
-  if (!has_weights_on_host(state)) return;
-  files_.states->read(place(state).weights.chunk, bytes_of(state.weight_shard.bytes())).wait();
+  if (!keeps(state)) return;
+  files_.states
+      ->read(chunk(state, StateKind::kWeightShard).number, bytes_of(state.weight_shard.bytes()))
+      .wait();
 }
 
-// Transfers of one way overlap: each counts from the end of the one before.
+// Transfers of one direction overlap: each counts from the end of the previous one.
 void DiskResidency::moved(TrackKind way, int layer, double begin_seconds) {
   (way == TrackKind::kDiskRead ? reading_ : writing_).change([&](Busy& busy) {
     const double now = now_seconds();

@@ -1,28 +1,28 @@
-/// Keeps layers' optimizer states, and weights and gradients that live neither on the device nor on the
-/// host, in files of chunks: they are brought to the host while somebody pins them, and go back when
-/// they were written.
+/// Moves kinds of layers' states between files of chunks and staging buffers in host memory. A kind is in
+/// a staging buffer while it is pinned, and is written when it has changed.
 ///
-/// Nothing here waits: a pin begins with a staging buffer whose bytes are on their way, and an update's write
-/// begins when the update has run. A transfer continues the work that it comes after (completion.h).
-/// Reading layer k + 1, updating k and writing k - 1 overlap; what did not change is not written.
+/// No call waits. A pin gets a staging buffer whose read has started, and the write of an update starts
+/// when the update has ended: each transfer continues the work that it depends on (completion.h). So
+/// the rank reads layer k + 1, updates layer k and writes layer k - 1 at the same time.
 ///
-/// Gradients have a file of their own, which no commit waits for. What a step makes of one goes to a staging buffer
-/// and from there to the disk; after forget_gradients() the next staging buffer begins with zeros, not with a read.
+/// Gradients have their own file and staging buffers, and no commit includes them. After
+/// forget_gradients() a gradient starts from zeros instead of a read.
 ///
-/// A commit makes the states that the last step has left the ones that the next run finds, on all ranks
-/// or on none: it comes after the step's writes, and no write of a later step begins before every rank
-/// has committed.
+/// A commit makes the states that the last step has written the states that the next run finds, on all
+/// ranks or on none. It starts after the writes of its step, and the writes of the next step start
+/// after all ranks have committed.
 ///
 /// Source   Rajbhandari et al. 2021 (ZeRO-Infinity).
-/// Threads  a rank's; transfers start on the thread that ends what they come after, and commits run on an
-///          executor. Only where a device copies from the staging buffers does a second executor wait for its events,
-///          which cannot call back.
-/// Cost     host memory as disk_staging() says; a step and layer: states in and out once, weights that
-///          are updated here with them, and in once for each fetch.
-/// Errors   UserError: what ChunkFile refuses. A completion carries what the disk fails with: the file
-///          then holds the last commit.
+/// Threads  a rank's. Transfers start on the thread that ends the work they depend on; commits run on
+///          an executor. A device's events cannot call back, so a second executor waits for them.
+/// Cost     host memory: disk_staging(). A step and layer: one read and one write of the states and of
+///          the weights that are updated with them, and a read of the weights for each fetch.
+/// Errors   UserError: what ChunkFile refuses. InternalError: more pinned layers than staging buffers; a
+///          write of a kind that no pin has left. A completion has the error of the disk; the files
+///          then hold the last commit.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -42,87 +42,78 @@
 namespace strata {
 
 struct DiskFiles {
-  std::unique_ptr<ChunkFile> states;     ///< ChunkTable::bytes: what commits keep
-  std::unique_ptr<ChunkFile> gradients;  ///< ChunkTable::gradients; null: none lives there
+  std::unique_ptr<ChunkFile> states;     ///< ChunkTable::bytes: part of commits
+  std::unique_ptr<ChunkFile> gradients;  ///< ChunkTable::gradients; null: no gradients on the disk
 };
 
-class DiskResidency {
+class DiskResidency final : public StateBackend {
  public:
-  /// `layers`: by number, what the rank keeps of each. `staging`: charged to `host` (null: nobody).
-  /// `agree`: returns when all ranks have called it; called on a thread of the backend's. `trace`, of
-  /// reads and writes, outlives the backend. `device`: what copies from its staging buffers.
+  /// `layers`: the rank's layers on the disk, by number. `host`: charged for the staging buffers; null:
+  /// they are not accounted for. `agree` returns when all ranks have called it; it is called on the
+  /// backend's executor. `trace`, of reads and writes, outlives the backend. `device`: the device that
+  /// copies from the staging buffers.
   DiskResidency(
       DiskFiles files, const std::map<int, LayerOnDisk>& layers, MemoryAccount* host,
       std::function<void()> agree = [] {}, TrackTrace* trace = nullptr, Device device = {});
-  ~DiskResidency();  ///< when all transfers have ended
+  ~DiskResidency() override;  ///< waits until all transfers have ended
   DiskResidency(const DiskResidency&) = delete;
   DiskResidency& operator=(const DiskResidency&) = delete;
 
-  /// Starts to bring a kind to a staging buffer, and puts its buffers there: from on disk to staged. It has arrived
-  /// when the completion ends.
-  Completion stage(LayerState& state, StateKind kind);
+  /// Kinds with Home::kDisk: the buffers are in a staging buffer from fetch() to evict().
+  std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
+  std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
 
-  /// Takes the buffers out of the staging buffer: from staged to on disk.
-  void unstage(LayerState& state, StateKind kind);
-
-  /// Starts to write what the last pin has left in the staging buffer when `updated` has ended; the kind is on
-  /// disk, and was not staged since. Ends with the write.
+  /// Starts to write the bytes that the last pin has left in the staging buffer, when `updated` has
+  /// ended. The kind is away and was not fetched since. Ends with the write.
   Completion store(LayerState& state, StateKind kind, const Completion& updated);
 
-  /// A staging buffer that has the layer's weights in front when its `complete` have ended. The caller adds what
-  /// reads them to its `busy`.
+  /// Returns a staging buffer that begins with the layer's weights when its `complete` have ended.
+  /// The caller adds the completion of its reads to `busy`.
   StagingBuffer& stage_weights(LayerState& state);
 
-  /// What was staged of a kind is read until `event` ends: its staging buffer is filled again after it.
+  /// The bytes of the last pin are read until `event` has ended: the staging buffer is reused later.
   void read_until(LayerState& state, StateKind kind, const Completion& event);
 
-  /// What the disk has of the layer's gradients is the past: they are zero when they are staged next.
-  void forget_gradients(LayerState& state) { place(state).gradients.stored = false; }
+  /// The layer's gradients on the disk are old: the next fetch of them gives zeros.
+  void forget_gradients(LayerState& state);
 
-  /// Adds weights that live on the host to the next commit. They may be read meanwhile, and written
-  /// after `state.busy`.
+  /// Adds weights that live in host memory to the next commit. Until `state.busy` has ended they may be
+  /// read, and not written.
   void keep(LayerState& state);
 
-  /// Reads the same back, from the last commit; waits.
+  /// Reads such weights from the last commit; waits.
   void restore(LayerState& state);
 
-  /// Commits what was written so far, alongside the rank; the completion carries an error.
+  /// Starts to commit the writes so far. The completion has the error, if any.
   Completion commit(std::int64_t step, std::string user_text);
 
   struct Use {
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
-    double read_seconds = 0;   ///< in which there was a read, of fetches or updates
-    double write_seconds = 0;  ///< the same of writes, commits included
+    double read_seconds = 0;   ///< with at least one read in progress
+    double write_seconds = 0;  ///< with at least one write or commit in progress
   };
   Use use() const;
   const ChunkFile& file() const { return *files_.states; }
 
  private:
-  // A kind of a layer between stage() and unstage(), or not.
-  enum class Where : std::uint8_t { kOnDisk, kStaged };
-  struct Part {
-    int chunk = -1;
-    Where where = Where::kOnDisk;
-    bool stored = false;  // a write was started, ever
+  // A kind of a layer on the disk.
+  struct Chunk {
+    int number = -1;          // in the kind's file; -1: none
+    std::int64_t offset = 0;  // in a staging buffer
+    bool stored = false;      // the file has its bytes, or will have them
   };
-  struct Place {
-    Part weights, states, gradients;
-    std::int64_t weight_bytes = 0;  // in a staging buffer, in front of the states
-    Part& part(StateKind kind) {
-      if (kind == StateKind::kGradientShard) return gradients;
-      return kind == StateKind::kWeightShard ? weights : states;
-    }
-  };
-  // The time in which the disk had something to do, one way.
+  using Chunks = std::array<Chunk, kNumStateKinds>;
+  // The time with transfers in progress, in one direction.
   struct Busy {
     double seconds = 0;
     double until = 0;
   };
 
-  bool has_weights_on_host(const LayerState& state) const;
-  Place& place(const LayerState& state) { return places_.at(state.layer); }
-  // Where a kind lies, and what it passes.
+  bool keeps(const LayerState& state) const;
+  Chunk& chunk(const LayerState& state, StateKind kind) {
+    return chunks_.at(state.layer)[static_cast<int>(kind)];
+  }
   ChunkFile& file_of(StateKind kind) {
     return kind == StateKind::kGradientShard ? *files_.gradients : *files_.states;
   }
@@ -139,17 +130,17 @@ class DiskResidency {
   void moved(TrackKind way, int layer, double begin_seconds);
 
   DiskFiles files_;
-  std::map<int, Place> places_;
-  std::shared_ptr<void> copies_;  // the charge for blocks of the file's own
+  std::map<int, Chunks> chunks_;  // by layer
+  std::shared_ptr<void> copies_;  // the charge for the file's own copy buffers
   StagingRing updates_, fetches_, gradients_;
   std::function<void()> agree_;
   Monitor<Busy> reading_, writing_;
   TrackTrace* trace_;
-  std::vector<Completion> under_way_;  // transfers, less those that were seen to have ended
+  std::vector<Completion> under_way_;  // transfers in progress, and some that have ended
   std::vector<Completion> writes_;     // since the last commit
-  Completion committed_;               // the last commit: writes come after it
-  // Last: their tasks use what is above.
-  std::unique_ptr<Executor> device_waits_;  // null: no device copied from a staging buffer yet
+  Completion committed_;               // the last commit; writes start after it
+  // Destroyed first: their tasks use the members above.
+  std::unique_ptr<Executor> device_waits_;  // null: there was no event of a device
   Executor commits_{{.name = "disk commit"}};
 };
 

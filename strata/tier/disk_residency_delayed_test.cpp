@@ -1,5 +1,5 @@
-// Weights on a disk, for a device that works behind the rank's back: a staging buffer is filled again behind the copy
-// from it, and a layer computes behind the copy of what was read.
+// Tests weights on a disk with an asynchronous device: a staging buffer is refilled after the copy from it,
+// and a layer computes after the copy of its weights.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -41,10 +41,11 @@ struct DelayedDisk : testing::Test, DelayedDevice {
     options.slots = 1;
     files.gradients =
         ChunkFile::create(folder.path("run/gradients"), chunk_table(values).gradients, options);
-    auto backend = std::make_unique<DiskResidency>(std::move(files), layers, &host);
-    store = std::make_unique<LayerStore>(
-        std::make_unique<HostBackend>(LinkOptions{}, std::move(backend), nullptr, streams),
-        Residency::kUntilReleased, streams.compute, &host);
+    Backends backends{.disk = std::make_unique<DiskResidency>(std::move(files), layers, &host)};
+    backends.host =
+        std::make_unique<HostBackend>(LinkOptions{}, backends.disk.get(), nullptr, streams);
+    store = std::make_unique<LayerStore>(std::move(backends), Residency::kUntilReleased,
+                                         streams.compute, &host);
     for (int layer = 0; layer < kLayers; ++layer)
       store->insert(layer, layout(),
                     {.shard = {0, layout().own_numel},
@@ -66,7 +67,8 @@ struct DelayedDisk : testing::Test, DelayedDevice {
   std::unique_ptr<LayerStore> store;
 };
 
-// More layers on their way than there are staging buffers: each waits for the copy from its staging buffer, the rank for none.
+// More layers are in transit than there are staging buffers: each waits for the copy from its buffer, and
+// the rank does not wait.
 TEST_F(DelayedDisk, RefillsBufferAfterCopyFromIt) {
   in->hold();
   for (int layer = 0; layer < kLayers; ++layer) store->prefetch(layer, StateKind::kWeights);
@@ -78,7 +80,7 @@ TEST_F(DelayedDisk, RefillsBufferAfterCopyFromIt) {
   for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(sums[layer], times_numel(layer + 1));
 }
 
-// As of ZeRO's shards, of which the device wants copies alone.
+// The device has only copies of ZeRO's shards.
 TEST_F(DelayedDisk, RefillsBufferAfterCopyOfShard) {
   std::vector<at::Tensor> copies;
   in->hold();
@@ -95,7 +97,7 @@ TEST_F(DelayedDisk, RefillsBufferAfterCopyOfShard) {
   for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(sums[layer], times_numel(layer + 1));
 }
 
-// A staging buffer is written behind the copy to it, and filled again behind the write.
+// A staging buffer is written to the disk after the copy to it, and refilled after the write.
 TEST_F(DelayedDisk, WritesGradientAfterCopyToItsBuffer) {
   out->hold();
   const std::jthread later([this] {
@@ -123,7 +125,7 @@ TEST_F(DelayedDisk, WritesGradientAfterCopyToItsBuffer) {
   }
 }
 
-TEST_F(DelayedDisk, APlaceIsFilledBehindItsLastUse) {
+TEST_F(DelayedDisk, FillsSlotAfterItsLastUse) {
   double first = 0, second = 0;
   store->prefetch(0, StateKind::kWeights);
   store->prefetch(1, StateKind::kWeights);

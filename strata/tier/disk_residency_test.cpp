@@ -1,5 +1,5 @@
-// The order of reads, updates, writes and commits, with updates that end and ranks that agree when the test
-// says so.
+// Tests the order of reads, updates, writes and commits. The test decides when updates end and when ranks
+// agree.
 #include "strata/tier/disk_residency.h"
 
 #include <gtest/gtest.h>
@@ -72,18 +72,19 @@ struct DiskTier : testing::Test {
     if (tiers.gradients == Tier::kDisk)
       files.gradients =
           ChunkFile::create(folder->path("run/gradients"), chunk_table(values).gradients, once);
-    auto backend = std::make_unique<DiskResidency>(std::move(files), layers, &host, [this] {
-      if (agreement.valid()) agreement.wait();
-    });
-    disk = backend.get();
-    store = std::make_unique<LayerStore>(
-        std::make_unique<HostBackend>(LinkOptions{}, std::move(backend)), Residency::kUntilReleased,
-        Device{}, &host);
+    Backends backends{.disk =
+                          std::make_unique<DiskResidency>(std::move(files), layers, &host, [this] {
+                            if (agreement.valid()) agreement.wait();
+                          })};
+    disk = backends.disk.get();
+    backends.host = std::make_unique<HostBackend>(LinkOptions{}, disk);
+    store = std::make_unique<LayerStore>(std::move(backends), Residency::kUntilReleased, Device{},
+                                         &host);
     for (int layer = 0; layer < kLayers; ++layer)
       store->insert(layer, layout(), placed(tiers, slots));
   }
 
-  // Adds to everything that the layer's update writes, when `gate` opens.
+  // Adds `value` to all bytes that the layer's update writes, when `gate` opens.
   void update(int layer, float value, std::shared_future<void> gate = {}) {
     std::vector<Completion> pending;
     std::vector<at::Tensor> written;
@@ -129,21 +130,21 @@ struct HostWeights : DiskTier {
   HostWeights() : DiskTier(Tier::kHost) {}
 };
 
-// Of an optimizer that has no states: the weights are all that a commit writes.
+// An optimizer without states: a commit writes only the weights.
 struct HostWeightsAlone : DiskTier {
   HostWeightsAlone() : DiskTier(Tier::kHost, /*slots=*/0) {}
 };
 
 constexpr auto kAWhile = std::chrono::milliseconds(50);
 
-TEST_F(DiskTier, WhatWasNeverWrittenIsZero) {
+TEST_F(DiskTier, ReadsZerosBeforeFirstWrite) {
   for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 0);
   EXPECT_EQ(disk->use().bytes_read, 0);
   EXPECT_EQ(disk->use().bytes_written, 0);
 }
 
-// More updates than staging buffers are submitted before the first has run: nobody waits, and all are right.
-TEST_F(DiskTier, ARankSubmitsAllUpdatesAndWaitsForNone) {
+// More updates than staging buffers are submitted before the first has run.
+TEST_F(DiskTier, SubmitsAllUpdatesWithoutWaiting) {
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
   for (int round = 1; round <= 3; ++round)
@@ -154,7 +155,7 @@ TEST_F(DiskTier, ARankSubmitsAllUpdatesAndWaitsForNone) {
   for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(fetched(layer), 3 * (layer + 1));
 }
 
-TEST_F(DiskTier, AFetchSeesTheUpdateBeforeIt) {
+TEST_F(DiskTier, FetchReadsPrecedingUpdate) {
   std::promise<void> gate;
   update(2, 5, gate.get_future().share());
   store->prefetch(2, StateKind::kWeights);
@@ -174,7 +175,7 @@ TEST_F(DiskTier, ReadingWritesNothing) {
 }
 
 TEST_F(DiskTier, HostHoldsStagingBuffersOnly) {
-  // Gradients are there in any case.
+  // And the gradients.
   EXPECT_EQ(host.current_bytes() - kLayers * layout().own_numel * 4, 3 * 3 * 8192 + 2 * 8192);
   for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
   for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 1);
@@ -187,7 +188,7 @@ TEST_F(DiskTier, MorePinsThanBuffersAreAnInternalError) {
   EXPECT_THROW((void)store->acquire(3, kUpdated), InternalError);
 }
 
-// The staging buffer that layer 3 gets is still to be updated; layer 4 gets another one.
+// The staging buffer of layer 3 waits for an update; layer 4 gets another one.
 TEST_F(DiskTier, StartsReadWhenItsBufferIsFree) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, static_cast<float>(layer));
   for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, static_cast<float>(layer));
@@ -214,7 +215,7 @@ TEST_F(DiskTier, RefusesToWritePinnedKind) {
   EXPECT_THROW(store->written(0, kUpdated, {}), InternalError);
 }
 
-TEST_F(DiskTier, FailsTheCommitWhenAnUpdateBeforeItFailed) {
+TEST_F(DiskTier, FailsCommitAfterFailedUpdate) {
   update(0, 1);
   {
     const Pin pin = store->acquire(1, kUpdated);
@@ -224,8 +225,8 @@ TEST_F(DiskTier, FailsTheCommitWhenAnUpdateBeforeItFailed) {
   EXPECT_FALSE(disk->file().committed_step().has_value());
 }
 
-// What a commit holds is the step before it, and the next step's writes wait until all ranks have it.
-TEST_F(DiskTier, NoWriteOfTheNextStepBeginsBeforeAllRanksHaveCommitted) {
+// A commit holds the last step, and the writes of the next step wait until all ranks have committed.
+TEST_F(DiskTier, StartsWritesOfNextStepAfterAllRanksHaveCommitted) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
   std::promise<void> agreed;
   agreement = agreed.get_future().share();
@@ -242,7 +243,7 @@ TEST_F(DiskTier, NoWriteOfTheNextStepBeginsBeforeAllRanksHaveCommitted) {
   committed.wait();
   expect_values(2, 11);
   EXPECT_GT(disk->use().bytes_written, written);
-  // They are of no commit.
+  // No commit has the writes of the next step.
   store.reset();
   agreement = {};
   make();
@@ -250,8 +251,8 @@ TEST_F(DiskTier, NoWriteOfTheNextStepBeginsBeforeAllRanksHaveCommitted) {
   for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 1);
 }
 
-// Weights on the host are written for a commit, while the next updates wait and fetches don't.
-TEST_F(HostWeights, ACommitKeepsThoseOfItsStep) {
+// Weights on the host are written for a commit. The next updates wait for that; fetches do not.
+TEST_F(HostWeights, CommitHoldsWeightsOfItsStep) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
   std::promise<void> first;
   update(3, 1, first.get_future().share());
@@ -271,8 +272,8 @@ TEST_F(HostWeights, ACommitKeepsThoseOfItsStep) {
   }
 }
 
-// No write of states is in front of them in the queue: they wait for the update themselves.
-TEST_F(HostWeightsAlone, ACommitWaitsForTheUpdateAndTheNextUpdateForTheCommit) {
+// No states are written, so the write of the weights itself has to wait for the update.
+TEST_F(HostWeightsAlone, CommitWaitsForUpdateAndNextUpdateForCommit) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
   std::promise<void> late;
   update(3, 1, late.get_future().share());
@@ -282,7 +283,7 @@ TEST_F(HostWeightsAlone, ACommitWaitsForTheUpdateAndTheNextUpdateForTheCommit) {
   EXPECT_FALSE(committed.ready());
   late.set_value();
   committed.wait();
-  // Of the second commit, nothing goes on before all ranks have the first.
+  // No later commit starts before all ranks have the second one.
   std::promise<void> agreed;
   agreement = agreed.get_future().share();
   disk->commit(2, "");
@@ -304,19 +305,19 @@ TEST_F(HostWeightsAlone, ACommitWaitsForTheUpdateAndTheNextUpdateForTheCommit) {
   }
 }
 
-TEST_F(HostWeights, AFetchDoesNotWaitForTheCommit) {
+TEST_F(HostWeights, FetchDoesNotWaitForCommit) {
   update(0, 1);
   expect_values(0, 1);
   std::promise<void> agreed;
   agreement = agreed.get_future().share();
   disk->commit(1, "");
-  disk->keep(store->state(0));  // behind it in the queue of writes
+  disk->keep(store->state(0));  // waits for the commit
   EXPECT_EQ(fetched(0), 1);
   agreed.set_value();
 }
 
-// As a load, which writes without an update.
-TEST_F(HostWeights, WhoeverWritesAtOnceWaitsForTheCommit) {
+// A load writes without an update.
+TEST_F(HostWeights, WriteWithoutUpdateWaitsForCommit) {
   update(0, 1);
   expect_values(0, 1);
   std::promise<void> agreed;
@@ -352,8 +353,8 @@ struct GradientsOnDisk : DiskTier {
   }
 };
 
-// More layers than staging buffers, in the order of a backward, each in two parts.
-TEST_F(GradientsOnDisk, ReturnAsTheyWereMade) {
+// More layers than staging buffers, in the order of a backward, in two parts each.
+TEST_F(GradientsOnDisk, KeepTheirValues) {
   for (int step = 0; step < 3; ++step) {
     begin_step();
     for (const int part : {1, 2})
@@ -364,7 +365,7 @@ TEST_F(GradientsOnDisk, ReturnAsTheyWereMade) {
   }
 }
 
-TEST_F(GradientsOnDisk, OfALaterStepBeginWithZerosAndNoRead) {
+TEST_F(GradientsOnDisk, StartFromZerosWithoutReadInNextStep) {
   begin_step();
   for (int layer = 0; layer < kLayers; ++layer) add(layer, 5);
   begin_step();
@@ -373,8 +374,8 @@ TEST_F(GradientsOnDisk, OfALaterStepBeginWithZerosAndNoRead) {
   EXPECT_EQ(disk->use().bytes_read, read);
 }
 
-// The staging buffer is filled again only when its reader has ended.
-TEST_F(GradientsOnDisk, StayAsLongAsTheyAreRead) {
+// A staging buffer is refilled after its reader has ended.
+TEST_F(GradientsOnDisk, StayUntilTheirReadersHaveEnded) {
   begin_step();
   for (int layer = 0; layer < kLayers; ++layer) add(layer, static_cast<float>(layer));
   std::promise<void> gate;
@@ -399,8 +400,8 @@ TEST_F(GradientsOnDisk, StayAsLongAsTheyAreRead) {
   for (const Completion& reader : read) reader.wait();
 }
 
-// They belong to a step: a commit has none of them, and waits for none.
-TEST_F(GradientsOnDisk, AreNoPartOfACommit) {
+// Gradients belong to one step.
+TEST_F(GradientsOnDisk, AreNotPartOfCommits) {
   begin_step();
   for (int layer = 0; layer < kLayers; ++layer) {
     update(layer, 3);

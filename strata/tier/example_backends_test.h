@@ -1,4 +1,4 @@
-/// Backends for tests: one that takes every byte away, one that fails on demand.
+/// Provides backends for tests: one that moves every byte away, and one that fails.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace strata {
 
-/// Keeps what is evicted in host memory of its own, and spoils what it leaves behind: who reads it
-/// without a pin gets no number. Fetches end when they are waited for.
+/// Keeps evicted bytes in memory of its own and overwrites the originals: a read without a pin gets no
+/// number. A fetch copies the bytes back in finish().
 class AwayBackend final : public StateBackend {
  public:
   struct Counts {
@@ -23,7 +23,7 @@ class AwayBackend final : public StateBackend {
     int waits = 0;
   };
 
-  /// `spoil`: not where peers may still read what was evicted.
+  /// `spoil`: overwrites the originals; false where peers may still read them.
   explicit AwayBackend(Counts* counts = nullptr, bool spoil = true)
       : counts_(counts ? counts : &own_), spoil_(spoil) {}
 
@@ -79,7 +79,7 @@ class AwayBackend final : public StateBackend {
   std::map<std::pair<int, StateKind>, std::vector<at::Tensor>> held_;
 };
 
-/// Fails at the n-th call of its kind, once, and passes all others on.
+/// Fails once, at call number `countdown` of a kind, and passes all other calls to another backend.
 class FaultyBackend final : public StateBackend {
  public:
   enum class Call : std::uint8_t { kFetch, kWait, kEvict };

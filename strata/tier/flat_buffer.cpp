@@ -23,7 +23,7 @@ void FlatBuffer::install(at::Tensor bytes) {
   STRATA_CHECK_EQ(bytes.scalar_type(), tensor_.scalar_type(), "tier.install");
   STRATA_CHECK_EQ(bytes.device(), tensor_.device(), "tier.install");
   bytes_ = std::move(bytes);
-  // The storage owns them, too, until remove(): a peer may still read a view when this rank has ended.
+  // The storage owns them, too, until remove(): a peer may read a view after this rank has ended.
   tensor_.storage().set_data_ptr(c10::DataPtr(
       bytes_.data_ptr(), new at::Tensor(bytes_),
       [](void* owner) { delete static_cast<at::Tensor*>(owner); }, tensor_.device()));

@@ -1,10 +1,11 @@
-/// Holds a flat buffer whose bytes may come and go while its views stay valid.
+/// Holds a flat buffer whose bytes are installed and removed while its views stay valid.
 ///
-/// The storage object lives as long as the buffer: install() puts bytes under it, remove() takes
-/// them out. Autograd leaves, their gradients and saved tensors are views of it and follow.
+/// The storage object lives as long as the buffer: install() gives it bytes, remove() takes them
+/// back. Autograd leaves, their gradients and saved tensors are views of this storage.
 ///
 /// Shapes  one dimension.
-/// Errors  InternalError: bytes of another size or device, installed twice, used or removed when absent.
+/// Errors  InternalError: bytes of another size, type or device; bytes that are installed twice; a use
+///         or removal without bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,13 +23,13 @@ class FlatBuffer {
 
   const at::Tensor& tensor() const { return tensor_; }
   bool present() const { return bytes_.defined(); }
-  const at::Tensor& bytes() const;  ///< what owns them: they live on for whoever holds it
+  const at::Tensor& bytes() const;  ///< owns the bytes, which live as long as a copy of this tensor
   void install(at::Tensor bytes);
   at::Tensor remove();
 
  private:
   at::Tensor tensor_;  // over the storage object
-  at::Tensor bytes_;   // owns what the storage shows
+  at::Tensor bytes_;   // owns the bytes of the storage
 };
 
 }  // namespace strata

@@ -13,7 +13,7 @@
 namespace strata {
 namespace {
 
-TEST(FlatBuffer, ViewsFollowTheBytes) {
+TEST(FlatBuffer, ViewsFollowBytes) {
   FlatBuffer buffer(8, at::kFloat, Device{});
   EXPECT_FALSE(buffer.present());
   const at::Tensor view = buffer.tensor().narrow(0, 4, 4).view({2, 2});
@@ -25,7 +25,7 @@ TEST(FlatBuffer, ViewsFollowTheBytes) {
   EXPECT_EQ(view.sum().item<float>(), 8);
 }
 
-TEST(FlatBuffer, SavedTensorsFollowBetweenForwardAndBackward) {
+TEST(FlatBuffer, SavedTensorsFollowBytesBetweenForwardAndBackward) {
   FlatBuffer buffer(4, at::kFloat, Device{});
   buffer.install(at::arange(1, 5, at::kFloat));
   const at::Tensor leaf = buffer.tensor().detach().requires_grad_(true);
@@ -36,7 +36,7 @@ TEST(FlatBuffer, SavedTensorsFollowBetweenForwardAndBackward) {
   EXPECT_TRUE(at::equal(leaf.grad(), 2 * at::arange(1, 5, at::kFloat)));
 }
 
-TEST(FlatBuffer, ItsBytesLiveOnForWhoeverHoldsAView) {
+TEST(FlatBuffer, KeepsRemovedBytesAliveForViews) {
   at::Tensor view;
   std::weak_ptr<int> alive;
   {
@@ -52,7 +52,7 @@ TEST(FlatBuffer, ItsBytesLiveOnForWhoeverHoldsAView) {
   EXPECT_TRUE(alive.expired());
 }
 
-TEST(FlatBuffer, RefusesWhatDoesNotFit) {
+TEST(FlatBuffer, RefusesBytesThatDoNotFit) {
   FlatBuffer buffer(4, at::kFloat, Device{});
   EXPECT_THROW(buffer.remove(), InternalError);
   EXPECT_THROW(buffer.install(at::full({5}, 0.0f)), InternalError);

@@ -1,5 +1,5 @@
-// Each replica sums one part, reading the others' gradients where they are; parts of a shard that other
-// groups hold too are then gathered, so a sum is made once and its order is that of the ranks.
+// Each replica sums one part and reads the other replicas' gradients in place. If several groups keep
+// the same shard, they gather its parts afterwards, so each sum is computed once, in rank order.
 #include "strata/tier/gradient_reduction.h"
 
 #include <ATen/ops/empty.h>
@@ -32,7 +32,7 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const La
 
 void GradientReduction::finish(const Pin& pin, bool first, bool last) {
   const FlatRange shard = pin.placement().shard;
-  // Where the shard lives on the host, its sum is the device's work and goes there behind an event.
+  // If the shard lives on the host, the device computes the sum and a copy stream offloads it.
   const bool travels = pin.shards_travel();
   const at::Tensor gradients =
       travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
@@ -44,13 +44,13 @@ void GradientReduction::finish(const Pin& pin, bool first, bool last) {
   sum_.finish(own, /*accumulate=*/!first);
   const bool gathers = last && groups_->replica.size() > 1;
   if (gathers) gather_parts(own, gradients);
-  // Replicas read the part where it is, and a staging buffer will soon hold another layer's.
+  // Replicas read the part in place, and the staging buffer is soon reused for another layer.
   if (gathers && !travels && pin.placement().on_disk(StateKind::kGradientShard))
     groups_->replica.barrier();
   if (travels) pin.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
 }
 
-// The rest of the shard, from the replicas that keep it, too.
+// Gathers the rest of the shard from the replicas that also keep it.
 void GradientReduction::gather_parts(const at::Tensor& own, const at::Tensor& gradients) {
   const FlatRange shard = pin_.placement().shard;
   Shards parts;

@@ -9,46 +9,22 @@
 #include "strata/tier/disk_residency.h"
 
 namespace strata {
-namespace {
 
-// The bytes are on the device when `arrival` has happened; their place is taken at once.
-class Arrival final : public Transfer {
- public:
-  explicit Arrival(Completion arrival) : arrival_(std::move(arrival)) {}
-  Completion finish() override { return std::move(arrival_); }
-
- private:
-  Completion arrival_;
-};
-
-}  // namespace
-
-HostBackend::HostBackend(LinkOptions link, std::unique_ptr<StateBackend> below, TrackTrace* trace,
+HostBackend::HostBackend(LinkOptions link, DiskResidency* disk, TrackTrace* trace,
                          const CopyStreams& streams)
     : compute_(streams.compute),
       slots_(streams.compute),
       link_(link, trace, streams.to_device, streams.to_host),
-      below_(std::move(below)) {}
+      disk_(disk) {}
 
-HostBackend::HostBackend(LinkOptions link, std::unique_ptr<DiskResidency> disk, TrackTrace* trace,
-                         const CopyStreams& streams)
-    : HostBackend(link, resident_backend(), trace, streams) {
-  disk_ = std::move(disk);
+// Kinds on the host are used there, and gradients are made on the device.
+std::unique_ptr<Transfer> HostBackend::fetch(LayerState& state, StateKind kind) {
+  const Home home = state.home(kind);
+  if (home != Home::kHostCopy && home != Home::kDiskCopy) return nullptr;
+  return fetch_weights(state, home == Home::kDiskCopy);
 }
 
-HostBackend::~HostBackend() = default;
-
-std::unique_ptr<Transfer> HostBackend::fetch(LayerState& state, StateKind kind) {
-  const bool weights = kind == StateKind::kWeights && !state.placement.gathered_weights;
-  if (!state.placement.tiers.updates_on_host()) return below_->fetch(state, kind);
-  if (state.placement.on_disk(kind)) {
-    state.pending_on(kind) = disk_->stage(state, kind);
-    return nullptr;
-  }
-  // Other kinds are used where they live; a gradient is made on the device.
-  if (!weights || state.own().size() == 0) return nullptr;
-  // Replicas that hold a part each exchange them (the machine does); there is nothing to fetch here.
-  if (state.placement.shard.size() < state.own().size()) return nullptr;
+std::unique_ptr<Transfer> HostBackend::fetch_weights(LayerState& state, bool from_disk) {
   Completion free = state.used;
   if (!state.weights.present()) {
     DeviceSlots::Slot slot =
@@ -56,27 +32,22 @@ std::unique_ptr<Transfer> HostBackend::fetch(LayerState& state, StateKind kind) 
     state.weights.install(std::move(slot.bytes));
     free = std::move(slot.free);
   }
-  if (state.placement.on_disk(StateKind::kWeightShard)) {
-    StagingBuffer& buffer = disk_->stage_weights(state);
-    std::vector<Completion> after = buffer.complete;
-    after.push_back(free);
-    const at::Tensor to = state.weights.bytes();
-    const at::Tensor from =
-        buffer.bytes.narrow(0, 0, static_cast<std::int64_t>(to.nbytes())).view(to.scalar_type());
+  const at::Tensor to = state.weights.bytes();
+  if (!from_disk) {
     return std::make_unique<Arrival>(
-        buffer.busy.emplace_back(link_.to_device(to, from, std::move(after), state.layer)));
+        link_.to_device(to, state.weight_shard.bytes(),
+                        {state.pending_on(StateKind::kWeightShard), free}, state.layer));
   }
+  StagingBuffer& buffer = disk_->stage_weights(state);
+  std::vector<Completion> after = buffer.complete;
+  after.push_back(free);
+  const at::Tensor from =
+      buffer.bytes.narrow(0, 0, static_cast<std::int64_t>(to.nbytes())).view(to.scalar_type());
   return std::make_unique<Arrival>(
-      link_.to_device(state.weights.bytes(), state.weight_shard.bytes(),
-                      {state.pending_on(StateKind::kWeightShard), free}, state.layer));
+      buffer.busy.emplace_back(link_.to_device(to, from, std::move(after), state.layer)));
 }
 
 std::unique_ptr<Transfer> HostBackend::evict(LayerState& state, StateKind kind) {
-  if (!state.placement.tiers.updates_on_host()) return below_->evict(state, kind);
-  if (state.placement.on_disk(kind)) {
-    disk_->unstage(state, kind);
-    return nullptr;
-  }
   if (kind == StateKind::kWeights) {
     if (!state.placement.whole_weights && state.weights.present())
       slots_.give_back(state.weights.remove(), state.used);
@@ -91,20 +62,15 @@ std::unique_ptr<Transfer> HostBackend::evict(LayerState& state, StateKind kind) 
       offload_gradients(state, 0, bytes.narrow(0, shard.begin, shard.size())));
 }
 
-Completion HostBackend::written(LayerState& state, StateKind kind, const Completion& event) {
-  if (state.placement.on_disk(kind)) return disk_->store(state, kind, event);
-  return below_->written(state, kind, event);
-}
-
 Completion HostBackend::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
                                     const at::Tensor& to) {
   if (to.numel() == 0) return {};
   const bool weights = kind == StateKind::kWeightShard;
   const at::Tensor from = (weights ? state.weight_shard : state.gradient_shard).bytes();
-  // Whoever had the memory before may still use it.
+  // The compute stream may still use the memory for its previous contents.
   Completion arrived = link_.to_device(to, from.narrow(0, begin, to.numel()),
                                        {state.pending_on(kind), compute_.record()}, state.layer);
-  if (state.placement.on_disk(kind)) disk_->read_until(state, kind, arrived);
+  if (state.home(kind) == Home::kDisk) disk_->read_until(state, kind, arrived);
   return arrived;
 }
 
@@ -116,19 +82,10 @@ Completion HostBackend::offload_gradients(LayerState& state, std::int64_t begin,
   offloaded_ =
       link_.to_host(state.gradient_shard.bytes().narrow(0, begin, from.numel()), from,
                     {state.pending_on(StateKind::kGradientShard), compute_.record()}, state.layer);
-  // The link holds host memory alone.
+  // The link keeps only host memory alive.
   if (compute_.queue()) leaving_ = from;
   state.pending_on(StateKind::kGradientShard) = offloaded_;
   return offloaded_;
-}
-
-void HostBackend::begin_gradients(LayerState& state) {
-  if (state.placement.on_disk(StateKind::kGradientShard)) disk_->forget_gradients(state);
-}
-
-Completion HostBackend::read_until(LayerState& state, StateKind kind, const Completion& event) {
-  if (state.placement.on_disk(kind)) disk_->read_until(state, kind, event);
-  return event;
 }
 
 void HostBackend::end_offload() {
@@ -145,7 +102,7 @@ void HostBackend::make_gradient_buffers(int buffers, std::int64_t numel) {
              : at::empty({numel}, host_options(at::kFloat))});
 }
 
-// The link waits, not the rank, until the update of the layer before has read its gradient.
+// The copy to the buffer waits until the update of the previous borrower has read its gradient.
 void HostBackend::assign_gradient_buffer(LayerState& state) {
   GradientBuffer& buffer = gradient_buffers_[next_buffer_++ % gradient_buffers_.size()];
   if (LayerState* before = buffer.borrower) {

@@ -1,5 +1,5 @@
-// The same on a device that works behind the rank's back: every wait is the device's, and each that is
-// missing shows.
+// Tests copies between host and device with an asynchronous device: the device waits instead of the rank,
+// and a missing wait changes a result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,11 +35,10 @@ struct DelayedHostTier : testing::Test, DelayedDevice {
   DelayedHostTier() { make(kAllOnHost); }
 
   void make(const LayerTiers& tiers, int gradient_buffers = 0) {
-    auto backend =
-        std::make_unique<HostBackend>(LinkOptions{}, resident_backend(), nullptr, streams);
+    auto backend = std::make_unique<HostBackend>(LinkOptions{}, nullptr, nullptr, streams);
     if (gradient_buffers > 0) backend->make_gradient_buffers(gradient_buffers, layout().own_numel);
-    store = std::make_unique<LayerStore>(std::move(backend), Residency::kUntilReleased,
-                                         streams.compute, &host);
+    store = std::make_unique<LayerStore>(Backends{.host = std::move(backend)},
+                                         Residency::kUntilReleased, streams.compute, &host);
     for (int layer = 0; layer < kLayers; ++layer)
       store->insert(layer, layout(),
                     {.shard = {0, layout().own_numel},
@@ -53,11 +52,11 @@ struct DelayedHostTier : testing::Test, DelayedDevice {
     store->acquire(layer, StateKind::kWeightShard).weight_shard().fill_(value);
     store->written(layer, StateKind::kWeightShard, {});
   }
-  // As a forward: the kernel runs later.
+  // Like a forward: the kernel runs later.
   void use(int layer, double& sum) {
     add_up(store->acquire(layer, StateKind::kWeights).flat_weights(), sum);
   }
-  // As a backward and its offload.
+  // Like a backward and its offload.
   void make_gradient(int layer, float value) {
     {
       const Pin pin = store->acquire(layer, StateKind::kGradients);
@@ -66,7 +65,7 @@ struct DelayedHostTier : testing::Test, DelayedDevice {
     }
     store->release(layer, StateKind::kGradients);
   }
-  // By the host, when it is there.
+  // The host's sum, after the gradient has arrived.
   double gradient(int layer) {
     return store->acquire(layer, StateKind::kGradientShard).gradient_shard().sum().item<double>();
   }
@@ -77,7 +76,7 @@ struct DelayedHostTier : testing::Test, DelayedDevice {
   std::unique_ptr<LayerStore> store;
 };
 
-TEST_F(DelayedHostTier, WeightsAreUsedBehindTheirArrival) {
+TEST_F(DelayedHostTier, UsesWeightsAfterTheirArrival) {
   set_weights(0, 3);
   in->hold();
   store->prefetch(0, StateKind::kWeights);
@@ -89,7 +88,7 @@ TEST_F(DelayedHostTier, WeightsAreUsedBehindTheirArrival) {
   EXPECT_EQ(sum, times_numel(3));
 }
 
-TEST_F(DelayedHostTier, APlaceIsFilledBehindItsLastUse) {
+TEST_F(DelayedHostTier, FillsSlotAfterItsLastUse) {
   set_weights(0, 3);
   set_weights(1, 5);
   double first = 0, second = 0;
@@ -113,26 +112,26 @@ TEST_F(DelayedHostTier, APlaceIsFilledBehindItsLastUse) {
   EXPECT_EQ(second, times_numel(5));
 }
 
-// As of weights that stay on the device and are updated on the host, part by part.
-TEST_F(DelayedHostTier, APartIsBroughtBehindItsLastUseAndUsedBehindItsArrival) {
+// Weights stay on the device and are updated on the host, part by part.
+TEST_F(DelayedHostTier, CopiesPartAfterItsLastUseAndUsesItAfterArrival) {
   set_weights(0, 3);
   const at::Tensor x = compute->empty({100}, at::kFloat);
   fill(x, 1);
-  double before = 0, behind = 0;
+  double before = 0, after = 0;
   compute->hold();
   add_up(x, before);
   store->acquire_to_copy(0, StateKind::kWeightShard)
       .bring_shard(StateKind::kWeightShard, 10, x.narrow(0, 50, 50));
-  add_up(x, behind);
+  add_up(x, after);
   let_others_run();
   compute->release();
   compute_done();
   EXPECT_EQ(before, 100);
-  EXPECT_EQ(behind, 50 + 3 * 50);
+  EXPECT_EQ(after, 50 + 3 * 50);
 }
 
-// A window of two: the fetch of a layer waits for the layer that had its place, not for the one that is computed.
-TEST_F(DelayedHostTier, AFetchRunsAheadOfTheComputeStream) {
+// A window of two: a fetch waits for the last use of its slot, not for the layer that is computed.
+TEST_F(DelayedHostTier, FetchRunsAheadOfComputeStream) {
   std::vector<double> sums(kLayers);
   for (int layer = 0; layer < 3; ++layer) set_weights(layer, 1);
   use(0, sums[0]);
@@ -143,18 +142,18 @@ TEST_F(DelayedHostTier, AFetchRunsAheadOfTheComputeStream) {
   use(1, again);
   store->release(0, StateKind::kWeights);
   store->prefetch(2, StateKind::kWeights);
-  in->synchronize();  // would wait for ever behind what the compute stream does now
+  in->synchronize();  // would never end if it waited for the compute stream
   compute->release();
   compute_done();
   EXPECT_EQ(again, times_numel(1));
 }
 
-TEST_F(DelayedHostTier, WeightsThatStayAreWrittenOverBehindTheirLastUse) {
+TEST_F(DelayedHostTier, OverwritesWeightsThatStayAfterTheirLastUse) {
   make(kZeroOffload);
   set_weights(0, 3);
-  double before = 0, after = 0;
-  store->prefetch(0, StateKind::kWeights);
-  compute_done();
+  double arrived = 0, before = 0, after = 0;
+  use(0, arrived);
+  compute_done();  // the copy has ended: the host may write its weights
   compute->hold();
   use(0, before);
   set_weights(0, 5);
@@ -167,7 +166,7 @@ TEST_F(DelayedHostTier, WeightsThatStayAreWrittenOverBehindTheirLastUse) {
   EXPECT_EQ(after, times_numel(5));
 }
 
-TEST_F(DelayedHostTier, AGradientLeavesBehindWhatMadeIt) {
+TEST_F(DelayedHostTier, CopiesGradientAfterItsKernels) {
   for (const LayerTiers& tiers : {kAllOnHost, kZeroOffload}) {
     make(tiers);
     compute->hold();
@@ -178,7 +177,7 @@ TEST_F(DelayedHostTier, AGradientLeavesBehindWhatMadeIt) {
   }
 }
 
-TEST_F(DelayedHostTier, AGradientsMemoryIsGivenOutAgainBehindItsCopy) {
+TEST_F(DelayedHostTier, ReusesMemoryOfGradientAfterItsCopy) {
   out->hold();
   make_gradient(1, 3);
   make_gradient(0, 5);  // the device waits here, and lets the first one go
@@ -188,8 +187,8 @@ TEST_F(DelayedHostTier, AGradientsMemoryIsGivenOutAgainBehindItsCopy) {
   EXPECT_EQ(gradient(0), times_numel(5));
 }
 
-// The plan counts it until then, and no longer.
-TEST_F(DelayedHostTier, TheLastGradientOfAStepIsThereUntilItsEnd) {
+// The plan counts its memory until then.
+TEST_F(DelayedHostTier, KeepsLastGradientOfStepUntilEndOffload) {
   out->hold();
   make_gradient(0, 3);
   const float& first = *static_cast<const float*>(DelayedMemory::last());
@@ -202,8 +201,8 @@ TEST_F(DelayedHostTier, TheLastGradientOfAStepIsThereUntilItsEnd) {
   EXPECT_TRUE(std::isnan(first));
 }
 
-// Where gradients stay on the device, too: the next step's is written over the one that leaves.
-TEST_F(DelayedHostTier, AGradientThatStaysIsWrittenOverBehindItsCopy) {
+// Gradients also stay on the device, where the next step overwrites them.
+TEST_F(DelayedHostTier, OverwritesGradientThatStaysAfterItsCopy) {
   ShardPlacement placement{.shard = {0, layout().own_numel}, .tiers = kZeroOffload};
   store->insert(0, layout(), placement);
   out->hold();
@@ -217,8 +216,8 @@ TEST_F(DelayedHostTier, AGradientThatStaysIsWrittenOverBehindItsCopy) {
   EXPECT_EQ(gradient(0), times_numel(3));
 }
 
-// Layers share a buffer on the host: the copy to it waits for the update of the layer before, the rank doesn't.
-TEST_F(DelayedHostTier, ABufferIsLentAgainBehindTheUpdateThatReadsIt) {
+// Layers share a host buffer: the copy to it waits for the update of the previous layer, the rank does not.
+TEST_F(DelayedHostTier, ReusesGradientBufferAfterUpdateThatReadsIt) {
   make(kAllOnHost, /*gradient_buffers=*/1);
   make_gradient(1, 3);
   std::promise<void> gate;
@@ -243,7 +242,7 @@ TEST_F(DelayedHostTier, ABufferIsLentAgainBehindTheUpdateThatReadsIt) {
   EXPECT_EQ(read, times_numel(3));
 }
 
-TEST_F(DelayedHostTier, TheHostReadsAGradientWhenItHasArrived) {
+TEST_F(DelayedHostTier, HostReadsGradientAfterItsArrival) {
   out->hold();
   make_gradient(0, 3);
   const std::jthread later([this] {
@@ -253,7 +252,7 @@ TEST_F(DelayedHostTier, TheHostReadsAGradientWhenItHasArrived) {
   EXPECT_EQ(gradient(0), times_numel(3));
 }
 
-TEST_F(DelayedHostTier, TheRankWaitsForNothingButItsHost) {
+TEST_F(DelayedHostTier, RankWaitsOnlyForHost) {
   for (int layer = 0; layer < kLayers; ++layer) set_weights(layer, 1);
   std::vector<double> sums(kLayers);
   for (const auto& queue : {compute, in, out}) queue->hold();
@@ -271,8 +270,8 @@ TEST_F(DelayedHostTier, TheRankWaitsForNothingButItsHost) {
   }
 }
 
-// It is torn down while copies run: what they write to is no longer anybody's before they end.
-TEST_F(DelayedHostTier, EndsBehindItsCopies) {
+// The store is destroyed while copies run: their memory is reused after them.
+TEST_F(DelayedHostTier, FreesMemoryAfterItsCopies) {
   make(kZeroOffload);
   set_weights(0, 3);
   in->hold();
@@ -288,12 +287,12 @@ TEST_F(DelayedHostTier, EndsBehindItsCopies) {
   });
   store.reset();
   compute_done();
-  EXPECT_NE(weights[0], 3.0f);  // it was freed behind the copy, not before
+  EXPECT_NE(weights[0], 3.0f);  // it was freed after the copy
   EXPECT_EQ(gradient.sum().item<double>(), times_numel(2));
 }
 
-// Steps of a window: fetch ahead, compute, offload, update on the host. All is a function of what came before,
-// so one early copy or late wait changes the end.
+// Runs steps with a window: prefetch, compute, offload, update on the host. Each result depends on all
+// earlier ones, so an early copy or a missing wait changes the end.
 std::vector<double> train(LayerStore& store, int layers, int window,
                           const std::function<void(std::function<void()>)>& give) {
   const auto numel = layout().own_numel;
@@ -360,10 +359,10 @@ std::vector<double> train(LayerStore& store, int layers, int window,
   return sums;
 }
 
-TEST_F(DelayedHostTier, TrainsToTheSameBitsAsADeviceThatIsTheHost) {
+TEST_F(DelayedHostTier, TrainsSameBitsAsSynchronousDevice) {
   std::map<int, std::vector<double>> expected;
   for (const int window : {2, 3}) {
-    LayerStore store(std::make_unique<HostBackend>());
+    LayerStore store({.host = std::make_unique<HostBackend>()});
     for (int layer = 0; layer < kLayers; ++layer)
       store.insert(layer, layout(),
                    {.shard = {0, layout().own_numel},
@@ -385,7 +384,7 @@ TEST_F(DelayedHostTier, TrainsToTheSameBitsAsADeviceThatIsTheHost) {
 
 struct DelayedSlots : testing::Test, DelayedDevice {};
 
-TEST_F(DelayedSlots, AreWrittenToBehindWhoeverHadTheMemoryBefore) {
+TEST_F(DelayedSlots, AreFilledAfterPreviousUseOfMemory) {
   DeviceSlots slots(streams.compute);
   compute->hold();
   const DeviceSlots::Slot fresh = slots.take(8, at::kFloat);
@@ -396,7 +395,7 @@ TEST_F(DelayedSlots, AreWrittenToBehindWhoeverHadTheMemoryBefore) {
   EXPECT_TRUE(slots.take(8, at::kFloat).free.ready());
 }
 
-TEST_F(DelayedSlots, MakeRoomBehindTheirLastUse) {
+TEST_F(DelayedSlots, FreeMemoryAfterTheirLastUse) {
   DeviceSlots slots(streams.compute);
   at::Tensor bytes = slots.take(8, at::kFloat).bytes;
   bytes.fill_(3);
@@ -411,7 +410,7 @@ TEST_F(DelayedSlots, MakeRoomBehindTheirLastUse) {
   EXPECT_NE(place[0], 3.0f);
 }
 
-TEST(DeviceSlots, AreMemoryAsAnyOtherWhereTheCallerDoesTheWork) {
+TEST(DeviceSlots, KeepNoMemoryOnSynchronousDevice) {
   install_accounting_allocator();
   MemoryAccount account("device");
   const AccountScope scope(account);

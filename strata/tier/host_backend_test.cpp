@@ -1,4 +1,4 @@
-// The order of copies and updates, with an update that ends when the test says so.
+// Tests the order of copies and updates. The test decides when an update ends.
 #include "strata/tier/host_backend.h"
 
 #include <ATen/ops/full.h>
@@ -41,8 +41,8 @@ struct HostTier : testing::Test {
 
   LayerStore store_of(const LayerTiers& tiers, LinkOptions link = {}) {
     const AccountScope scope(device);
-    LayerStore store(std::make_unique<HostBackend>(link), Residency::kUntilReleased, Device(),
-                     &host);
+    LayerStore store({.host = std::make_unique<HostBackend>(link)}, Residency::kUntilReleased,
+                     Device(), &host);
     for (const int layer : {0, 1}) store.insert(layer, layout(), placed(tiers));
     return store;
   }
@@ -64,7 +64,7 @@ struct HostTier : testing::Test {
                       std::move(pending)));
   }
 
-  // On the device; what a layer computes with.
+  // A weight that the layer computes with, on the device.
   static float weight(LayerStore& store, int layer) {
     const Pin pin = store.acquire(layer, StateKind::kWeights);
     return pin.flat_weights()[0].item<float>();
@@ -84,7 +84,7 @@ struct HostTier : testing::Test {
   Executor updates{tensor_executor("update")};
 };
 
-TEST_F(HostTier, ChargesWhatLivesThereToTheHost) {
+TEST_F(HostTier, ChargesHostForBytesThatLiveThere) {
   const std::int64_t bytes = 4 * layout().own_numel;
   {
     const LayerStore store = store_of(kAllOnHost);
@@ -96,7 +96,7 @@ TEST_F(HostTier, ChargesWhatLivesThereToTheHost) {
   EXPECT_EQ(host.current_bytes(), 2 * 4 * bytes);
 }
 
-TEST_F(HostTier, AFetchWaitsForTheUpdateOfItsLayerAlone) {
+TEST_F(HostTier, FetchWaitsOnlyForUpdateOfItsLayer) {
   for (const LayerTiers& tiers : {kAllOnHost, kZeroOffload}) {
     LayerStore store = store_of(tiers);
     std::promise<void> opens;
@@ -112,7 +112,7 @@ TEST_F(HostTier, AFetchWaitsForTheUpdateOfItsLayerAlone) {
   }
 }
 
-TEST_F(HostTier, WhatWasFetchedBeforeAnUpdateIsFetchedAgain) {
+TEST_F(HostTier, FetchesWeightsAgainAfterUpdate) {
   open.set_value();
   for (const LayerTiers& tiers : {kAllOnHost, kZeroOffload}) {
     LayerStore store = store_of(tiers);
@@ -123,7 +123,7 @@ TEST_F(HostTier, WhatWasFetchedBeforeAnUpdateIsFetchedAgain) {
   }
 }
 
-TEST_F(HostTier, AGradientArrivesWhenTheUpdateOfTheLastOneHasEnded) {
+TEST_F(HostTier, CopiesGradientAfterUpdateThatReadsPreviousOne) {
   LayerStore store = store_of(kAllOnHost);
   make_gradient(store, 0, 1);
   store.release(0, StateKind::kGradients);
@@ -145,11 +145,11 @@ TEST_F(HostTier, AGradientArrivesWhenTheUpdateOfTheLastOneHasEnded) {
   EXPECT_EQ(at_end, 1.0f);
 }
 
-// Two layers, one buffer: the second gradient comes when the first has been read.
-TEST_F(HostTier, ABorrowedBufferIsFilledWhenTheUpdateOfItsLastBorrowerHasEnded) {
+// Two layers share one buffer: the second gradient is copied to it after the first was read.
+TEST_F(HostTier, FillsSharedBufferAfterUpdateOfPreviousBorrower) {
   auto backend = std::make_unique<HostBackend>();
   backend->make_gradient_buffers(1, layout().own_numel);
-  LayerStore store(std::move(backend), Residency::kUntilReleased, Device(), &host);
+  LayerStore store({.host = std::move(backend)}, Residency::kUntilReleased, Device(), &host);
   ShardPlacement placement = placed(kAllOnHost);
   placement.borrows_gradients = true;
   for (const int layer : {0, 1}) store.insert(layer, layout(), placement);
@@ -174,7 +174,7 @@ TEST_F(HostTier, ABorrowedBufferIsFilledWhenTheUpdateOfItsLastBorrowerHasEnded) 
                InternalError);  // it has been consumed
 }
 
-TEST_F(HostTier, OneGradientIsOnItsWayBesideTheNext) {
+TEST_F(HostTier, KeepsOneGradientInTransitWhileNextIsComputed) {
   LayerStore store = store_of(kAllOnHost, {.latency_seconds = 0.05});
   const std::int64_t bytes = 4 * layout().total_numel;
   for (int round = 0; round < 2; ++round) {
@@ -187,7 +187,7 @@ TEST_F(HostTier, OneGradientIsOnItsWayBesideTheNext) {
   EXPECT_LE(device.peak_bytes(), 2 * bytes);
 }
 
-TEST_F(HostTier, AnUpdateThatFailedFailsWhoNeedsWhatItWrites) {
+TEST_F(HostTier, FailedUpdateFailsReadersOfItsResults) {
   LayerStore store = store_of(kAllOnHost);
   store.written(0, kUpdated, updates.submit([] { throw std::runtime_error("no update"); }));
   store.prefetch(0, StateKind::kWeights);
@@ -196,13 +196,13 @@ TEST_F(HostTier, AnUpdateThatFailedFailsWhoNeedsWhatItWrites) {
   EXPECT_EQ(weight(store, 1), 0.0f);
 }
 
-TEST_F(HostTier, CountsWhatItMovesAndWaitsForAndSaysWhen) {
+TEST_F(HostTier, RecordsCopiesAndWaits) {
   TraceLog waits;
   TrackTrace tracks;
-  auto backend = std::make_unique<HostBackend>(LinkOptions{.latency_seconds = 0.3},
-                                               resident_backend(), &tracks);
+  auto backend =
+      std::make_unique<HostBackend>(LinkOptions{.latency_seconds = 0.3}, nullptr, &tracks);
   HostBackend& counted = *backend;
-  LayerStore store(std::move(backend), Residency::kUntilReleased, Device(), &host);
+  LayerStore store({.host = std::move(backend)}, Residency::kUntilReleased, Device(), &host);
   store.insert(0, layout(), placed(kAllOnHost));
   store.trace_waits(&waits);
   EXPECT_EQ(weight(store, 0), 0.0f);
@@ -210,7 +210,7 @@ TEST_F(HostTier, CountsWhatItMovesAndWaitsForAndSaysWhen) {
   store.release(0, StateKind::kGradients);
   static_cast<void>(store.acquire(0, StateKind::kGradientShard));
   std::vector<TraceEvent> waited = waits.events();
-  std::erase_if(waited, [](const TraceEvent& wait) {  // an eviction that the machine held up
+  std::erase_if(waited, [](const TraceEvent& wait) {  // a short eviction
     return wait.end_seconds - wait.begin_seconds < 0.15;
   });
   ASSERT_EQ(waited.size(), 2u);

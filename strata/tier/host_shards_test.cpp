@@ -1,5 +1,5 @@
-// ZeRO with shards in host memory, on a device that works behind the ranks' back: copies go behind events, and no rank
-// waits for one.
+// Tests ZeRO with shards in host memory and an asynchronous device: copies wait in stream order, and no rank
+// waits for a copy.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ const LayerLayout& layout() {
   return layout;
 }
 
-// What a rank has of one layer; all ranks share a device.
+// A rank's shards of one layer; all ranks share a device.
 struct HostShards {
   HostShards(Group& world, int shards)
       : group(world.rank_device()),
@@ -40,12 +40,7 @@ struct HostShards {
         out(std::make_shared<DelayedQueue>(8)),
         groups(make_mesh_groups(world, {{Axis::kData, world.size()}}, shards)),
         cuts(cut_layer(layout().own_numel, {.replicas = world.size(), .shards = shards})),
-        store(std::make_unique<LayerStore>(
-            std::make_unique<PeerBackend>(
-                groups.shard, std::make_unique<HostBackend>(
-                                  LinkOptions{}, resident_backend(), nullptr,
-                                  CopyStreams(group.stream, Stream({}, in), Stream({}, out)))),
-            Residency::kUntilReleased, group.stream)) {
+        store(std::make_unique<LayerStore>(backends(), Residency::kUntilReleased, group.stream)) {
     store->insert(0, layout(),
                   {.shard = cuts.shards[groups.shard.rank()],
                    .whole_weights = false,
@@ -55,13 +50,21 @@ struct HostShards {
   }
   ~HostShards() { group.stream.synchronize(); }
 
+  Backends backends() {
+    Backends backends{.host = std::make_unique<HostBackend>(
+                          LinkOptions{}, nullptr, nullptr,
+                          CopyStreams(group.stream, Stream({}, in), Stream({}, out)))};
+    backends.peers = std::make_unique<PeerBackend>(groups.shard, backends.host.get());
+    return backends;
+  }
+
   const FlatRange& shard() const { return cuts.shards[groups.shard.rank()]; }
   void fill(const at::Tensor& x, float value) const {
     delayed(group.stream).give([begin = x.data_ptr<float>(), numel = x.numel(), value] {
       std::fill_n(begin, numel, value);
     });
   }
-  // As a backward, and the sum over replicas.
+  // Like a backward and its reduction.
   void reduce(float gradient, bool first, bool last) {
     {
       const Pin pin = store->acquire(0, StateKind::kGradients);
@@ -71,7 +74,7 @@ struct HostShards {
     GradientReduction::start(groups, store->acquire(0, StateKind::kGradients), cuts, false)
         .finish(store->acquire_to_copy(0, StateKind::kGradientShard), first, last);
   }
-  // By the host, when it is there.
+  // The host reads them after their arrival.
   void expect_gradients(float value) {
     const at::Tensor gradients =
         store->acquire(0, StateKind::kGradientShard).gradient_shard().clone();
@@ -87,7 +90,7 @@ struct HostShards {
   std::unique_ptr<LayerStore> store;
 };
 
-// Of work that a rank may not wait for: it goes on when the rank has, or when that lasts too long.
+// Work that the rank must not wait for. It continues after expect_held(), or after 20 s.
 class HeldWork {
  public:
   explicit HeldWork(std::function<void()> go_on = [] {}) : resume_(std::move(go_on)) {}
@@ -125,7 +128,7 @@ void run_shards(int ranks, int shards, const std::function<void(HostShards&)>& f
   });
 }
 
-TEST(HostShards, AreGatheredBehindTheUpdateThatMakesThemAndTheRankDoesNotWait) {
+TEST(HostShards, AreGatheredAfterTheirUpdateWhileRankDoesNotWait) {
   run_shards(2, 2, [](HostShards& rank) {
     for (int step = 0; step < 3; ++step) {
       HeldWork update;
@@ -157,8 +160,8 @@ TEST(HostShards, AreGatheredBehindTheUpdateThatMakesThemAndTheRankDoesNotWait) {
   });
 }
 
-// Whoever gets its memory next finds no copy there.
-TEST(HostShards, ThatNobodyGathersAreGivenBackBehindTheirCopy) {
+// The memory is reused after the copy to it.
+TEST(HostShards, AreFreedAfterTheirCopyWithoutGather) {
   run_shards(1, 1, [](HostShards& rank) {
     rank.store->acquire(0, StateKind::kWeightShard).weight_shard().fill_(1);
     rank.in->hold();
@@ -174,8 +177,8 @@ TEST(HostShards, ThatNobodyGathersAreGivenBackBehindTheirCopy) {
   });
 }
 
-// Of a shard that each of two replicas, or of four, two by two, keeps; with sums of several micro-batches.
-TEST(HostShards, OfGradientsAreSumsOfTheDeviceThatLeaveBehindThem) {
+// Two replicas have one shard each or the same shard, or four have two shards; with several micro-batches.
+TEST(HostShards, ReceiveGradientSumsOfDevice) {
   for (const auto& [ranks, shards] : {std::pair(2, 2), std::pair(4, 2), std::pair(2, 1)}) {
     const auto all = static_cast<float>(ranks * (ranks + 1) / 2);
     run_shards(ranks, shards, [&](HostShards& rank) {
@@ -192,7 +195,7 @@ TEST(HostShards, OfGradientsAreSumsOfTheDeviceThatLeaveBehindThem) {
   }
 }
 
-TEST(HostShards, OfGradientsKeepNoRankWaiting) {
+TEST(HostShards, ReceiveGradientsWhileRankDoesNotWait) {
   run_shards(2, 2, [](HostShards& rank) {
     rank.reduce(1, true, true);
     rank.expect_gradients(2);
@@ -205,8 +208,8 @@ TEST(HostShards, OfGradientsKeepNoRankWaiting) {
   });
 }
 
-// An update of the step before may still read the shard: the copy waits for it.
-TEST(HostShards, OfGradientsAreOverwrittenBehindTheUpdateThatReadsThem) {
+// The update of the previous step may still read the shard: the copy waits for it.
+TEST(HostShards, ReceiveGradientsAfterUpdateThatReadsPreviousOnes) {
   run_shards(2, 2, [](HostShards& rank) {
     rank.reduce(1, true, true);
     HeldWork update;

@@ -14,7 +14,7 @@ FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype, Device device) {
   return buffer;
 }
 
-// What a device copies from and to beside other work.
+// Host memory that a device copies from and to while it computes.
 FlatBuffer pinned(std::int64_t numel, at::ScalarType dtype, Device device, MemoryAccount* account) {
   FlatBuffer buffer(numel, dtype, Device{});
   const auto bytes = static_cast<std::int64_t>(buffer.tensor().nbytes());
@@ -35,6 +35,23 @@ ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayou
           .gathered_weights = shards.weights,
           .borrows_gradients = at_once && tiers.gradient_buffers > 0,
           .tiers = tiers[layer]};
+}
+
+Home home_of(const ShardPlacement& placement, std::int64_t own_numel, StateKind kind) {
+  if (kind == StateKind::kWeights && placement.gathered_weights) return Home::kPeers;
+  if (!placement.tiers.updates_on_host()) return Home::kDevice;
+  if (placement.on_disk(kind)) return Home::kDisk;
+  if (kind == StateKind::kGradients) return Home::kOffloaded;
+  if (kind != StateKind::kWeights) return Home::kHost;
+  // Each replica updates a part of whole weights, and the ranks gather them after the update.
+  if (own_numel == 0 || placement.shard.size() < own_numel) return Home::kDevice;
+  return placement.on_disk(StateKind::kWeightShard) ? Home::kDiskCopy : Home::kHostCopy;
+}
+
+LayerState::LayerState(int layer, const LayerLayout& layout, const ShardPlacement& placement)
+    : layer(layer), layout(&layout), placement(placement) {
+  for (int kind = 0; kind < kNumStateKinds; ++kind)
+    homes[kind] = home_of(placement, layout.own_numel, static_cast<StateKind>(kind));
 }
 
 std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {

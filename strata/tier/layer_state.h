@@ -1,8 +1,8 @@
-/// Holds all bytes that one layer has on a rank, as backends move them.
+/// Holds all bytes that one layer has on a rank, and the decision where each kind of them lives.
 ///
-/// Every buffer is one storage object for life: bytes come and go under it, its views (autograd
-/// leaves, gradients, saved tensors) stay valid. Nothing but the store, its pins and its backends
-/// touches one.
+/// Every buffer is one storage object for its whole life: bytes are installed and removed, and its
+/// views (autograd leaves, gradients, saved tensors) stay valid. Only the store, its pins and its
+/// backends access a buffer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,32 +20,31 @@ namespace strata {
 
 class MemoryAccount;
 
-/// Which part of a layer's state this rank keeps. By default weights, gradients and no states of an
-/// optimizer, all whole.
+/// The part of a layer's state that this rank keeps. By default whole weights, whole gradients and no
+/// optimizer states.
 struct ShardPlacement {
-  FlatRange shard = {};           ///< of the layer's own elements: its optimizer states live here
+  FlatRange shard = {};           ///< the layer's own elements that this rank updates
   bool whole_weights = true;      ///< false: on the device only from fetch to release
   bool whole_gradients = true;    ///< false: only from a backward to its reduction or offload
-  bool gathered_weights = false;  ///< whole ones are made of peers' shards
-  bool borrows_gradients =
-      false;  ///< on the host: from its offload until another layer needs the buffer
-  LayerTiers tiers =
-      {};  ///< updated on the host: the shards of weights, gradients and states are there
+  bool gathered_weights = false;  ///< whole weights are gathered from the replicas' shards
+  /// The gradient is in a host buffer that layers share, until another layer needs the buffer.
+  bool borrows_gradients = false;
+  LayerTiers tiers = {};
   at::ScalarType dtype = at::kFloat;  ///< of the weights that layers compute with
   int optimizer_slots = 0;
-  bool trains = true;  ///< false: weights alone, for inference
+  bool trains = true;  ///< false: only weights, for inference
 
-  /// The update writes fp32 weights as bf16 ones and what those lack.
+  /// The update writes fp32 weights in two halves: bf16 weights and the 16 bits that those lack.
   bool splits_weights() const { return trains && dtype == at::kBFloat16; }
 
   /// The update writes fp32 weights and rounds them to those that layers compute with.
   bool rounds_weights() const { return trains && dtype != at::kFloat && !splits_weights(); }
 
-  /// The update writes to the whole weights, reads the whole gradients: no shard lies beside them.
+  /// The update writes to the whole weights and reads the whole gradients: there is no separate shard.
   bool updates_in_weights() const { return whole_weights && !tiers.updates_on_host(); }
   bool updates_from_gradients() const { return whole_gradients && !tiers.updates_on_host(); }
 
-  /// Whether a kind of the shard is on the host only while somebody pins it.
+  /// Whether a kind of the shard is in host memory only while it is pinned.
   bool on_disk(StateKind kind) const {
     if (!trains || shard.size() == 0 || tiers.states != Tier::kDisk) return false;
     if (kind == StateKind::kWeightShard) return tiers.updated_weights() == Tier::kDisk;
@@ -55,46 +54,66 @@ struct ShardPlacement {
   }
 };
 
-/// What a rank keeps of a layer of a plan: the shard that `shard_rank` of the plan's shards has.
+/// Where a kind of a layer's state lives between its uses, and so which backend moves it.
+enum class Home : std::uint8_t {
+  kDevice,     ///< the device: nothing moves it
+  kPeers,      ///< whole weights: gathered from the replicas' shards
+  kHost,       ///< host memory, where it is also used
+  kDisk,       ///< a file: it is in host memory while it is pinned
+  kHostCopy,   ///< whole weights: the device has a copy of the shard on the host
+  kDiskCopy,   ///< whole weights: the device has a copy of the shard on the disk
+  kOffloaded,  ///< gradients: made on the device, from which they leave for the gradient shard
+};
+
+/// `own_numel`: elements of the layer's own weights.
+Home home_of(const ShardPlacement& placement, std::int64_t own_numel, StateKind kind);
+
+/// What a rank keeps of a layer of a plan: shard number `shard_rank` of the plan's shards.
 ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayout& layout,
                                int shard_rank);
 
 struct LayerState {
-  int layer = 0;
-  const LayerLayout* layout = nullptr;
+  LayerState(int layer, const LayerLayout& layout, const ShardPlacement& placement);
+
+  int layer;
+  const LayerLayout* layout;
   ShardPlacement placement;
+  std::array<Home, kNumStateKinds> homes;
+  Home home(StateKind kind) const { return homes[static_cast<int>(kind)]; }
+
   FlatBuffer weights;         ///< [own_numel]
   FlatBuffer gradients;       ///< [total_numel]
-  FlatBuffer weight_shard;    ///< [shard], unless the whole weights are what the update writes
-  FlatBuffer gradient_shard;  ///< [shard], unless the whole gradients are what the update reads;
-                              ///< without bytes where it is borrowed or lives on disk
-  FlatBuffer master;  ///< [shard] beside 16-bit weights: fp32 ones; beside bf16: what they lack
+  FlatBuffer weight_shard;    ///< [shard], unless the update writes the whole weights
+  FlatBuffer gradient_shard;  ///< [shard], unless the update reads the whole gradients; without
+                              ///< bytes while it is on a disk or in no shared buffer
+  FlatBuffer master;  ///< [shard] with 16-bit weights: fp32 weights, or the bits that bf16 lacks
   std::vector<FlatBuffer> slots;   ///< [shard] fp32 each
   std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset
 
-  /// Per kind: what still has to happen before its bytes may be read or written.
+  /// Per kind: ends when its bytes may be read or written.
   std::array<Completion, kNumStateKinds> pending;
   Completion& pending_on(StateKind kind) { return pending[static_cast<int>(kind)]; }
 
-  /// Makes the placement's buffers, zeroed: `host` is charged for what lives there; null: nobody.
+  /// Makes the placement's buffers, zeroed. `host` is charged for those in host memory; null: they
+  /// are not accounted for.
   void make_buffers(const Stream& compute, MemoryAccount* host);
 
-  /// The part of a layer's flat buffer that is a weight's, in its shape.
+  /// The part of a layer's flat buffer that belongs to a weight, in the weight's shape.
   at::Tensor view_of(const FlatBuffer& flat, std::size_t weight) const;
 
-  /// What the weight's leaf has for a gradient: its part of the flat one; of a running statistic what it has
-  /// instead (first_gradient()), which stays on the device.
+  /// The gradient of the weight's leaf: its part of the flat gradient. A running statistic has
+  /// first_gradient() instead, which stays on the device.
   at::Tensor preset_gradient(std::size_t weight) const;
 
-  /// The buffers in which this rank keeps a kind on the device between its uses; none for whole weights
-  /// that are made of shards, nor for what lives on the host.
+  /// The device buffers of a kind that keep their contents between uses. Empty for weights that are
+  /// gathered from shards and for kinds that live on the host.
   std::vector<FlatBuffer*> kept(StateKind kind);
 
-  /// What reads weights on the host for a commit; updates wait for it, fetches need not.
+  /// Ends when a commit has read the weights on the host. Updates wait for it; fetches need not.
   Completion busy;
 
-  /// Of weights that come from the host, where the device works behind the rank's back: its last use of
-  /// them. Who writes over them does so behind it.
+  /// The last use, by an asynchronous device, of weights that were copied from the host. The next
+  /// copy to the same memory waits for it.
   Completion used;
 
   FlatRange own() const { return {0, layout->own_numel}; }

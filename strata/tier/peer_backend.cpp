@@ -1,21 +1,19 @@
-// Only whole weights are made of peers' shards; whatever else is asked for lies below.
 #include "strata/tier/peer_backend.h"
 
 #include <ATen/ops/empty.h>
 
 #include <utility>
 
+#include "strata/base/errors.h"
 #include "strata/base/flat_range.h"
 #include "strata/comm/collectives.h"
+#include "strata/tier/host_backend.h"
 
 namespace strata {
 namespace {
 
-bool made_of_shards(const LayerState& state, StateKind kind) {
-  return kind == StateKind::kWeights && state.placement.gathered_weights;
-}
-
-// Memory that a copy writes to: it is given out again in the order of the compute stream, behind the copy.
+// Memory that a copy writes to. The allocator reuses it in the order of the compute stream, so the
+// stream waits for the copy before the memory is freed.
 class Copied {
  public:
   Copied(Stream compute, Completion copied)
@@ -26,7 +24,7 @@ class Copied {
     try {
       compute_.wait(copied_);
     } catch (...) {
-      // Whoever waited for the copy knows.
+      // The caller that waited for the copy has got the error.
     }
   }
 
@@ -40,7 +38,7 @@ class WeightGather final : public Transfer {
   WeightGather(LayerState& state, AllGather gather, Copied shard)
       : state_(state), gather_(std::move(gather)), shard_(std::move(shard)) {}
 
-  // Filled before it is installed: to autograd the weights never changed since the forward.
+  // The weights are installed after the gather: autograd sees no write since the forward.
   Completion finish() override {
     state_.weights.install(gather_.finish());
     return {};
@@ -49,22 +47,23 @@ class WeightGather final : public Transfer {
  private:
   LayerState& state_;
   AllGather gather_;
-  Copied shard_;  // goes before the gather, which has its memory
+  Copied shard_;  // destroyed before the gather, which holds the memory
 };
 
 }  // namespace
 
-// The store sees to it that this rank's shard is here, or will be: a copy of it waits for that on its copy stream.
+// The store has fetched this rank's shard, or has started to: a copy of it waits for that.
 std::unique_ptr<Transfer> PeerBackend::fetch(LayerState& state, StateKind kind) {
-  if (!made_of_shards(state, kind)) return below_->fetch(state, kind);
+  STRATA_CHECK(state.home(kind) == Home::kPeers, "tier.peer_backend");
   const Stream& compute = group_.rank_device().stream;
   at::Tensor shard = state.weight_shard.bytes();
   Completion there;
   if (compute.queue() && state.placement.tiers.updates_on_host()) {
+    STRATA_CHECK(host_ != nullptr, "tier.peer_backend");
     shard = at::empty(shard.sizes(), state.weights.tensor().options());
-    there = below_->bring_shard(state, StateKind::kWeightShard, 0, shard);
-  } else if (state.placement.on_disk(StateKind::kWeightShard)) {
-    shard = shard.clone();  // what passes the host is overwritten before peers have read it
+    there = host_->bring_shard(state, StateKind::kWeightShard, 0, shard);
+  } else if (state.home(StateKind::kWeightShard) == Home::kDisk) {
+    shard = shard.clone();  // the staging buffer is overwritten before all peers have read it
   }
   Copied copied(compute, there);
   AllGather gather = AllGather::start(group_, shard, cut(state.own(), group_.size()), {}, there);
@@ -72,7 +71,7 @@ std::unique_ptr<Transfer> PeerBackend::fetch(LayerState& state, StateKind kind) 
 }
 
 std::unique_ptr<Transfer> PeerBackend::evict(LayerState& state, StateKind kind) {
-  if (!made_of_shards(state, kind)) return below_->evict(state, kind);
+  STRATA_CHECK(state.home(kind) == Home::kPeers, "tier.peer_backend");
   state.weights.remove();
   return nullptr;
 }

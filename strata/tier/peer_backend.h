@@ -1,10 +1,11 @@
-/// Makes whole weights of the shards that the replicas of a layer keep: the backend of ZeRO stage 3.
+/// Gathers whole weights from the shards that the replicas of a layer keep, as ZeRO stage 3 needs.
 ///
-/// Each rank exports its shard and copies the others'; a started fetch goes on while the rank
-/// computes. Everything but whole weights is the business of the backend below.
+/// Each rank exports its shard and copies the others'. A fetch runs while the rank computes.
 ///
+/// Source   Rajbhandari et al. 2020 (ZeRO).
 /// Threads  collective over the shard group: all its ranks fetch the same layers in the same order.
-/// Cost     (n-1)/n of the layer's bytes received; a buffer of the whole layer while it is there.
+/// Cost     (n-1)/n of the layer's bytes received; a buffer of the whole layer from fetch to evict.
+/// Errors   finish() of a transfer throws Cancelled when another rank failed.
 #pragma once
 
 #include <memory>
@@ -15,33 +16,19 @@
 
 namespace strata {
 
+class HostBackend;
+
 class PeerBackend final : public StateBackend {
  public:
-  /// `group` must outlive the backend. `below`: where this rank's own bytes are.
-  explicit PeerBackend(Group& group, std::unique_ptr<StateBackend> below = resident_backend())
-      : group_(group), below_(std::move(below)) {}
+  /// `host`: copies shards in host memory to a device with a queue; null: there are none. Both
+  /// outlive the backend.
+  explicit PeerBackend(Group& group, HostBackend* host = nullptr) : group_(group), host_(host) {}
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
-  Completion bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
-                         const at::Tensor& to) override {
-    return below_->bring_shard(state, kind, begin, to);
-  }
-  Completion offload_gradients(LayerState& state, std::int64_t begin,
-                               const at::Tensor& from) override {
-    return below_->offload_gradients(state, begin, from);
-  }
-  void begin_gradients(LayerState& state) override { below_->begin_gradients(state); }
-  Completion read_until(LayerState& state, StateKind kind, const Completion& event) override {
-    return below_->read_until(state, kind, event);
-  }
-  void end_offload() override { below_->end_offload(); }
-  Completion written(LayerState& state, StateKind kind, const Completion& event) override {
-    return below_->written(state, kind, event);
-  }
 
  private:
   Group& group_;
-  std::unique_ptr<StateBackend> below_;
+  HostBackend* host_;
 };
 
 }  // namespace strata

@@ -41,7 +41,7 @@ at::Tensor Pin::weight_shard() const {
   const FlatRange shard = state_->placement.shard;
   const bool whole = state_->placement.updates_in_weights();
   require(whole ? StateKind::kWeights : StateKind::kWeightShard);
-  // Of the bytes themselves, not of the buffer: peers may read them after they have left it.
+  // Views of the bytes, not of the buffer: peers may read them after they have left the buffer.
   return whole ? state_->weights.bytes().narrow(0, shard.begin, shard.size())
                : state_->weight_shard.bytes();
 }

@@ -1,6 +1,6 @@
-/// Pins kinds of one layer's state on the device: while a pin lives, the bytes cannot leave.
+/// Pins kinds of one layer's state: while the pin lives, their bytes stay where the rank uses them.
 ///
-/// Threads  as the store that gives it (store.h).
+/// Threads  the store's (store.h).
 /// Errors   InternalError: a use that the pin is not for.
 #pragma once
 
@@ -28,38 +28,39 @@ class [[nodiscard]] Pin {
   const LayerLayout& layout() const { return *state_->layout; }
   const ShardPlacement& placement() const { return state_->placement; }
 
-  /// kWeights: per weight, the autograd leaf; all of the layer's own weights; whether tied ones
-  /// are another layer's.
+  /// For kWeights: the autograd leaf of each weight.
   std::span<const at::Tensor> weights() const;
   at::Tensor flat_weights() const;  ///< [own_numel]
 
-  /// kWeightShard (kWeights, where they stay whole).
+  /// For kWeightShard, or kWeights if they stay whole.
   at::Tensor weight_shard() const;
 
-  /// kGradients. Backward adds to a buffer of the whole layer, zero when it is opened; where only a
-  /// shard stays, a reduction takes it out again.
+  /// For kGradients. A backward adds to a buffer of the whole layer, which is zero when it is opened;
+  /// if only a shard stays, a reduction takes it out again.
   void open_gradients() const;
   at::Tensor take_gradients() const;                     ///< [total_numel]
   at::Tensor flat_gradients() const;                     ///< [total_numel], open
   at::Tensor weight_gradient(std::size_t weight) const;  ///< in the weight's shape, open
-  void zero_gradients() const;                           ///< moments, too; a step begins
-  /// What the step's micro-batches have of a running mean's columns on this rank (moments.h).
+  void zero_gradients() const;                           ///< and moments, when a step begins
+  /// The moments of the step's micro-batches on this rank, for a running mean (moments.h).
   at::Tensor moments(std::size_t weight) const;
 
-  /// kGradientShard. The whole step's, where backwards and replicas are done with it.
+  /// For kGradientShard: complete after the step's backwards and reductions.
   at::Tensor gradient_shard() const;  ///< [shard]
 
-  /// Whether the shards live in host memory beside a device that works behind the rank's back, so that only
-  /// copies of them go between the two, behind events: a part of kWeightShard or kGradientShard from element
-  /// `begin` on comes to `to`, for which the device waits; or gradients `from` the device become it.
+  /// Whether the shards live in host memory and the device is asynchronous, so that only copies move
+  /// between the two, in stream order.
   bool shards_travel() const;
+  /// Copies elements of kWeightShard or kGradientShard, from `begin` on, to `to` on the device, which
+  /// waits for them.
   void bring_shard(StateKind kind, std::int64_t begin, const at::Tensor& to) const;
+  /// Copies gradients `from` the device to elements of kGradientShard, from `begin` on.
   void offload_gradients(std::int64_t begin, const at::Tensor& from) const;
 
-  /// kOptimizer and kWeightShard. What the update writes: fp32 weights, of which the weight shard is all or
-  /// a half; where it is neither, it becomes the rounded ones.
+  /// For kOptimizer and kWeightShard: the fp32 weights that the update writes. The weight shard is all
+  /// of them or their upper halves; otherwise the update rounds them to rounded().
   MasterWeights master() const;
-  at::Tensor rounded() const;  ///< undefined: none
+  at::Tensor rounded() const;  ///< the weight shard; undefined if nothing is rounded
   std::vector<at::Tensor> slots() const;
 
  private:
@@ -71,7 +72,7 @@ class [[nodiscard]] Pin {
   LayerStore* store_;
   LayerState* state_;
   StateKinds kinds_;
-  std::vector<Pin> owners_;  // of the tied weights that this layer only uses
+  std::vector<Pin> owners_;  // of the tied weights that this layer uses
 };
 
 }  // namespace strata

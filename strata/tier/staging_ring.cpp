@@ -25,7 +25,7 @@ at::Tensor aligned_bytes(std::int64_t bytes, MemoryAccount* account) {
       host_options(at::kByte));
 }
 
-// Pinned memory begins at a page, too.
+// Page-locked memory begins at a page, too.
 StagingRing::StagingRing(int buffers, std::int64_t bytes, MemoryAccount* account, Device device) {
   for (int i = 0; i < buffers; ++i)
     buffers_.push_back({.bytes = device.kind == DeviceKind::kCpu
@@ -42,12 +42,13 @@ StagingBuffer& StagingRing::take(int layer) {
   for (StagingBuffer& buffer : buffers_)
     if (buffer.pins == 0 && (!next || buffer.turn < next->turn)) next = &buffer;
   if (!next) {
-    throw InternalError({.operation = "tier.staging_ring",
-                         .where = "layer " + std::to_string(layer),
-                         .what = "more layers are pinned at once than the disk's staging holds",
-                         .expected = "pins of at most " + std::to_string(buffers_.size()),
-                         .got = "",
-                         .fix = ""});
+    throw InternalError(
+        {.operation = "tier.staging_ring",
+         .where = "layer " + std::to_string(layer),
+         .what = "more layers are pinned at once than there are staging buffers",
+         .expected = "pins of at most " + std::to_string(buffers_.size()) + " layers",
+         .got = "",
+         .fix = ""});
   }
   next->layer = layer;
   next->complete.clear();

@@ -1,10 +1,10 @@
-/// Holds a few staging buffers of host memory that layers' bytes pass through on their way from and to a disk.
+/// Holds the staging buffers in host memory through which layers' bytes pass from and to a disk.
 ///
-/// A staging buffer is given out before it is free: whoever fills it does so behind its `busy` events. So a rank
-/// hands out the staging buffers of a whole step at once and waits for none of them.
+/// take() may return a buffer that is still in use: the caller fills it after its `busy` work. So a
+/// rank takes the buffers of a whole step at once and waits for none of them.
 ///
-/// Threads  a rank's; what is submitted about a staging buffer's bytes runs beside it.
-/// Errors   InternalError: all staging buffers are pinned. What an account throws.
+/// Threads  a rank's; the work on a buffer's bytes runs in parallel with it.
+/// Errors   InternalError: all buffers are pinned. The errors of an account that is charged.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,29 +18,29 @@ namespace strata {
 
 class MemoryAccount;
 
-/// Whole pages, aligned as disks want them, zero; charged to the account (null: nobody's) as long as
-/// they live.
+/// Zeroed memory of whole pages, aligned for direct disk access. The account is charged while it lives;
+/// null: it is not accounted for.
 at::Tensor aligned_bytes(std::int64_t bytes, MemoryAccount* account);
 
 struct StagingBuffer {
   at::Tensor bytes;
-  int layer = -1;                     ///< whose bytes are in it, or will be; -1: nobody's
-  int pins = 0;                       ///< kinds that somebody pins: it is not given to others
-  std::vector<Completion> busy = {};  ///< what reads or writes it
+  int layer = -1;                     ///< the layer whose bytes it holds or will hold; -1: none
+  int pins = 0;                       ///< pinned kinds in it; above 0 it keeps its layer
+  std::vector<Completion> busy = {};  ///< work that reads or writes it
   std::vector<Completion> complete =
-      {};  ///< its weights are there: tenants that fetch them need no disk
+      {};  ///< end when it holds the layer's weights; empty: it will not
   std::int64_t turn = 0;
 };
 
 class StagingRing {
  public:
   StagingRing() = default;
-  /// `device`: what copies from them.
+  /// `bytes`: of each buffer. `device`: the device that copies from them.
   StagingRing(int buffers, std::int64_t bytes, MemoryAccount* account, Device device = {});
 
-  /// The staging buffer that was given out longest ago and is not pinned, for another layer. `busy` stays.
+  /// Assigns the unpinned buffer that was taken first to a layer. Its `busy` stays.
   StagingBuffer& take(int layer);
-  StagingBuffer* of(int layer);  ///< null: it has none
+  StagingBuffer* of(int layer);  ///< the layer's buffer; null: it has none
 
  private:
   std::vector<StagingBuffer> buffers_;

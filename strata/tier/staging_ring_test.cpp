@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-TEST(StagingRing, ChargesWhatItHoldsAsLongAsItLives) {
+TEST(StagingRing, ChargesItsBuffersWhileItLives) {
   MemoryAccount account("host", 20'000);
   {
     StagingRing ring(2, 8192, &account);
@@ -37,7 +37,7 @@ TEST(StagingRing, ReusesOldestUnpinnedBuffer) {
   EXPECT_EQ(&ring.take(15), third);
 }
 
-// Whoever looks for a layer's bytes finds the last ones.
+// of() returns the buffer that the layer took last.
 TEST(StagingRing, LayerHasOneBuffer) {
   StagingRing ring(3, 4096, nullptr);
   ring.take(10);
@@ -58,7 +58,7 @@ TEST(StagingRing, ReportsTooManyPins) {
   }
 }
 
-// What was in it is forgotten, who uses it is not.
+// The next user finds no bytes of the former layer, and the work that still uses them.
 TEST(StagingRing, NextUserWaitsForEarlierUsers) {
   StagingRing ring(1, 4096, nullptr);
   StagingBuffer& buffer = ring.take(1);

@@ -1,16 +1,15 @@
-/// Moves one kind of a layer's state between the device and another place: peers, host memory, disk.
+/// Moves one kind of a layer's state to where the rank uses it, and away from there.
 ///
-/// Backends stack: one that brings whole weights from peers asks nothing about where each rank's own
-/// shard comes from; that is the business of the backend below it. What a backend does not move it
-/// hands to the one below; the last says that it is there.
+/// A layer's placement decides once, when the store inserts the layer, which backend moves which kind
+/// (Home in layer_state.h). Backends do not call each other, except that the replicas' and the host's
+/// ask for the bytes that they copy (PeerBackend, HostBackend).
 ///
-/// Threads  a backend belongs to one rank's thread; transfers may go on beside it.
+/// Threads  a backend belongs to one rank's thread; transfers run in parallel with it.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "strata/device/device.h"
 
@@ -21,10 +20,10 @@ struct LayerState;
 /// What a layer keeps on a rank.
 enum class StateKind : std::uint8_t {
   kWeights,        ///< as the layer computes with them
-  kWeightShard,    ///< this rank's part of them, where replicas share the rest
+  kWeightShard,    ///< the part of them that this rank updates
   kGradients,      ///< what backwards add to
   kGradientShard,  ///< this rank's part of them, complete: what the update reads
-  kOptimizer,      ///< the optimizer's states and, beside 16-bit weights, its fp32 ones
+  kOptimizer,      ///< the optimizer's states and, with 16-bit weights, the fp32 weights
 };
 inline constexpr int kNumStateKinds = 5;
 
@@ -56,51 +55,37 @@ class StateKinds {
 };
 constexpr StateKinds operator|(StateKind a, StateKind b) { return StateKinds(a) | StateKinds(b); }
 
-/// Bytes under way.
+/// Bytes in transit.
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  /// Does what is left for the host to do; the event is the bytes' arrival, for which the rank's
-  /// stream waits. Once; throws what went wrong.
+  /// Does the host's share of the work that is left, and returns the completion of the arrival. Call
+  /// it once. Throws the error of the transfer.
   virtual Completion finish() = 0;
+};
+
+/// A transfer that leaves no work to the host.
+class Arrival final : public Transfer {
+ public:
+  explicit Arrival(Completion arrival) : arrival_(std::move(arrival)) {}
+  Completion finish() override { return std::move(arrival_); }
+
+ private:
+  Completion arrival_;
 };
 
 class StateBackend {
  public:
   virtual ~StateBackend() = default;
 
-  /// Starts to bring a kind to the device. Null: it is there.
+  /// Starts to bring a kind to where it is used. Null: it is there.
   virtual std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) = 0;
 
-  /// Starts to take it away, to where fetch() finds it; nobody pins it. Null: that is done.
+  /// Starts to move an unpinned kind to where fetch() finds it. Null: it is there.
   virtual std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) = 0;
-
-  /// Starts to copy a part of a shard that lives elsewhere, from element `begin` on, to the device: into `to`,
-  /// which was taken in the order of the compute stream. Whoever gives that back makes the stream wait for the
-  /// event first. The shard is pinned, but may still be made: the copy waits.
-  virtual Completion bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
-                                 const at::Tensor& to);
-
-  /// And of a gradient to where it lives, behind what the compute stream was given. `from` is kept until it has
-  /// left.
-  virtual Completion offload_gradients(LayerState& state, std::int64_t begin,
-                                       const at::Tensor& from);
-
-  /// A step begins: nobody reads what the last one has left in the layer's gradient shard.
-  virtual void begin_gradients(LayerState&) {}
-
-  /// What was pinned is read until `event` has happened; returns when it may be written.
-  virtual Completion read_until(LayerState&, StateKind, const Completion& event) { return event; }
-
-  /// Gives back what the device had of a gradient that has left, behind its copy: nothing follows it for a while.
-  virtual void end_offload() {}
-
-  /// What was pinned is another when `event` has happened; returns when fetch() would find it so. Nothing
-  /// was pinned since.
-  virtual Completion written(LayerState&, StateKind, const Completion& event) { return event; }
 };
 
-/// Everything stays on the device: the bottom of every stack that has nothing below.
+/// Keeps everything on the device.
 class ResidentBackend final : public StateBackend {
  public:
   std::unique_ptr<Transfer> fetch(LayerState&, StateKind) override { return nullptr; }

@@ -1,5 +1,4 @@
-// Invariants: a kind with pins is here; a transfer exists exactly while a kind is coming or
-// leaving. Where weights stay whole there is no shard beside them: kWeightShard then means kWeights.
+// Where weights stay whole on the device there is no separate shard: kWeightShard then means kWeights.
 #include "strata/tier/store.h"
 
 #include <ATen/ops/zeros.h>
@@ -16,44 +15,61 @@ namespace {
 constexpr StateKind kKinds[] = {StateKind::kWeightShard, StateKind::kWeights, StateKind::kGradients,
                                 StateKind::kGradientShard, StateKind::kOptimizer};
 
-// What only the host has, though the device brings it there or fetches copies of it.
-bool lives_on_host(const LayerState& state, StateKind kind) {
-  return state.placement.tiers.updates_on_host() && kind != StateKind::kWeights &&
-         kind != StateKind::kGradients;
-}
+bool lives_on_host(Home home) { return home == Home::kHost || home == Home::kDisk; }
+bool is_copy(Home home) { return home == Home::kHostCopy || home == Home::kDiskCopy; }
 
 }  // namespace
 
-LayerStore::LayerStore(std::unique_ptr<StateBackend> backend, Residency residency, Stream compute,
-                       MemoryAccount* host)
-    : backend_(std::move(backend)),
+LayerStore::LayerStore(Backends backends, Residency residency, Stream compute, MemoryAccount* host)
+    : backends_(std::move(backends)),
       residency_(residency),
-      host_(host),
+      host_account_(host),
       stream_(std::move(compute)) {}
 
-// Memory that a copy still writes to is given out again behind it. What peers send may never come.
+// An asynchronous device reuses memory after the copies to it. Transfers from peers may never end.
 LayerStore::~LayerStore() {
   if (!stream_.queue()) return;
   for (auto& [layer, entry] : entries_) {
-    const ShardPlacement& placement = entry.state.placement;
-    if (!placement.tiers.updates_on_host() || placement.gathered_weights) continue;
     for (const StateKind kind : kKinds) {
+      const Home home = entry.state.home(kind);
+      if (home == Home::kDevice || home == Home::kPeers) continue;
       try {
         finish(entry, kind);
       } catch (const std::exception&) {
-        // Whoever asked for it knows.
+        // The caller that waited for it has got the error.
       }
     }
   }
 }
 
+StateBackend* LayerStore::backend_of(Home home) const {
+  switch (home) {
+    case Home::kDevice:
+      return backends_.device.get();
+    case Home::kPeers:
+      return backends_.peers.get();
+    case Home::kDisk:
+      return backends_.disk.get();
+    case Home::kDiskCopy:
+      return backends_.disk ? backends_.host.get() : nullptr;
+    case Home::kHost:
+    case Home::kHostCopy:
+    case Home::kOffloaded:
+      return backends_.host.get();
+  }
+  return nullptr;
+}
+
+HostBackend& LayerStore::host() const {
+  STRATA_CHECK(backends_.host != nullptr, "tier.host");
+  return *backends_.host;
+}
+
 void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlacement& placement) {
-  Entry entry;
+  Entry entry{.state = LayerState(layer, layout, placement)};
   LayerState& state = entry.state;
-  state.layer = layer;
-  state.layout = &layout;
-  state.placement = placement;
-  state.make_buffers(stream_, host_);
+  for (const Home home : state.homes) STRATA_CHECK(backend_of(home) != nullptr, "tier.insert");
+  state.make_buffers(stream_, host_account_);
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
     const std::string& tie = layout.specs[i].tie;
@@ -86,7 +102,7 @@ LayerStore::Entry& LayerStore::entry(int layer) {
   return const_cast<Entry&>(std::as_const(*this).entry(layer));
 }
 
-// What there is of what is asked for.
+// The kinds under which the layer has the requested ones.
 StateKinds LayerStore::kinds_of(const Entry& entry, StateKinds requested) const {
   const ShardPlacement& placement = entry.state.placement;
   const StateKinds training =
@@ -101,28 +117,29 @@ StateKinds LayerStore::kinds_of(const Entry& entry, StateKinds requested) const 
 }
 
 void LayerStore::start(Entry& entry, StateKind kind) {
-  Status& status = entry.status[static_cast<int>(kind)];
-  if (status.where == Where::kLeaving) finish(entry, kind);
-  if (status.where != Where::kAway) return;
-  status.transfer = backend_->fetch(entry.state, kind);
-  status.where = status.transfer ? Where::kComing : Where::kHere;
+  Presence& presence = entry.presence(kind);
+  if (presence.state() == Presence::State::kLeaving) finish(entry, kind);
+  if (presence.state() == Presence::State::kAway)
+    presence.arrive(backend_of(entry.state.home(kind))->fetch(entry.state, kind));
 }
 
-// Waits for the transfer under way, if there is one.
+// Waits for the transfer in progress, if there is one. A kind on the host has arrived when its
+// pending work has ended.
 void LayerStore::finish(Entry& entry, StateKind kind) {
-  Status& status = entry.status[static_cast<int>(kind)];
-  if (!status.transfer) return;
-  const std::unique_ptr<Transfer> transfer = std::move(status.transfer);
-  const Where then = status.where == Where::kComing ? Where::kHere : Where::kAway;
-  status.where = Where::kAway;  // if it fails
+  Presence& presence = entry.presence(kind);
+  const auto state = presence.state();
+  if (state != Presence::State::kArriving && state != Presence::State::kLeaving) return;
+  if (lives_on_host(entry.state.home(kind))) {
+    presence.finish([&](Completion arrival) { entry.state.pending_on(kind) = std::move(arrival); });
+    return;
+  }
   const double begin = now_seconds();
-  stream_.wait(transfer->finish());
+  presence.finish([&](const Completion& arrival) { stream_.wait(arrival); });
   waited(entry.state, kind, begin);
-  status.where = then;
 }
 
 void LayerStore::wait(const LayerState& state, StateKind kind, const Completion& event) {
-  const bool on_host = lives_on_host(state, kind);
+  const bool on_host = lives_on_host(state.home(kind));
   const auto wait = [&] { on_host ? event.wait() : stream_.wait(event); };
   if (event.ready()) return wait();  // it may have failed
   const double begin = now_seconds();
@@ -138,30 +155,39 @@ void LayerStore::waited(const LayerState& state, StateKind kind, double begin_se
                      begin_seconds);
 }
 
-// The stream waits for a copy here until the host has done what goes before it.
 void LayerStore::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
                              const at::Tensor& to) {
+  STRATA_CHECK(lives_on_host(state.home(kind)), "tier.bring_shard");
   const double began = now_seconds();
-  stream_.wait(backend_->bring_shard(state, kind, begin, to));
+  stream_.wait(host().bring_shard(state, kind, begin, to));
   waited(state, kind, began);
 }
 
 void LayerStore::offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) {
+  STRATA_CHECK(lives_on_host(state.home(StateKind::kGradientShard)), "tier.offload_gradients");
   const double began = now_seconds();
-  backend_->offload_gradients(state, begin, from);  // may wait for the one before
+  host().offload_gradients(state, begin, from);  // may wait for the previous offload
   waited(state, StateKind::kGradientShard, began);
 }
 
+void LayerStore::begin_gradients(LayerState& state) {
+  if (state.home(StateKind::kGradientShard) == Home::kDisk) backends_.disk->forget_gradients(state);
+}
+
+void LayerStore::end_offload() {
+  if (backends_.host) backends_.host->end_offload();
+}
+
 void LayerStore::leave(Entry& entry, StateKind kind) {
-  Status& status = entry.status[static_cast<int>(kind)];
-  STRATA_CHECK_EQ(status.pins, 0, "tier.release");
-  // Peers count on this rank's part in what has started.
-  if (status.where == Where::kComing) finish(entry, kind);
-  if (status.where != Where::kHere) return;
+  Presence& presence = entry.presence(kind);
+  STRATA_CHECK_EQ(presence.pins(), 0, "tier.release");
+  // Peers read this rank's part of a gather that has started.
+  if (presence.state() == Presence::State::kArriving) finish(entry, kind);
+  if (presence.state() != Presence::State::kHere) return;
   const double begin = now_seconds();
-  status.transfer = backend_->evict(entry.state, kind);  // may wait for the one before
+  // The backend may wait for the previous offload.
+  presence.leave(backend_of(entry.state.home(kind))->evict(entry.state, kind));
   waited(entry.state, kind, begin);
-  status.where = status.transfer ? Where::kLeaving : Where::kAway;
 }
 
 void LayerStore::prefetch(int layer, StateKinds kinds) {
@@ -169,16 +195,17 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
   kinds = kinds_of(entry, kinds);
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
-    const bool away = entry.status[static_cast<int>(kind)].where == Where::kAway;
-    if (kind == StateKind::kWeights && entry.state.placement.gathered_weights && away) {
-      // Peers copy this rank's shard, so it is here when theirs are asked for.
-      const Pin shard = acquire_to_copy(layer, StateKind::kWeightShard);
-      const bool on_disk = entry.state.placement.on_disk(StateKind::kWeightShard);
-      const AccountScope account(on_disk ? host_ : current_memory_account(), DeviceKind::kCpu);
+    const bool away = entry.presence(kind).state() == Presence::State::kAway;
+    if (entry.state.home(kind) != Home::kPeers || !away) {
       start(entry, kind);
-    } else {
-      start(entry, kind);
+      continue;
     }
+    // Peers copy this rank's shard while it gathers theirs.
+    const Pin shard = acquire_to_copy(layer, StateKind::kWeightShard);
+    const bool on_disk = entry.state.home(StateKind::kWeightShard) == Home::kDisk;
+    const AccountScope account(on_disk ? host_account_ : current_memory_account(),
+                               DeviceKind::kCpu);
+    start(entry, kind);
   }
 }
 
@@ -216,7 +243,7 @@ Pin LayerStore::acquire(int layer, StateKinds kinds, std::vector<Completion>& pe
     finish(entry, kind);
     pending.push_back(entry.state.pending_on(kind));
     if (kind == StateKind::kOptimizer) pending.push_back(entry.state.busy);
-    ++entry.status[static_cast<int>(kind)].pins;
+    entry.presence(kind).pin();
     pin.kinds_ = pin.kinds_ | kind;
   }
   if (kinds.contains(StateKind::kWeights))
@@ -226,29 +253,32 @@ Pin LayerStore::acquire(int layer, StateKinds kinds, std::vector<Completion>& pe
 
 void LayerStore::written(int layer, StateKinds kinds, const Completion& event) {
   Entry& entry = this->entry(layer);
-  for (const StateKind kind : kKinds)
-    if (kinds.contains(kind))
-      entry.state.pending_on(kind) = backend_->written(entry.state, kind, event);
+  for (const StateKind kind : kKinds) {
+    if (!kinds.contains(kind)) continue;
+    Completion done = event;
+    if (entry.state.home(kind) == Home::kDisk) {
+      STRATA_CHECK(entry.presence(kind).state() == Presence::State::kAway, "tier.written");
+      done = backends_.disk->store(entry.state, kind, event);
+    }
+    entry.state.pending_on(kind) = std::move(done);
+  }
   if (kinds.contains(StateKind::kWeightShard)) outdate_weights(layer);
 }
 
 void LayerStore::read_until(int layer, StateKind kind, const Completion& event) {
   LayerState& state = entry(layer).state;
-  state.pending_on(kind) = backend_->read_until(state, kind, event);
+  if (state.home(kind) == Home::kDisk) backends_.disk->read_until(state, kind, event);
+  state.pending_on(kind) = event;
 }
 
 void LayerStore::outdate_weights(int layer) {
   Entry& entry = this->entry(layer);
-  const ShardPlacement& placement = entry.state.placement;
-  if (placement.gathered_weights) return;
-  if (!placement.tiers.updates_on_host() || placement.shard.size() < entry.state.own().size())
-    return;
-  // What the device has of it is the past.
-  Status& weights = entry.status[static_cast<int>(StateKind::kWeights)];
-  STRATA_CHECK_EQ(weights.pins, 0, "tier.written");
-  if (!placement.whole_weights) leave(entry, StateKind::kWeights);
+  if (!is_copy(entry.state.home(StateKind::kWeights))) return;
+  Presence& weights = entry.presence(StateKind::kWeights);
+  STRATA_CHECK_EQ(weights.pins(), 0, "tier.written");
+  if (!entry.state.placement.whole_weights) leave(entry, StateKind::kWeights);
   finish(entry, StateKind::kWeights);
-  weights.where = Where::kAway;
+  weights.outdate();
 }
 
 void LayerStore::release(int layer, StateKinds kinds) {
@@ -262,13 +292,13 @@ void LayerStore::unpin(int layer, StateKinds kinds) noexcept {
   Entry& entry = this->entry(layer);
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
-    if (--entry.status[static_cast<int>(kind)].pins > 0) continue;
-    const bool stays =
-        residency_ == Residency::kUntilReleased && !entry.state.placement.on_disk(kind);
+    entry.presence(kind).unpin();
+    if (entry.presence(kind).pins() > 0) continue;
+    const Home home = entry.state.home(kind);
+    const bool stays = residency_ == Residency::kUntilReleased && home != Home::kDisk;
     try {
-      // Such layers are no part of a recording (schedule/segments.cpp): the event is.
-      if (kind == StateKind::kWeights && entry.state.placement.tiers.updates_on_host())
-        entry.state.used = stream_.record();
+      // Recorded segments have no such layers (schedule/segments.cpp): the event is made at each use.
+      if (is_copy(home)) entry.state.used = stream_.record();
       if (!stays) leave(entry, kind);
     } catch (...) {
       failed_ = std::current_exception();

@@ -21,8 +21,8 @@ ShardPlacement whole() { return {.shard = {0, layout().own_numel}, .optimizer_sl
 constexpr StateKinds kUpdate =
     StateKind::kGradients | StateKind::kOptimizer | StateKind::kWeightShard;
 
-TEST(LayerStore, LetsBackwardAccumulateInTheFlatGradient) {
-  LayerStore store(resident_backend());
+TEST(LayerStore, BackwardAccumulatesInFlatGradient) {
+  LayerStore store;
   store.insert(0, layout(), whole());
   const Pin pin = store.acquire(0, StateKinds::all());
   for (int i = 0; i < 3; ++i) (pin.weights()[0] * 2).sum().backward();
@@ -34,8 +34,8 @@ TEST(LayerStore, LetsBackwardAccumulateInTheFlatGradient) {
   EXPECT_EQ(pin.gradient_shard().abs().max().item<float>(), 0.0f);
 }
 
-TEST(LayerStore, KeepsAShardOfWhatReplicasShare) {
-  LayerStore store(resident_backend());
+TEST(LayerStore, KeepsShardOfRank) {
+  LayerStore store;
   store.insert(
       0, layout(),
       {.shard = {16, 32}, .whole_weights = false, .whole_gradients = false, .optimizer_slots = 2});
@@ -55,8 +55,8 @@ TEST(LayerStore, KeepsAShardOfWhatReplicasShare) {
   EXPECT_EQ(pin.weight_shard().data_ptr<float>(), pin.flat_weights().data_ptr<float>() + 16);
 }
 
-TEST(LayerStore, KeepsFp32WeightsForTheUpdateOf16BitOnes) {
-  LayerStore store(resident_backend());
+TEST(LayerStore, KeepsFp32WeightsForUpdateOf16BitOnes) {
+  LayerStore store;
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     ShardPlacement placement = whole();
     placement.dtype = dtype;
@@ -71,7 +71,7 @@ TEST(LayerStore, KeepsFp32WeightsForTheUpdateOf16BitOnes) {
     if (dtype == at::kHalf) {
       EXPECT_EQ(master.weights.scalar_type(), at::kFloat);
       EXPECT_EQ(pin.rounded().data_ptr(), pin.weight_shard().data_ptr());
-    } else {  // the weights are a half of them, and the 16 bits that they lack the other
+    } else {  // the weights are the upper 16 bits, and the remainder has the lower ones
       EXPECT_EQ(master.remainder.scalar_type(), at::kShort);
       EXPECT_FALSE(pin.rounded().defined());
       EXPECT_TRUE(at::allclose(pin.flat_weights().to(at::kFloat), values, 1.0 / 128, 0));
@@ -79,28 +79,29 @@ TEST(LayerStore, KeepsFp32WeightsForTheUpdateOf16BitOnes) {
   }
 }
 
-TEST(LayerStore, MakesATiedUseAViewOfTheOwner) {
+TEST(LayerStore, TiedWeightIsViewOfOwner) {
   const LayerLayout owner = make_layout({{.name = "w", .shape = {4, 4}, .tie = "t"}}, {false});
   const LayerLayout borrowed = make_layout({{.name = "w", .shape = {4, 4}, .tie = "t"}}, {true});
   AwayBackend::Counts counts;
-  LayerStore store(std::make_unique<AwayBackend>(&counts), Residency::kWhilePinned);
+  LayerStore store({.device = std::make_unique<AwayBackend>(&counts)}, Residency::kWhilePinned);
   store.insert(0, owner, {.shard = {0, owner.own_numel}});
   store.insert(1, borrowed, {});
   store.acquire(0, StateKind::kWeights).weights()[0].detach().fill_(3);
   {
     const Pin user = store.acquire(1, StateKind::kWeights | StateKind::kGradients);
-    EXPECT_EQ(user.weights()[0].detach().mean().item<float>(), 3.0f);  // the owner's came, too
+    EXPECT_EQ(user.weights()[0].detach().mean().item<float>(),
+              3.0f);  // the owner's were fetched, too
     EXPECT_NE(user.weight_gradient(0).data_ptr(), nullptr);
     EXPECT_EQ(user.flat_weights().numel(), 0);
     EXPECT_THROW(store.release(0, StateKind::kWeights), InternalError);
   }
-  LayerStore alone(resident_backend());
+  LayerStore alone;
   alone.insert(1, borrowed, {});
   EXPECT_EQ(alone.acquire(1, StateKind::kWeights).weights()[0].numel(), 16);
 }
 
-TEST(LayerStore, HoldsWeightsAloneForInference) {
-  LayerStore store(resident_backend());
+TEST(LayerStore, HoldsOnlyWeightsForInference) {
+  LayerStore store;
   store.insert(0, layout(), {.shard = {0, layout().own_numel}, .trains = false});
   const Pin pin = store.acquire(0, StateKind::kWeights);
   EXPECT_FALSE(pin.weights()[0].requires_grad());
@@ -110,8 +111,8 @@ TEST(LayerStore, HoldsWeightsAloneForInference) {
   EXPECT_THROW(static_cast<void>(store.acquire(0, StateKind::kOptimizer)), InternalError);
 }
 
-TEST(Pin, IsForTheKindsThatItNames) {
-  LayerStore store(resident_backend());
+TEST(Pin, RefusesKindsThatItDoesNotName) {
+  LayerStore store;
   store.insert(0, layout(), whole());
   const Pin pin = store.acquire(0, StateKind::kGradients);
   EXPECT_THROW(static_cast<void>(pin.weights()), InternalError);
@@ -121,9 +122,9 @@ TEST(Pin, IsForTheKindsThatItNames) {
                InternalError);
 }
 
-TEST(Pin, PinsItsKindsWhileItLives) {
+TEST(Pin, KeepsItsKindsFromLeaving) {
   AwayBackend::Counts counts;
-  LayerStore store(std::make_unique<AwayBackend>(&counts));
+  LayerStore store({.device = std::make_unique<AwayBackend>(&counts)});
   store.insert(0, layout(), whole());
   {
     Pin pin = store.acquire(0, StateKind::kWeights);
@@ -131,7 +132,7 @@ TEST(Pin, PinsItsKindsWhileItLives) {
     EXPECT_THROW(store.release(0, StateKind::kWeights), InternalError);
     store.release(0, StateKind::kOptimizer);  // another kind
   }
-  EXPECT_EQ(counts.evictions, 0);  // nothing was here to leave: nobody had asked for it
+  EXPECT_EQ(counts.evictions, 0);  // the optimizer states were never fetched
   store.release(0, StateKind::kWeights);
   store.release(0, StateKind::kWeights);
   EXPECT_EQ(counts.evictions, 1);
@@ -139,7 +140,7 @@ TEST(Pin, PinsItsKindsWhileItLives) {
 
 TEST(LayerStore, StartsTransferOnceAndWaitsForItAtPin) {
   AwayBackend::Counts counts;
-  LayerStore store(std::make_unique<AwayBackend>(&counts));
+  LayerStore store({.device = std::make_unique<AwayBackend>(&counts)});
   store.insert(0, layout(), whole());
   store.acquire(0, StateKind::kWeights).flat_weights().fill_(5);
   store.release(0, StateKind::kWeights);
@@ -155,7 +156,7 @@ TEST(LayerStore, StartsTransferOnceAndWaitsForItAtPin) {
 
 TEST(LayerStore, EvictsStateWithItsLastPin) {
   AwayBackend::Counts counts;
-  LayerStore store(std::make_unique<AwayBackend>(&counts), Residency::kWhilePinned);
+  LayerStore store({.device = std::make_unique<AwayBackend>(&counts)}, Residency::kWhilePinned);
   store.insert(0, layout(), whole());
   at::Tensor seen;
   {
@@ -169,18 +170,18 @@ TEST(LayerStore, EvictsStateWithItsLastPin) {
     seen = pin.slots()[1];
   }
   EXPECT_EQ(counts.evictions, 3);
-  EXPECT_TRUE(seen.isnan().all().item<bool>());  // it was the bytes' old place
+  EXPECT_TRUE(seen.isnan().all().item<bool>());  // the evicted bytes
   const Pin pin = store.acquire(0, kUpdate);
   EXPECT_EQ(pin.slots()[1].min().item<float>(), 7);
   EXPECT_EQ(pin.master().whole().min().item<float>(), 2);
 }
 
-// A fetch, its end or an eviction fails; the store stays whole and what was asked for can be asked
-// for again.
+// A fetch, its end or an eviction fails. The store stays usable, and the kind can be acquired again.
 TEST(LayerStore, SurvivesFailingBackend) {
   for (const auto call :
        {FaultyBackend::Call::kFetch, FaultyBackend::Call::kWait, FaultyBackend::Call::kEvict}) {
-    LayerStore store(std::make_unique<FaultyBackend>(std::make_unique<AwayBackend>(), call, 0));
+    LayerStore store(
+        {.device = std::make_unique<FaultyBackend>(std::make_unique<AwayBackend>(), call, 0)});
     store.insert(0, layout(), whole());
     const auto use = [&] {
       store.acquire(0, StateKind::kGradients | StateKind::kOptimizer).slots()[0].add_(1);
@@ -197,15 +198,15 @@ TEST(LayerStore, SurvivesFailingBackend) {
       }
     }
     EXPECT_EQ(failures, 1);
-    // A failed eviction keeps the bytes, and what was done to them.
+    // A failed eviction keeps the bytes and their changes.
     const int more = call == FaultyBackend::Call::kEvict ? 1 : 0;
     EXPECT_EQ(store.acquire(0, StateKind::kOptimizer).slots()[0].min().item<float>(), 3 + more);
   }
 }
 
 TEST(LayerStore, PinThrowsErrorOfFailedEviction) {
-  LayerStore store(std::make_unique<FaultyBackend>(std::make_unique<AwayBackend>(),
-                                                   FaultyBackend::Call::kEvict, 0),
+  LayerStore store({.device = std::make_unique<FaultyBackend>(std::make_unique<AwayBackend>(),
+                                                              FaultyBackend::Call::kEvict, 0)},
                    Residency::kWhilePinned);
   store.insert(0, layout(), whole());
   {
@@ -215,8 +216,8 @@ TEST(LayerStore, PinThrowsErrorOfFailedEviction) {
   EXPECT_EQ(store.acquire(0, StateKind::kWeights).flat_weights().numel(), layout().own_numel);
 }
 
-TEST(LayerStore, RefusesALayerThatIsNotThere) {
-  LayerStore store(resident_backend());
+TEST(LayerStore, RefusesUnknownLayer) {
+  LayerStore store;
   EXPECT_THROW(static_cast<void>(store.acquire(3, StateKind::kWeights)), InternalError);
 }
 

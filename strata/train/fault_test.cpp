@@ -50,7 +50,7 @@ struct Setting {
 void run_with_fault(const Setting& setting, int faulty_rank, int position) {
   run_thread_ranks({.ranks = kMesh.size()}, [&](Group& group, MemoryAccount&) {
     MeshGroups groups = make_mesh_groups(group, kMesh, setting.plan.shards().shards);
-    LayerStore store(std::make_unique<PeerBackend>(groups.shard));
+    LayerStore store({.peers = std::make_unique<PeerBackend>(groups.shard)});
     const LayerRange layers =
         setting.plan.decisions().partition.layers(groups[Axis::kPipeline].rank());
     for (int layer = layers.begin; layer < layers.end; ++layer) {

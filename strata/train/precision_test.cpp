@@ -11,6 +11,7 @@
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
+#include "strata/disk/disk_forms_test.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/trainer.h"
 
@@ -117,9 +118,24 @@ INSTANTIATE_TEST_SUITE_P(Halves, TrainingIn, testing::Values(at::kBFloat16, at::
 
 constexpr double kTooHigh = 0x1p30;  // gradients at the logits overflow
 
-at::Tensor scale_of(Trainer& trainer) {
-  for (const NamedState& state : trainer.slots())
-    if (state.name == "loss_scale") return state.local;
+// Sets the loss scale, layer by layer: states on a disk are in memory for one layer at a time.
+void set_scale(Trainer& trainer, double scale, std::int64_t good_steps = 0) {
+  bool found = false;
+  trainer.fill([&](const std::vector<NamedState>&, const std::vector<NamedState>& slots) {
+    for (const NamedState& state : slots) {
+      if (state.name != "loss_scale") continue;
+      state.local[0].fill_(scale);
+      state.local[1].fill_(good_steps);
+      found = true;
+    }
+  });
+  EXPECT_TRUE(found);
+}
+
+// On rank 0.
+double scale_of(Trainer& trainer) {
+  for (const NamedState& state : trainer.owned_slots(trainer.layers().front()))
+    if (state.name == "loss_scale") return state.local[0].item<double>();
   throw std::runtime_error("no loss scale among the states");
 }
 
@@ -148,21 +164,20 @@ Course run_steps(const MeshCase& c, const std::function<void(Trainer&)>& prepare
     while (trainer.steps_done() < c.steps) {
       const MiniBatch batch = mesh_batch(c, static_cast<int>(trainer.steps_done()));
       const StepOutcome outcome = trainer.step(batch, 1e-2);
-      const double scale = c.precision == at::kHalf ? scale_of(trainer)[0].item<double>() : 1.0;
-      if (group.rank() == 0)
-        run.steps.push_back({outcome.loss, outcome.gradient_norm, outcome.skipped, scale});
+      if (group.rank() > 0) continue;
+      const double scale = c.precision == at::kHalf ? scale_of(trainer) : 1.0;
+      run.steps.push_back({outcome.loss, outcome.gradient_norm, outcome.skipped, scale});
     }
     if (finish) finish(trainer);
     const std::lock_guard lock(mutex);
-    assemble(trainer.owned_weights(), run.weights);
+    for (const int layer : trainer.layers()) assemble(trainer.owned_weights(layer), run.weights);
   });
   return run;
 }
 
 void start_too_high(Trainer& trainer) {
   trainer.initialise();
-  scale_of(trainer)[0].fill_(kTooHigh);
-  trainer.loaded();
+  set_scale(trainer, kTooHigh);
 }
 
 TEST(LossScaling, SkipsUpdatesAndHalvesScaleUntilGradientsAreFinite) {
@@ -194,10 +209,7 @@ TEST(LossScaling, GrowsAfterManyGoodSteps) {
   c.steps = 2;
   const Course run = run_steps(c, [](Trainer& trainer) {
     trainer.initialise();
-    const at::Tensor state = scale_of(trainer);
-    state[0].fill_(256);
-    state[1].fill_(LossScale::kGrowthSteps - 2);
-    trainer.loaded();
+    set_scale(trainer, 256, LossScale::kGrowthSteps - 2);
   });
   EXPECT_EQ(run.steps[0].scale, 256);
   EXPECT_EQ(run.steps[1].scale, 512);
@@ -219,8 +231,7 @@ TEST(LossScaling, SkippedStepsAreNotUpdates) {
 
     Trainer first(model, plan, group, mesh_options(c));
     first.initialise();
-    scale_of(first)[0].fill_(std::ldexp(kTooHigh, -skipped));
-    first.loaded();
+    set_scale(first, std::ldexp(kTooHigh, -skipped));
     EXPECT_FALSE(first.step(batch, 1e-2).skipped);
     const std::vector<NamedState> a = late.weights(), b = first.weights();
     for (std::size_t i = 0; i < a.size(); ++i)
@@ -228,21 +239,46 @@ TEST(LossScaling, SkippedStepsAreNotUpdates) {
   });
 }
 
+// The skipped steps leave gradients that are not finite and states that no update has written.
+void expect_skips_as_in_memory(MeshCase c, const Course& in_memory) {
+  SCOPED_TRACE(testing::Message() << c);
+  const Course course = run_steps(c, start_too_high);
+  ASSERT_EQ(course.steps.size(), in_memory.steps.size());
+  for (std::size_t i = 0; i < in_memory.steps.size(); ++i) {
+    EXPECT_EQ(course.steps[i].skipped, in_memory.steps[i].skipped) << i;
+    EXPECT_EQ(course.steps[i].loss, in_memory.steps[i].loss) << i;
+    EXPECT_EQ(course.steps[i].scale, in_memory.steps[i].scale) << i;
+  }
+  for (const auto& [name, weight] : in_memory.weights)
+    EXPECT_TRUE(at::equal(course.weights.at(name), weight)) << name;
+}
+
 TEST(LossScaling, SkipsUpdatesOnHost) {
-  const MeshCase c = small_case(at::kHalf);
+  MeshCase c = small_case(at::kHalf);
   const Course in_memory = run_steps(c, start_too_high);
   EXPECT_TRUE(in_memory.steps.front().skipped);
   EXPECT_FALSE(in_memory.steps.back().skipped);
   for (const Tier weights : {Tier::kDevice, Tier::kHost}) {
-    MeshCase offloaded = c;
-    offloaded.tiers = {weights, Tier::kHost, Tier::kHost};
-    const Course course = run_steps(offloaded, start_too_high);
-    for (std::size_t i = 0; i < in_memory.steps.size(); ++i) {
-      EXPECT_EQ(course.steps[i].skipped, in_memory.steps[i].skipped) << i;
-      EXPECT_EQ(course.steps[i].loss, in_memory.steps[i].loss) << i;
+    c.tiers = {weights, Tier::kHost, Tier::kHost};
+    expect_skips_as_in_memory(c, in_memory);
+  }
+}
+
+TEST(LossScaling, SkipsUpdatesOnDisk) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{{Axis::kData, 2}}}) {
+    MeshCase c = small_case(at::kHalf);
+    c.mesh = mesh;
+    const Course in_memory = run_steps(c, start_too_high);
+    EXPECT_TRUE(in_memory.steps.front().skipped);
+    EXPECT_FALSE(in_memory.steps.back().skipped);
+    for (const Tier weights : {Tier::kDevice, Tier::kDisk}) {
+      for (const Tier gradients : {Tier::kHost, Tier::kDisk}) {
+        const DiskScratch folder;
+        c.disk = folder.path("run");
+        c.tiers = {weights, gradients, Tier::kDisk};
+        expect_skips_as_in_memory(c, in_memory);
+      }
     }
-    for (const auto& [name, weight] : in_memory.weights)
-      EXPECT_TRUE(at::equal(course.weights.at(name), weight)) << name;
   }
 }
 

@@ -12,7 +12,6 @@
 #include "strata/device/block_malloc.h"
 #include "strata/device/device.h"
 #include "strata/nn/graph/initialise.h"
-#include "strata/tier/peer_backend.h"
 
 namespace strata {
 namespace {
@@ -98,7 +97,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
       optimizer_(make_optimizer(options_.optimizer)),
       host_account_(immortal_account("host memory of rank " + std::to_string(world.rank()),
                                      options_.host_bytes, "memory.host")),
-      store_(make_backend(), options_.residency, world.device(), &host_account_),
+      store_(make_backends(), options_.residency, world.device(), &host_account_),
       batch_buffers_(world.device()),
       scale_state_(at::zeros({3}, host_options(at::kFloat))) {
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
@@ -117,22 +116,18 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   store_.trace_waits(&trace_);
 }
 
-// From the device outwards: peers, host memory, a disk, or the backend of the options.
-std::unique_ptr<StateBackend> Trainer::make_backend() {
-  std::unique_ptr<StateBackend> backend = options_.backend();
+Backends Trainer::make_backends() {
+  Backends backends{.device = options_.backend()};
   if (!plan_.decisions().tiers.layers.empty()) {
     return_large_blocks();
-    std::unique_ptr<DiskResidency> disk = make_disk();
-    disk_ = disk.get();
-    const Device device = groups_.world.device();
-    auto host =
-        disk ? std::make_unique<HostBackend>(options_.link, std::move(disk), &track_trace_, device)
-             : std::make_unique<HostBackend>(options_.link, std::move(backend), &track_trace_,
-                                             device);
-    host_backend_ = host.get();
-    backend = std::move(host);
+    backends.disk = make_disk();
+    disk_ = backends.disk.get();
+    backends.host =
+        std::make_unique<HostBackend>(options_.link, disk_, &track_trace_, groups_.world.device());
+    host_backend_ = backends.host.get();
   }
-  return std::make_unique<PeerBackend>(groups_.shard, std::move(backend));
+  backends.peers = std::make_unique<PeerBackend>(groups_.shard, host_backend_);
+  return backends;
 }
 
 void Trainer::trace_device(Stream compute) {

@@ -80,7 +80,7 @@ struct TrainerOptions {
       /// source of embeddings, on the ranks that read them; null: batches contain them
       nullptr;
   GradientFilter* filter = nullptr;  ///< changes the rank's gradients before the update
-  /// Where each rank's own state lives between uses; peers' shards are gathered on top of it.
+  /// Makes the backend of each rank's state that lives on the device.
   std::function<std::unique_ptr<StateBackend>()> backend = resident_backend;
   Residency residency = Residency::kUntilReleased;
 };
@@ -181,7 +181,7 @@ class Trainer {
   void trace_device(Stream compute);
 
  private:
-  std::unique_ptr<StateBackend> make_backend();
+  Backends make_backends();
   std::unique_ptr<DiskResidency> make_disk();
   std::map<int, LayerOnDisk> layers_on_disk() const;
   std::string disk_layout() const;

@@ -90,12 +90,12 @@ class Proposer {
               .costs = costs_,
               .axis_rates = mesh.rates,
               .rates = rates_,
-              .placement = choices.tiers,
               .machine = request_.machine,
               .sample_tokens = request_.sample_tokens};
     const Schedule& schedule = plan.schedule();
     const ShardLayout& shards = plan.steps.shards();
     const TierLayout& tiers = plan.decisions().tiers;
+    plan.placement = placement_of_layers(choices.tiers, tiers);
     if (request_.recording != RecordingPlan::kNever && costs_.launch.kernel > 0)
       plan.recorded = recorded_programs(plan.steps, schedule);
     plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,

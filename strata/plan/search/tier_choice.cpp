@@ -69,6 +69,13 @@ std::string placement_text(const TierPlacement& placement) {
   return text;
 }
 
+TierPlacement placement_of_layers(TierPlacement requested, const TierLayout& layers) {
+  const bool on_disk = std::ranges::any_of(
+      layers.layers, [](const LayerTiers& tiers) { return tiers.gradients == Tier::kDisk; });
+  if (requested.tiers.gradients == Tier::kDisk && !on_disk) requested.tiers.gradients = Tier::kHost;
+  return requested;
+}
+
 void check_memory(const MemoryOptions& memory, const MeshOptions& mesh, const PlaceOf& place_of) {
   const auto refuse = [&](const std::string& field, const std::string& what,
                           const std::string& expected, const std::string& got,

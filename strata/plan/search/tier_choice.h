@@ -36,6 +36,9 @@ struct TierPlacement {
 /// if nothing leaves the device.
 std::string placement_text(const TierPlacement& placement);
 
+/// The placement that layers have: gradients are on the host if updates consume all of them at once.
+TierPlacement placement_of_layers(TierPlacement requested, const TierLayout& layers);
+
 void check_memory(const MemoryOptions& memory, const MeshOptions& mesh,
                   const PlaceOf& place_of = {});
 

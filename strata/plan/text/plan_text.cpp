@@ -188,16 +188,33 @@ std::string disk_line(const Plan& plan, const TierTraffic& most) {
   return text + "\n";
 }
 
+// When layers on the host are updated, and where their gradients wait.
+std::string updates_text(const Plan& plan) {
+  const TierLayout& tiers = plan.decisions().tiers;
+  const LayerSet tied = tied_layers(plan.steps.dataflow());
+  int on_host = 0, at_once = 0;
+  for (int l = 0; l < static_cast<int>(tiers.layers.size()); ++l) {
+    on_host += tiers[l].updates_on_host() ? 1 : 0;
+    at_once += is_updated_at_once(tiers, plan.steps.shards()[l], l, tied) ? 1 : 0;
+  }
+  if (at_once == 0) return ", updated once the norm is known";
+  const bool all = at_once == on_host;
+  std::string text = ", ";
+  if (!all) text += std::to_string(at_once) + " of " + counted(on_host, "layer") + " ";
+  text += "updated as soon as a gradient lands";
+  if (tiers.gradient_buffers > 0)
+    text += std::string(all ? ", " : ", their ") + "gradients in " +
+            counted(tiers.gradient_buffers, "host buffer") + " by turns";
+  return text;
+}
+
 // What leaves the device; empty for a plan of one tier.
 std::string tiers_text(const Plan& plan) {
   if (plan.traffic.empty()) return "";
   const TierLayout& tiers = plan.decisions().tiers;
   std::string text = "tiers      " + placement_text(plan.placement);
   if (plan.placement.tiers.fetches_weights()) text += ", window " + counted(tiers.window, "layer");
-  text += tiers.updates_at_once ? ", updated as soon as a gradient lands"
-                                : ", updated once the norm is known";
-  if (tiers.gradient_buffers > 0)
-    text += ", gradients in " + counted(tiers.gradient_buffers, "buffer") + " by turns";
+  text += updates_text(plan);
   text += "\n";
   text += "host       " + format_bytes(host_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.host.count > 0) text += ", budget " + format_bytes(plan.memory.host.count);

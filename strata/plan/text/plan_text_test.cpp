@@ -179,6 +179,36 @@ TEST(PlanText, ShowsWhatLivesOnDisk) {
   EXPECT_EQ(json["ranks"][0]["memory"]["disk"]["states"], 112 << 20);
 }
 
+TEST(PlanText, StatesWhichGradientsUpdatesConsumeAtOnce) {
+  PlanRequest request = small_gpt({1, 1}, k1f1b);
+  request.micro_batch = 4;
+  request.sample_tokens = 64;
+  request.memory = {.weights = TierChoice::kDisk,
+                    .gradients = TierChoice::kDisk,
+                    .states = TierChoice::kDisk,
+                    .window = 2};
+  request.memory.disk = {.path = "/scratch"};
+  const auto line = [&] {
+    const std::string text = plan_text(make_plan(request));
+    const std::size_t begin = text.find("tiers ");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(line(),
+            "tiers      weights, gradients and states on the disk, window 2 layers, updated once "
+            "the norm is known");
+  request.updates_at_once = true;
+  EXPECT_EQ(line(),
+            "tiers      gradients on the host, weights and states on the disk, window 2 layers, "
+            "updated as soon as a gradient lands, gradients in 2 host buffers by turns");
+  EXPECT_EQ(nlohmann::json::parse(to_json(make_plan(request)).dump())["tiers"]["gradients"],
+            "host");
+  // No gradient is consumed before the replicas have added theirs.
+  request.mesh.axes[Axis::kData] = 2;
+  EXPECT_EQ(line(),
+            "tiers      weights, gradients and states on the disk, window 2 layers, updated once "
+            "the norm is known");
+}
+
 TEST(PlanJson, HoldsStagesTimelineAndMemoryOfEveryRank) {
   const Plan plan = make_plan(small_gpt({2, 4}, k1f1b));
   const auto json = nlohmann::json::parse(to_json(plan).dump());
