@@ -19,10 +19,10 @@ constexpr std::int64_t kWords = 60;
 
 DecoderOptions small_model(DecoderKind kind) {
   DecoderOptions options{
-      .kind = kind, .layers = 2, .width = 32, .heads = 4, .vocab = kWords, .context = 96};
+      .kind = kind, .layers = 2, .width = 64, .heads = 4, .vocab = kWords, .context = 96};
   if (kind == DecoderKind::kLlama) {
     options.kv_heads = 2;
-    options.mlp_width = 48;
+    options.mlp_width = 96;
     options.qk_norm = true;
   }
   return options;
@@ -131,11 +131,13 @@ TEST_P(PassLoop, AnswersEachRequestAsAlone) {
     alone.push_back(serve(options, mesh, roomy(), {request}).replies[0]);
   RequestLoopOptions chunked = roomy(), crowded = roomy(), reused = roomy(), guessed = roomy();
   chunked.limits.pass_tokens = chunked.limits.pass_logits = 16;
-  crowded.limits.pages = 22;
+  crowded.limits.pages = 12;
   reused.limits.reuse_pages = true;
   reused.limits.sequences = 2;
   guessed.guesses = 3;
+  int setting = 0;
   for (const RequestLoopOptions& loop : {roomy(), chunked, crowded, reused, guessed}) {
+    SCOPED_TRACE("setting " + std::to_string(setting++));
     const Serving together = serve(options, mesh, loop, requests);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       SCOPED_TRACE(i);
@@ -144,7 +146,7 @@ TEST_P(PassLoop, AnswersEachRequestAsAlone) {
       EXPECT_EQ(together.replies[i].finish->reason, FinishReason::kLength);
     }
     // Each setting does what it is for.
-    EXPECT_EQ(together.status.preemptions > 0, loop.limits.pages == 22);
+    EXPECT_EQ(together.status.preemptions > 0, loop.limits.pages == 12);
     EXPECT_EQ(together.status.cached_prompt_tokens > 0, loop.limits.reuse_pages);
     EXPECT_EQ(together.status.guessed_tokens > 0, loop.guesses > 0);
   }
