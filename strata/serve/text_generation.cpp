@@ -55,6 +55,8 @@ std::vector<std::int64_t> ends_of(const Tokenizer& tokenizer) {
 
 }  // namespace
 
+void require_tokenizer(const ServedModel& served) { tokenizer_of(served); }
+
 std::vector<std::string> generate_text(const ServedModel& served, const TextRequest& request) {
   const auto tokenizer = tokenizer_of(served);
   std::vector<GenerateRequest> requests;

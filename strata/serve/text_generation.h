@@ -28,6 +28,9 @@ struct ServedModel {
   std::string fingerprint;        ///< equal in all processes
 };
 
+/// Refuses a model without a tokenizer, and a tokenizer with more tokens than the model.
+void require_tokenizer(const ServedModel& served);
+
 struct TextRequest {
   /// decoded together; a prompt may be empty if the tokenizer has a token that begins a text
   std::vector<std::string> prompts = {""};

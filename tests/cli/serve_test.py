@@ -19,8 +19,8 @@ WORDS = "In the beginning"
 class Server:
     """A started `strata serve`, with the address that it printed."""
 
-    def __init__(self, test, *arguments, command=()):
-        self.process = test.start_command(*command, PROGRAM, "serve", *arguments)
+    def __init__(self, test, *arguments, launch=False):
+        self.process = test.start_command(PROGRAM, *(["launch", "-n", "2"] if launch else []), "serve", *arguments)
         self.lines = []
         for line in self.process.stdout:
             self.lines.append(line.strip())
@@ -109,8 +109,8 @@ class Serve(ProgramTest):
         self.assertIn("stopped", out)
 
     def test_answers_do_not_depend_on_other_requests_or_on_the_mesh(self):
-        requests = [dict(prompt=WORDS[:1 + i % 16] + "word " * (i % 3), seed=i, temperature=1.0 if i % 2 else 0,
-                         max_tokens=4 + i % 9, logprobs=2, echo=i % 3 == 0) for i in range(24)]
+        requests = [dict(prompt=WORDS[:1 + i % 16] + "word " * (i % 2), seed=i, temperature=1.0 if i % 2 else 0,
+                         max_tokens=3 + i % 8, logprobs=2, echo=i % 3 == 0) for i in range(24)]
 
         def choices(server, threads):
             with concurrent.futures.ThreadPoolExecutor(threads) as pool:
@@ -126,11 +126,11 @@ class Serve(ProgramTest):
 
     def test_processes_serve_what_threads_serve(self):
         text = self.serve().text()
-        server = self.serve(command=(PROGRAM, "launch", "2", "--"))
+        server = self.serve(launch=True)
         self.assertEqual(server.text(), text)
 
     def test_a_server_without_room_asks_the_client_to_come_back(self):
-        server = self.serve("--sequences", "1", "--waiting", "0")
+        server = self.serve("--sequences", "1", "--waiting", "1")
         connection, response = server.stream(max_tokens=16)
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             def attempt(_):

@@ -109,6 +109,7 @@ void run_serve(ServeArguments arguments) {
       served_model(recipe_of(arguments.checkpoint, arguments.overrides), arguments.checkpoint);
   arguments.service.cache_bytes = parse_bytes(arguments.cache).count;
   arguments.service.warn = [](const std::string& warning) { std::cerr << warning << std::endl; };
+  require_tokenizer(served);
   if (arguments.name.empty()) arguments.name = name_of_folder(arguments.checkpoint);
   const auto keys =
       arguments.keys.empty() ? nullptr : std::make_shared<const Keys>(Keys::read(arguments.keys));
@@ -172,7 +173,7 @@ void add_serve_verb(CLI::App& app) {
       ->capture_default_str();
   add("--waiting", "COUNT", arguments->service.waiting,
       "requests that wait, at most; others get status 429")
-      ->check(at_least(0))
+      ->check(at_least(1))
       ->capture_default_str();
   add("--guesses", "COUNT", arguments->service.guesses,
       "tokens that a pass guesses from repeated text and checks; the answers stay the same")
