@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = [
     ["base"],
-    ["layout", "disk", "transport", "tokenizer", "tabular", "jinja", "batching", "device"],
-    ["schedule", "comm", "data", "rowserver", "http"],
-    ["plan", "report", "nn", "embed", "openai"],
+    ["layout", "disk", "transport", "pretrained", "tabular", "batching", "device"],
+    ["schedule", "comm", "tokenizer", "jinja", "rowserver", "http"],
+    ["plan", "report", "nn", "data", "embed", "openai"],
     ["optim", "models"],
     ["tier"],
     ["checkpoint"],
@@ -40,8 +40,9 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 # Restricted headers: (headers, their name in the message, folders that may include them).
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
-     lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "tokenizer",
-                                        "report", "plan", "tabular", "jinja", "batching", "rowserver", "http", "embed", "openai")),
+     lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "pretrained", "tokenizer",
+                                        "report", "plan", "tabular", "jinja", "batching", "rowserver", "http", "embed",
+                                        "openai")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"rocksdb/"), "RocksDB",

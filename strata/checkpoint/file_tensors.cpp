@@ -57,8 +57,8 @@ std::vector<RowPart> row_parts(const std::vector<Run>& runs, const FileTensor& p
 
 // Reads blocks of our columns, which are the file's rows; each block once.
 template <typename From, typename To>
-void copy_transposed(const SafetensorsFile& file, const FileTensor& part,
-                     const std::vector<Run>& runs, To* local) {
+void copy_transposed(const TensorFile& file, const FileTensor& part, const std::vector<Run>& runs,
+                     To* local) {
   const std::vector<RowPart> all = row_parts(runs, part);
   std::int64_t begin = part.columns, end = 0;
   for (const RowPart& row : all) {
@@ -93,7 +93,7 @@ template <typename From>
 class ElementStream {
  public:
   /// The stream ends before element `end`.
-  ElementStream(const SafetensorsFile& file, const std::string& name, std::int64_t end)
+  ElementStream(const TensorFile& file, const std::string& name, std::int64_t end)
       : file_(file), name_(name), end_(end) {}
 
   void read(std::int64_t begin, std::span<std::byte> out) {
@@ -110,14 +110,14 @@ class ElementStream {
   }
 
  private:
-  const SafetensorsFile& file_;
+  const TensorFile& file_;
   const std::string& name_;
   std::int64_t end_, first_ = 0, last_ = 0;
   std::vector<std::byte> block_;
 };
 
 template <typename From, typename To>
-void copy(const SafetensorsFile& file, const FileTensor& part, const NamedState& state) {
+void copy(const TensorFile& file, const FileTensor& part, const NamedState& state) {
   To* local = static_cast<To*>(state.local.mutable_data_ptr());
   if (part.transposed) return copy_transposed<From, To>(file, part, state.runs, local);
   const std::int64_t first = part.row_begin * part.columns;
@@ -152,8 +152,7 @@ std::string text_of(at::IntArrayRef shape, at::ScalarType dtype) {
   return text.str();
 }
 
-[[noreturn]] void refuse(const SafetensorsFile& file, const FileTensor& part,
-                         at::ScalarType expected) {
+[[noreturn]] void refuse(const TensorFile& file, const FileTensor& part, at::ScalarType expected) {
   throw UserError(
       {.operation = "checkpoint.open",
        .where = file.path(),
@@ -187,8 +186,13 @@ std::vector<FileTensor> file_tensors(const DecoderOptions* model, const NamedSta
   return tensors;
 }
 
-void copy_runs(const SafetensorsFile& file, const FileTensor& part, const NamedState& state) {
+void copy_runs(const TensorFile& file, const FileTensor& named, const NamedState& state) {
   if (state.runs.empty()) return;
+  FileTensor part = named;
+  if (part.transposed && file.outputs_first()) {
+    part.transposed = false;
+    std::ranges::reverse(part.shape);
+  }
   const at::ScalarType from = file.dtype(part.name), to = state.local.scalar_type();
   STRATA_CHECK(state.local.is_contiguous() && state.local.is_cpu(), "checkpoint.copy_runs");
   for (const Run& run : state.runs)

@@ -25,7 +25,7 @@ TrainingPosition position_of(const CheckpointReader& checkpoint) {
     return {checkpoint.manifest().step, checkpoint.manifest().samples_seen};
   throw UserError({.operation = "checkpoint.open",
                    .where = checkpoint.folder(),
-                   .what = "another program's folder holds weights but no state of a run",
+                   .what = "another program's model holds weights but no state of a run",
                    .expected = "a manifest.json",
                    .got = "none",
                    .fix = "begin with its weights: --from " + checkpoint.folder()});

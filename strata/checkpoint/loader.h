@@ -23,7 +23,7 @@ class CheckpointReader;
 class StateLoader {
  public:
   /// `path`: a checkpoint, or a folder with several (the latest); with kWeights also any Hugging
-  /// Face folder. `what`: what its model must have in common with `model`.
+  /// Face folder or GGUF file. `what`: what its model must have in common with `model`.
   StateLoader(const std::string& path, const CheckpointModel& model, SameModel what);
   ~StateLoader();
 
@@ -42,13 +42,14 @@ TrainingPosition load_states(const std::string& path, const CheckpointModel& mod
                              const std::vector<NamedState>& weights,
                              const std::vector<NamedState>& slots);
 
-/// Reads only weights, from a checkpoint, a folder of checkpoints, or any Hugging Face folder
-/// (config.json and safetensors of fp32, bf16 or fp16), of a model with the same weights.
+/// Reads only weights, from a checkpoint, a folder of checkpoints, or another program's model (a
+/// Hugging Face folder with config.json and safetensors of fp32, bf16 or fp16; a GGUF file), of a
+/// model with the same weights.
 void load_weights(const std::string& path, const CheckpointModel& model,
                   const std::vector<NamedState>& weights);
 
-/// The model of the weights at `path`: a checkpoint, a folder of checkpoints or a Hugging Face
-/// folder.
+/// The model of the weights at `path`: a checkpoint, a folder of checkpoints or another program's
+/// model.
 DecoderOptions model_options_of(const std::string& path);
 
 /// The position of the checkpoint at `path`, for a run of `model` that resumes from it; the start

@@ -1,15 +1,13 @@
-// The files of a manifest must lie in its own folder: plain names, no links. Folders of other
-// programs may contain links, as the cache of Hugging Face's hub does, but their index must list
-// plain file names, too.
+// The files of a manifest must lie in its own folder: plain names, no links.
 #include "strata/checkpoint/reader.h"
 
 #include <filesystem>
-#include <set>
 
 #include "strata/base/error_source.h"
 #include "strata/base/json_document.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/model_description.h"
+#include "strata/checkpoint/safetensors.h"
 #include "strata/models/hugging_face.h"
 #include "strata/tokenizer/tokenizer.h"
 
@@ -17,12 +15,6 @@ namespace strata {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kModelName = "model.safetensors";
-constexpr const char* kIndexName = "model.safetensors.index.json";
-constexpr const char* kConfigName = "config.json";
-constexpr const char* kTokenizerName = "tokenizer.json";
-constexpr const char* kTokenizerConfigName = "tokenizer_config.json";
 
 const FileUse kCheckpointUse{.operation = "checkpoint.open",
                              .fix = "resume from another checkpoint"};
@@ -50,21 +42,6 @@ std::string resolve(const std::string& path) {
   return complete.empty() ? "" : complete.back();
 }
 
-// The names of the weight files of a Hugging Face folder.
-std::set<std::string> weight_files(const std::string& folder) {
-  const std::string index = folder + "/" + kIndexName;
-  if (!name_exists(index)) return {kModelName};
-  const JsonDocument document = JsonDocument::read(index, kPretrainedUse);
-  const JsonPart map = document.root().required_member("weight_map");
-  std::set<std::string> files;
-  for (const std::string& weight : map.keys()) {
-    const std::string file = map.member(weight).text();
-    if (!is_plain_name(file)) map.member(weight).refuse("a file in this folder", file);
-    files.insert(file);
-  }
-  return files;
-}
-
 }  // namespace
 
 CheckpointReader CheckpointReader::open(const std::string& input) {
@@ -72,11 +49,17 @@ CheckpointReader CheckpointReader::open(const std::string& input) {
   CheckpointReader reader;
   reader.folder_ = resolve(path);
   if (reader.folder_.empty()) {
-    if (name_exists(path + "/" + kConfigName)) return open_pretrained(path);
+    if (is_pretrained_model(path)) {
+      reader.folder_ = path;
+      reader.pretrained_ = open_model_texts(path, kPretrainedUse);
+      for (auto& file : open_pretrained_weights(path)) reader.add(std::move(file));
+      return reader;
+    }
     throw kCheckpointErrors.user(
         path.empty() ? "(an empty path)" : path, "there is no complete checkpoint here",
-        "a manifest.json, or a folder step-NNNNNNNN with one, or a config.json with weights",
-        name_exists(path) ? "none of them" : "no such folder",
+        "a manifest.json, a folder step-NNNNNNNN with one, a config.json with weights, or a GGUF "
+        "file",
+        name_exists(path) ? "none of them" : "no such path",
         "name a checkpoint or the folder that train.checkpoint_folder named");
   }
   const std::string manifest_path = reader.folder_ + "/" + kManifestName;
@@ -85,7 +68,7 @@ CheckpointReader CheckpointReader::open(const std::string& input) {
   for (const auto& [name, digest] : reader.manifest_.files) {
     const std::string file_path = reader.folder_ + "/" + name;
     if (name.ends_with(".safetensors")) {
-      reader.add(SafetensorsFile::open(file_path, &digest));
+      reader.add(std::make_shared<SafetensorsFile>(SafetensorsFile::open(file_path, &digest)));
     } else {
       VerifiedFile::open(file_path, kCheckpointUse, &digest);  // checks its size
     }
@@ -93,17 +76,8 @@ CheckpointReader CheckpointReader::open(const std::string& input) {
   return reader;
 }
 
-CheckpointReader CheckpointReader::open_pretrained(const std::string& folder) {
-  CheckpointReader reader;
-  reader.folder_ = folder;
-  reader.pretrained_ = true;
-  for (const std::string& name : weight_files(folder))
-    reader.add(SafetensorsFile::open(folder + "/" + name));
-  return reader;
-}
-
-void CheckpointReader::add(SafetensorsFile file) {
-  for (const std::string& tensor : file.names()) file_of_[tensor] = files_.size();
+void CheckpointReader::add(std::shared_ptr<const TensorFile> file) {
+  for (const std::string& tensor : file->names()) file_of_[tensor] = files_.size();
   files_.push_back(std::move(file));
 }
 
@@ -113,9 +87,9 @@ std::vector<std::string> CheckpointReader::names() const {
   return names;
 }
 
-const SafetensorsFile& CheckpointReader::file_of(const std::string& tensor) const {
+const TensorFile& CheckpointReader::file_of(const std::string& tensor) const {
   const auto found = file_of_.find(tensor);
-  if (found != file_of_.end()) return files_[found->second];
+  if (found != file_of_.end()) return *files_[found->second];
   throw kCheckpointErrors.user(
       folder_, "the checkpoint holds no tensor of this name", tensor,
       std::to_string(file_of_.size()) + " others",
@@ -143,8 +117,8 @@ const ChunkDigest* CheckpointReader::digest_of(const std::string& name) const {
 }
 
 std::string CheckpointReader::config_json() const {
-  const FileUse& use = pretrained_ ? kPretrainedUse : kCheckpointUse;
-  return VerifiedFile::open(folder_ + "/" + kConfigName, use, digest_of(kConfigName))
+  if (pretrained_) return pretrained_->text(kConfigName);
+  return VerifiedFile::open(folder_ + "/" + kConfigName, kCheckpointUse, digest_of(kConfigName))
       ->text(kMaxJsonBytes);
 }
 
@@ -165,12 +139,14 @@ DecoderOptions CheckpointReader::decoder() const {
                                  "a GPT or a Llama", manifest_.network,
                                  "take the checkpoint of one");
   return without_derived_sizes(
-      manifest_.model ? *manifest_.model
-                      : read_hugging_face_config(config_json(), folder_ + "/" + kConfigName));
+      manifest_.model
+          ? *manifest_.model
+          : read_hugging_face_config(config_json(), pretrained_ ? pretrained_->place(kConfigName)
+                                                                : folder_ + "/" + kConfigName));
 }
 
 std::string CheckpointReader::tokenizer() const {
-  if (pretrained_) return name_exists(folder_ + "/" + kTokenizerName) ? folder_ : "";
+  if (pretrained_) return pretrained_->has(kTokenizerName) ? folder_ : "";
   if (digest_of(kTokenizerName) == nullptr) {
     // A path belongs to the machine that trained.
     return tokenizer_kind(manifest_.tokenizer) == TokenizerKind::kFile ? "" : manifest_.tokenizer;

@@ -1,7 +1,5 @@
 #include "strata/checkpoint/safetensors.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,7 +9,6 @@
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
-#include "strata/device/device.h"
 
 namespace strata {
 namespace {
@@ -137,13 +134,6 @@ const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) co
   const auto found = entries_.find(name);
   if (found == entries_.end()) refuse(path(), "there is no tensor of this name", name);
   return found->second;
-}
-
-at::Tensor SafetensorsFile::tensor(const std::string& name) const {
-  const Entry& e = entry(name);
-  at::Tensor copy = at::empty(e.shape, host_options(e.dtype));
-  read(name, 0, {static_cast<std::byte*>(copy.mutable_data_ptr()), e.end - e.begin});
-  return copy;
 }
 
 void SafetensorsFile::read(const std::string& name, std::int64_t begin,

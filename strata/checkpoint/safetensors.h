@@ -9,8 +9,6 @@
 ///          contradict the digest, if there is one.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <map>
 #include <memory>
 #include <span>
@@ -20,6 +18,7 @@
 #include "strata/base/durable_file.h"
 #include "strata/base/json_document.h"
 #include "strata/checkpoint/chunk_digest.h"
+#include "strata/checkpoint/tensor_file.h"
 
 namespace strata {
 
@@ -32,23 +31,19 @@ struct NamedTensor {
 ChunkDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                               FileSystem& files = posix_file_system());
 
-class SafetensorsFile {
+class SafetensorsFile : public TensorFile {
  public:
   /// Verifies reads against `digest`, if there is one; the file must have its size.
   static SafetensorsFile open(const std::string& path, const ChunkDigest* digest = nullptr);
 
-  const std::string& path() const { return file_->path(); }
-  std::vector<std::string> names() const;
+  const std::string& path() const override { return file_->path(); }
+  std::vector<std::string> names() const override;
   bool contains(const std::string& name) const { return entries_.contains(name); }
-  at::ScalarType dtype(const std::string& name) const { return entry(name).dtype; }
-  const std::vector<std::int64_t>& shape(const std::string& name) const {
+  at::ScalarType dtype(const std::string& name) const override { return entry(name).dtype; }
+  const std::vector<std::int64_t>& shape(const std::string& name) const override {
     return entry(name).shape;
   }
-
-  at::Tensor tensor(const std::string& name) const;  ///< a copy
-
-  /// Fills `out` with elements from `begin` on.
-  void read(const std::string& name, std::int64_t begin, std::span<std::byte> out) const;
+  void read(const std::string& name, std::int64_t begin, std::span<std::byte> out) const override;
 
  private:
   struct Entry {

@@ -6,24 +6,20 @@
 // (run_on_all, gather); the same messages carry the files' digests to rank 0, which commits.
 #include "strata/checkpoint/saver.h"
 
-#include <filesystem>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/base/json_document.h"
-#include "strata/base/random_access_file.h"
 #include "strata/checkpoint/file_tensors.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/run_on_all.h"
 #include "strata/device/account.h"
 #include "strata/models/hugging_face.h"
+#include "strata/pretrained/model_texts.h"
 #include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
-
-namespace fs = std::filesystem;
 namespace {
 
 Group with_all(const Group& group) {
@@ -57,15 +53,10 @@ Numbered number(Group& world, int mine) {
 std::map<std::string, std::string> tokenizer_files(const std::string& tokenizer) {
   std::map<std::string, std::string> files;
   if (tokenizer.empty() || tokenizer_kind(tokenizer) != TokenizerKind::kFile) return files;
-  const fs::path input(tokenizer);
-  std::error_code none;
-  const fs::path folder = fs::is_directory(input, none) ? input : input.parent_path();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-    const std::string path = folder / name;
-    if (name_exists(path))
-      files[name] = read_file(path, {.operation = "checkpoint.save", .fix = "restore the file"},
-                              kMaxJsonBytes);
-  }
+  const auto texts =
+      open_model_texts(tokenizer, {.operation = "checkpoint.save", .fix = "restore the file"});
+  for (const char* name : {kTokenizerName, kTokenizerConfigName})
+    if (texts->has(name)) files[name] = texts->text(name);
   return files;
 }
 

@@ -107,8 +107,9 @@ void TrainArguments::add_to(CLI::App& verb) {
   };
   path("--resume", "CHECKPOINT", resume,
        "resume from this checkpoint, on any mesh, or from the folder of memory.disk.path");
-  path("--from", "FOLDER", from,
-       "take model and first weights from this Hugging Face folder or checkpoint; with --resume "
+  path("--from", "MODEL", from,
+       "take model and first weights from this Hugging Face folder, GGUF file or checkpoint; with "
+       "--resume "
        "the model alone");
   path("--metrics", "FILE", metrics, "write a JSON object a step to this file");
   path("--trace", "FILE", trace, "write a Chrome trace of the last steps");

@@ -40,9 +40,9 @@ Recipe evaluated_recipe(const EvaluateArguments& arguments) {
   if (checkpoint.is_pretrained())
     throw UserError({.operation = "cli.evaluate",
                      .where = arguments.checkpoint,
-                     .what = "another program's folder says nothing of data to evaluate on",
+                     .what = "another program's model says nothing of data to evaluate on",
                      .expected = "a checkpoint of strata train",
-                     .got = "a Hugging Face folder",
+                     .got = "a Hugging Face folder or a GGUF file",
                      .fix = "name a checkpoint"});
   Recipe recipe =
       parse_recipe(checkpoint.manifest().recipe, arguments.checkpoint, arguments.overrides);

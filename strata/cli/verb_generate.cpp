@@ -59,8 +59,9 @@ void add_generate_verb(CLI::App& app) {
   auto chat = std::make_shared<Conversation>();
   auto checkpoint = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
-  verb->add_option("checkpoint", *checkpoint,
-                   "checkpoint, the folder that holds several, or a Hugging Face folder")
+  verb->add_option(
+          "checkpoint", *checkpoint,
+          "checkpoint, the folder that holds several, a Hugging Face folder or a GGUF file")
       ->required();
   CLI::Option* prompt =
       verb->add_option("--prompt", request->prompts,

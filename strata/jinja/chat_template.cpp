@@ -1,17 +1,14 @@
 #include "strata/jinja/chat_template.h"
 
-#include <cstdint>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
+#include "strata/pretrained/model_texts.h"
 
 namespace strata {
 namespace {
-
-constexpr std::uint64_t kMaxTemplateBytes = 1 << 20;
 
 const FileUse kChatFile{.operation = "jinja.chat",
                         .fix = "use --prompt, or --set data.tokenizer=FOLDER of a chat model"};
@@ -20,18 +17,6 @@ struct TemplateText {
   std::string text;
   std::string name;  // for errors
 };
-
-std::string folder_of(const std::string& tokenizer) {
-  std::error_code none;
-  if (std::filesystem::is_directory(tokenizer, none)) return tokenizer;
-  return std::filesystem::path(tokenizer).parent_path().string();
-}
-
-std::optional<JsonDocument> tokenizer_config(const std::string& folder) {
-  const std::string path = (std::filesystem::path(folder) / "tokenizer_config.json").string();
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  return JsonDocument::read(path, kChatFile);
-}
 
 // A text, or a list of {"name", "template"}.
 std::optional<TemplateText> template_in(const JsonDocument& config) {
@@ -45,11 +30,10 @@ std::optional<TemplateText> template_in(const JsonDocument& config) {
   return std::nullopt;
 }
 
-std::optional<TemplateText> template_of(const std::string& folder,
+std::optional<TemplateText> template_of(const ModelTexts& texts,
                                         const std::optional<JsonDocument>& config) {
-  const std::string path = (std::filesystem::path(folder) / "chat_template.jinja").string();
-  if (std::filesystem::exists(path))
-    return TemplateText{read_file(path, kChatFile, kMaxTemplateBytes), path};
+  if (texts.has(kChatTemplateName))
+    return TemplateText{texts.text(kChatTemplateName), texts.place(kChatTemplateName)};
   return config ? template_in(*config) : std::nullopt;
 }
 
@@ -68,13 +52,14 @@ SpecialTokens special_tokens_in(const std::optional<JsonDocument>& config) {
 }  // namespace
 
 SpecialTokens special_tokens(const std::string& tokenizer) {
-  return special_tokens_in(tokenizer_config(folder_of(tokenizer)));
+  return special_tokens_in(
+      open_model_texts(tokenizer, kChatFile)->json_if_there(kTokenizerConfigName));
 }
 
 std::optional<ChatTemplate> ChatTemplate::find(const std::string& tokenizer) {
-  const std::string folder = folder_of(tokenizer);
-  const auto config = tokenizer_config(folder);
-  auto text = template_of(folder, config);
+  const auto texts = open_model_texts(tokenizer, kChatFile);
+  const auto config = texts->json_if_there(kTokenizerConfigName);
+  auto text = template_of(*texts, config);
   if (!text) return std::nullopt;
   return ChatTemplate(std::move(text->text), text->name, special_tokens_in(config));
 }
@@ -108,7 +93,7 @@ std::string chat_prompt(const std::string& tokenizer, const std::vector<ChatMess
     throw UserError(std::move(refusal));
   }
   throw UserError({.operation = kChatFile.operation,
-                   .where = folder_of(tokenizer),
+                   .where = open_model_texts(tokenizer, kChatFile)->path(),
                    .what = "the tokenizer has no chat template",
                    .expected = "chat_template.jinja, or chat_template in tokenizer_config.json",
                    .got = "",

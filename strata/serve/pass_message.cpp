@@ -41,7 +41,8 @@ void append_list(std::vector<std::int64_t>& numbers, const List& list) {
 }  // namespace
 
 at::Tensor tensor_of(const PassMessage& message) {
-  std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(message.order), std::ssize(message.pass)};
+  std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(message.order),
+                                       std::ssize(message.pass)};
   for (const PassTokens& row : message.pass) {
     numbers.push_back(row.position);
     numbers.push_back(row.logits);
@@ -55,7 +56,8 @@ PassMessage pass_message_of(const at::Tensor& tensor) {
   STRATA_CHECK(tensor.scalar_type() == at::kLong && tensor.is_contiguous(), "serve.pass_message");
   NumberReader numbers({tensor.const_data_ptr<std::int64_t>(), std::size_t(tensor.numel())});
   const std::int64_t order = numbers.next(), rows = numbers.next();
-  STRATA_CHECK(order >= 0 && order <= static_cast<std::int64_t>(PassOrder::kStop), "serve.pass_message");
+  STRATA_CHECK(order >= 0 && order <= static_cast<std::int64_t>(PassOrder::kStop),
+               "serve.pass_message");
   PassMessage message{.order = PassOrder{order}};
   for (std::int64_t i = 0; i < rows; ++i) {
     PassTokens& row = message.pass.emplace_back();

@@ -4,11 +4,11 @@
 #include "strata/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "strata/base/json_document.h"
+#include "strata/pretrained/model_texts.h"
 #include "strata/tokenizer/bpe.h"
 #include "strata/tokenizer/decoder.h"
 #include "strata/tokenizer/pattern.h"
@@ -152,17 +152,16 @@ class BpeTokenizer : public Tokenizer {
   TextMap<std::int64_t> ids_;  // by name
 };
 
-std::shared_ptr<const Tokenizer> read_bpe_tokenizer(const std::string& path) {
+std::shared_ptr<const Tokenizer> read_bpe_tokenizer(const std::string& name) {
   const FileUse use{.operation = "tokenizer.open",
                     .fix =
-                        "set data.tokenizer to a model's folder or its tokenizer.json, or to "
-                        "bytes; for what isn't supported, write a token file with the "
+                        "set data.tokenizer to a model's folder, its tokenizer.json or a GGUF "
+                        "file, or to bytes; for what isn't supported, write a token file with the "
                         "tokenizer's own library and set data.tokenizer=none"};
-  const JsonDocument document = JsonDocument::read(path, use);
-  const auto tokenizer = std::make_shared<BpeTokenizer>(document.root());
-  const std::string config =
-      (std::filesystem::path(path).parent_path() / "tokenizer_config.json").string();
-  if (name_exists(config)) tokenizer->name_ends(JsonDocument::read(config, use).root());
+  const auto texts = open_model_texts(name, use);
+  const auto tokenizer = std::make_shared<BpeTokenizer>(texts->json(kTokenizerName).root());
+  if (const auto config = texts->json_if_there(kTokenizerConfigName))
+    tokenizer->name_ends(config->root());
   return tokenizer;
 }
 
@@ -175,9 +174,7 @@ TokenizerKind tokenizer_kind(std::string_view name) {
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name) {
   if (tokenizer_kind(name) == TokenizerKind::kBytes) return std::make_shared<ByteTokenizer>();
-  std::error_code none;
-  const bool folder = std::filesystem::is_directory(name, none);
-  return read_bpe_tokenizer(folder ? name + "/tokenizer.json" : name);
+  return read_bpe_tokenizer(name);
 }
 
 }  // namespace strata

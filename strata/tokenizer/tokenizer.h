@@ -1,7 +1,8 @@
 /// Turns text into tokens and back, as the model's own tokenizer does.
 ///
 /// Reads a Hugging Face tokenizer.json of type BPE: byte-level (GPT-2, Llama 3, Qwen) or
-/// SentencePiece-like with byte fallback (Llama 2). Ignores its truncation and padding.
+/// SentencePiece-like with byte fallback (Llama 2). Ignores its truncation and padding. A GGUF file
+/// is read as the tokenizer.json that its metadata stands for.
 ///
 /// Threads  const, any thread.
 /// Cost     one pass; a word is merged once per encode() and then looked up.
@@ -49,7 +50,7 @@ class Tokenizer {
 enum class TokenizerKind : std::uint8_t {
   kBytes,  ///< "bytes": the bytes of the text
   kNone,   ///< "none": a token file has the tokens; their text is unknown
-  kFile,   ///< a tokenizer.json, or a folder that has one
+  kFile,   ///< a tokenizer.json, a folder that has one, or a GGUF file
 };
 TokenizerKind tokenizer_kind(std::string_view name);
 

@@ -8,6 +8,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/pretrained/example_gguf_test.h"
 
 namespace strata {
 namespace {
@@ -90,6 +91,18 @@ TEST_F(TokenizerTest, MergesByRank) {
   EXPECT_EQ(tokenizer->encode("ab<|end|>Ä"), (Tokens{7, 9, 4, 5}));
   EXPECT_EQ(tokenizer->decode(Tokens{7, 9, 4, 5, 8}), "abÄ a");
   EXPECT_EQ(tokenizer->encode(""), Tokens());
+}
+
+TEST_F(TokenizerTest, ReadsGgufFile) {
+  ExampleGguf file;
+  add_example_tokenizer(file).integer("tokenizer.ggml.bos_token_id", 6);
+  file.flag("tokenizer.ggml.add_bos_token", true).write(folder_.path("m.gguf"));
+  const auto tokenizer = make_tokenizer(folder_.path("m.gguf"));
+  EXPECT_EQ(tokenizer->vocabulary(), 7);
+  EXPECT_EQ(tokenizer->encode("abc a<|end|>"), (Tokens{4, 2, 5, 6}));
+  EXPECT_EQ(tokenizer->decode(Tokens{4, 2, 5, 6}), "abc a");
+  EXPECT_EQ(tokenizer->prefix(), (Tokens{6}));
+  EXPECT_EQ(tokenizer->eos(), 6);
 }
 
 TEST_F(TokenizerTest, KeepsBytesThatAreNotUtf8) {

@@ -1,11 +1,10 @@
-// Reads and writes Hugging Face folders with our models, for the tests of this folder.
+// Reads models of other programs, and writes Hugging Face folders, for the tests of this folder.
 //
 //   parity_model make FOLDER model.kind=llama ...   random weights under their names
-//   parity_model logits FOLDER < tokens             a sample a line -> logits of its last position
-//   parity_model generate FOLDER COUNT < tokens     the likeliest tokens, on one line
+//   parity_model logits MODEL < tokens             a sample a line -> logits of its last position
+//   parity_model generate MODEL COUNT < tokens     the likeliest tokens, on one line
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/argmax.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
@@ -18,6 +17,8 @@
 #include <sstream>
 
 #include "strata/base/errors.h"
+#include "strata/checkpoint/file_tensors.h"
+#include "strata/checkpoint/reader.h"
 #include "strata/checkpoint/safetensors.h"
 #include "strata/models/hugging_face.h"
 #include "strata/models/model.h"
@@ -36,21 +37,17 @@ std::string stored_name(const Sequential& model, int layer, const WeightSpec& sp
   return spec.tie.empty() ? model.name(layer) + "." + spec.name : "embed.tokens.weight";
 }
 
-Weights read_weights(const Sequential& model, const DecoderOptions& options,
-                     const std::string& folder) {
-  const SafetensorsFile file = SafetensorsFile::open(their_path(folder));
+Weights read_weights(const Sequential& model, const CheckpointReader& reader,
+                     const DecoderOptions& options) {
   Weights weights;
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     weights.emplace_back();
     for (const WeightSpec& spec : model.layout(layer).specs) {
-      std::vector<at::Tensor> parts;
-      for (const HuggingFaceTensor& theirs :
-           hugging_face_tensors(options, stored_name(model, layer, spec))) {
-        const at::Tensor part = file.tensor(theirs.name);
-        parts.push_back(theirs.transposed ? part.t() : part);
-      }
-      weights.back().push_back(at::cat(parts).to(at::kFloat).contiguous());
-      STRATA_CHECK(weights.back().back().sizes() == at::IntArrayRef(spec.shape), "parity.read");
+      NamedState state{.name = stored_name(model, layer, spec), .shape = spec.shape};
+      state.local = at::empty({state.numel()});
+      state.runs = {{0, 0, state.numel()}};
+      reader.read_runs(state, file_tensors(&options, state));
+      weights.back().push_back(state.local.view(spec.shape));
     }
   }
   return weights;
@@ -102,13 +99,11 @@ struct Loaded {
   Weights weights;
 };
 
-Loaded load(const std::string& folder) {
-  const std::string path = folder + "/config.json";
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const DecoderOptions options = read_hugging_face_config(text, path);
+Loaded load(const std::string& path) {
+  const CheckpointReader reader = CheckpointReader::open(path);
+  const DecoderOptions options = completed(reader.decoder());
   Sequential model = make_model(options, DecoderOutput::kLogits);
-  Weights weights = read_weights(model, options, folder);
+  Weights weights = read_weights(model, reader, options);
   return {options, std::move(model), std::move(weights)};
 }
 
