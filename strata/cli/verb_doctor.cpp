@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,6 +22,7 @@
 #include "strata/measure/machine_rates.h"
 #include "strata/measure/processor.h"
 #include "strata/nn/host/sgemm.h"
+#include "strata/serve/bit_check.h"
 #include "strata/transport/transport_choice.h"
 
 namespace strata {
@@ -132,6 +134,22 @@ std::string transport_text() {
          " between machines: " + choice.reason + '\n';
 }
 
+// By precision: the first operation in which a server's logits differ from training's; empty: none.
+std::map<std::string, std::string> served_differences() {
+  std::map<std::string, std::string> all;
+  for (const at::ScalarType precision : {at::kFloat, at::kBFloat16})
+    all[precision_name(precision)] = decoding_differs_in(precision);
+  return all;
+}
+
+std::string served_text() {
+  std::string text;
+  for (const auto& [precision, operation] : served_differences())
+    text += (text.empty() ? "serving       " : ", ") + precision +
+            (operation.empty() ? " has training's bits" : " differs in " + operation);
+  return text + '\n';
+}
+
 nlohmann::json transport_json() {
   const TransportChoice choice = transport_here();
   return {{"kind", name_of(choice.kind)}, {"reason", choice.reason}};
@@ -176,6 +194,7 @@ void run_doctor(const DoctorArguments& arguments) {
                                 {"why_no_gpu", cuda_backend().why_none()},
                                 {"environment", warnings()},
                                 {"transport", transport_json()},
+                                {"serving_differs_in", served_differences()},
                                 {"memory_bytes_per_second", bandwidth},
                                 {"memory_free_bytes", cpu_backend().free_bytes(0)},
                                 {"disk_free_bytes", space.available}}
@@ -187,7 +206,7 @@ void run_doctor(const DoctorArguments& arguments) {
             << instruction_sets() << "\nlibtorch      " << processor.libtorch << ", uses "
             << processor.instruction_set << "\ntensors by    " << block_malloc_name() << '\n'
             << fp32_advice() << rates_text(rates, processor.cores) << gpus_text(gpus)
-            << transport_text() << machine_text(machine, arguments, !gpus.empty())
+            << transport_text() << served_text() << machine_text(machine, arguments, !gpus.empty())
             << format_bytes(static_cast<std::int64_t>(space.available)) << " free\nbalance       "
             << format_double(rates.front().flops_per_second / bandwidth, 1)
             << " fp32 operations a byte: what does fewer is limited by memory\n";

@@ -9,6 +9,11 @@
 #include "strata/base/errors.h"
 
 namespace strata {
+
+at::ScalarType weight_type(const Sequential& model) {
+  return model.value_specs({{.shape = {1, 1}, .dtype = at::kLong}}).front().dtype;
+}
+
 namespace {
 
 Partition even_partition(int layers, int stages) {
@@ -32,26 +37,27 @@ std::vector<int> layers_of(const Partition& partition, int stage) {
   return layers;
 }
 
-// The name of the tied weight `use` in the layer that owns it.
-std::string owner_name(const Sequential& model, const WeightSpec& use) {
-  for (const Tie& tie : model.dataflow().ties) {
-    if (tie.name != use.tie) continue;
-    for (const WeightSpec& owned : model.layout(tie.owner).specs)
-      if (owned.tie == use.tie) return model.name(tie.owner) + "." + owned.name;
-  }
-  throw InternalError(
-      {.operation = "serve.weights", .what = "a tie without owner", .got = use.tie});
-}
-
 // Allocates only the weights of a stage.
 void insert_weights(LayerStore& store, const Sequential& model, const std::vector<int>& layers) {
+  const at::ScalarType dtype = weight_type(model);
   for (const int layer : layers) {
     const LayerLayout& layout = model.layout(layer);
-    store.insert(layer, layout, {.shard = {0, layout.own_numel}, .trains = false});
+    store.insert(layer, layout, {.shard = {0, layout.own_numel}, .dtype = dtype, .trains = false});
   }
 }
 
 }  // namespace
+
+std::string weight_name(const Sequential& model, int layer, const WeightSpec& spec) {
+  if (spec.tie.empty()) return model.name(layer) + "." + spec.name;
+  for (const Tie& tie : model.dataflow().ties) {
+    if (tie.name != spec.tie) continue;
+    for (const WeightSpec& owned : model.layout(tie.owner).specs)
+      if (owned.tie == spec.tie) return model.name(tie.owner) + "." + owned.name;
+  }
+  throw InternalError(
+      {.operation = "serve.weights", .what = "a tie without owner", .got = spec.tie});
+}
 
 std::int64_t page_bytes_of_stage(const Sequential& model, const Mesh& mesh, int stage,
                                  std::int64_t page_tokens) {
@@ -88,9 +94,8 @@ std::vector<NamedState> Decoder::weights() {
     const auto pin = std::make_shared<const Pin>(store_.acquire(layer, StateKind::kWeights));
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const WeightSpec& spec = layout.specs[i];
-      const bool borrowed = layout.placements[i].borrowed;
       weights.push_back(
-          {.name = borrowed ? owner_name(model_, spec) : model_.name(layer) + "." + spec.name,
+          {.name = weight_name(model_, layer, spec),
            .shape = spec.shape,
            .local = pin->weights()[i].view({-1}),
            .runs = slice_runs(spec, groups_[Axis::kTensor].rank(), groups_[Axis::kTensor].size()),

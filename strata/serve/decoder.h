@@ -20,6 +20,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "strata/batching/pass.h"
@@ -31,6 +32,12 @@
 #include "strata/tier/store.h"
 
 namespace strata {
+
+/// The type of a model's weights and of the values between its layers.
+at::ScalarType weight_type(const Sequential& model);
+
+/// The name of a layer's weight in checkpoints; a tied weight has its owner's.
+std::string weight_name(const Sequential& model, int layer, const WeightSpec& spec);
 
 /// Bytes of one page of `page_tokens` tokens on the rank of a mesh that has the most; `model` as for
 /// Decoder. A budget of bytes divided by it is the number of pages of every rank.

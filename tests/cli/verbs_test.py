@@ -136,6 +136,7 @@ class Verbs(ProgramTest):
         self.assertIn(measured["fast_in"], measured["precisions"])
         self.assertRegex(measured["tensors_by"], r"tcmalloc of gperftools \d|the C library's")
         self.assertIn(measured["transport"]["kind"], ("sockets", "ucx"))
+        self.assertEqual(measured["serving_differs_in"], {"fp32": "", "bf16": ""})
         # One block per GPU, or the reason why there is none.
         self.assertEqual(bool(measured["gpus"]), not measured["why_no_gpu"])
         self.assertRegex(self.succeed(*bf16), r"precision +bf16")
@@ -153,6 +154,7 @@ class Verbs(ProgramTest):
         before = sorted(self.folder.iterdir())
         out = self.succeed("doctor", "--disk", ".", "--save", "machine.json")
         self.assertRegex(out, r"(?m)^network +(sockets between machines: .+|ucx between machines: RDMA device \w+)$")
+        self.assertRegex(out, r"(?m)^serving +bf16 has training's bits, fp32 has training's bits$")
         self.assertRegex(out, r"(?m)^memory +[0-9.]+ [GM]iB free of [0-9.]+ [GM]iB, ")
         for line in ("updates ", "link ", "GB/s read", "doctor.json"):
             self.assertIn(line, out)

@@ -11,13 +11,17 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <span>
 #include <tuple>
+#include <vector>
 
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
+#include "strata/nn/host/few_rows.h"
 #include "strata/nn/host/host_primitives.h"
+#include "strata/nn/kernels/decoding.h"
 
 namespace strata {
 namespace {
@@ -85,6 +89,33 @@ at::Tensor causal_mask(std::int64_t rows, std::int64_t position, std::int64_t ke
       .triu_(position + 1);
 }
 
+at::Tensor attend_in_order(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                           const PagedText& text) {
+  const std::int64_t tokens = q.size(1), heads = q.size(2), width = q.size(3);
+  const std::int64_t key_heads = keys.size(1), shared = heads / key_heads;
+  const at::Tensor queries = widened(q.contiguous());
+  const at::Tensor y = at::empty({1, tokens, heads * width}, queries.options());
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
+  for_heads(1, key_heads, [&](const Piece& piece) {
+    for (std::int64_t head = piece.first; head < piece.first + piece.count; ++head) {
+      const std::int64_t in_page = head * keys.size(2) * width;
+      const kernels::PagesOfHead pages{.element = element_of(keys),
+                                       .keys = at_element(keys, in_page),
+                                       .values = at_element(values, in_page),
+                                       .page_stride = key_heads * keys.size(2) * width,
+                                       .pages = text.pages,
+                                       .page_tokens = keys.size(2),
+                                       .width = width};
+      for (std::int64_t token = 0; token < tokens; ++token) {
+        const std::int64_t at = (token * heads + head * shared) * width;
+        kernels::attend_few({queries.const_data_ptr<float>() + at, shared, scale}, pages,
+                            text.position + token + 1, text.sample, y.data_ptr<float>() + at);
+      }
+    }
+  });
+  return y.to(q.scalar_type());
+}
+
 }  // namespace
 
 Attended HostAttentionPrimitives::attend(const at::Tensor& q, const at::Tensor& k,
@@ -133,10 +164,13 @@ void HostAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Ten
 
 // Has the bits of attend() on a sample of text.sample tokens: that kernel computes products of whole
 // blocks of keys and masks the later ones, and has at least four rows of queries. So the keys go up
-// to a block's end, zeros after the text, and few queries are followed by copies of the last one.
+// to a block's end, zeros after the text, and queries are followed by copies of the last one up to a
+// multiple of four: the kernel takes 32, 64 or 256 at a time, and the rest must not be fewer. If
+// products have few columns, their order depends on the rows, and four are attended at a time.
+// Few queries are attended by a kernel of the same order, which reads the pages in place, where that
+// kernel's bits do not differ (few_rows.h).
 //
-// The last one to three queries of a sample may differ: the kernel takes 32, 64 or 256 at a time, and
-// attends to so few in other ways if they are left over.
+// The last one to three queries of a sample may differ if training's kernel has so few left over.
 at::Tensor HostAttentionPrimitives::attend_pages(const at::Tensor& q, const at::Tensor& keys,
                                                  const at::Tensor& values,
                                                  const PagedText& text) const {
@@ -144,7 +178,18 @@ at::Tensor HostAttentionPrimitives::attend_pages(const at::Tensor& q, const at::
   const std::int64_t shared = heads / keys.size(1), seen = text.position + tokens;
   const std::int64_t length = std::min((seen + kKeyBlock - 1) / kKeyBlock * kKeyBlock, text.sample);
   const bool widen = widens_products(q.scalar_type());
-  const std::int64_t rows = std::max(tokens, kLeastQueries);
+  if (tokens < kLeastQueries && (widen || q.scalar_type() == at::kFloat) &&
+      few_queries_hold(width, text.sample))
+    return attend_in_order(q, keys, values, text);
+  if (tokens > kLeastQueries && has_few_columns(width, text.sample)) {
+    std::vector<at::Tensor> parts;
+    for (std::int64_t begin = 0; begin < tokens; begin += kLeastQueries)
+      parts.push_back(attend_pages(
+          q.narrow(1, begin, std::min(kLeastQueries, tokens - begin)), keys, values,
+          {.pages = text.pages, .position = text.position + begin, .sample = text.sample}));
+    return at::cat(parts, 1);
+  }
+  const std::int64_t rows = (tokens + kLeastQueries - 1) / kLeastQueries * kLeastQueries;
   const at::Tensor y = at::empty({1, tokens, heads, width}, q.options());
   const at::Tensor mask =
       causal_mask(rows, text.position, length, widen ? q.options().dtype(at::kFloat) : q.options());

@@ -8,12 +8,13 @@
 // thread has one piece if all threads run freely, and two if one is delayed.
 //
 // Libraries add up one to three rows in another order than more rows. A token of a text that is
-// being generated must have the bits of the same token in a whole sample, so such rows are computed
-// as four, the missing ones zeros. They are cut by columns of the output: they take as long as
-// reading their weight. Tested as above, on the same instruction sets: columns computed separately
-// have the same bits if they begin at multiples of 16. Two threads read 1.3 times as fast as one, so
-// pieces are a millisecond long: with shorter ones waking a thread cost more (a token of a model of
-// width 768 then took 1.15 times as long).
+// being generated must have the bits of the same token in a whole sample, so few rows are computed
+// by a kernel of the library's order, or as four, the missing ones zeros, where that kernel's bits
+// differ (few_rows.h). Few rows are cut by columns of the output: they take as long as reading their
+// weight. Tested as above, on the same instruction sets: columns computed separately have the same
+// bits if they begin at multiples of 16. Two threads read 1.3 times as fast as one, so pieces are a
+// millisecond long: with shorter ones waking a thread cost more (a token of a model of width 768
+// then took 1.15 times as long).
 //
 // Widened operands exist for one piece, so that they stay in the cache.
 //
@@ -36,8 +37,10 @@
 #include "strata/device/fast_products.h"
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
+#include "strata/nn/host/few_rows.h"
 #include "strata/nn/host/host_primitives.h"
 #include "strata/nn/host/sgemm.h"
+#include "strata/nn/kernels/decoding.h"
 
 namespace strata {
 namespace {
@@ -113,21 +116,28 @@ void multiply_rows(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
              });
 }
 
-// The same for few rows: make(x, columns, y[columns]).
+// Calls f(begin, count) for pieces of the columns of few rows, each `in` products long.
+template <typename F>
+void for_columns(std::int64_t in, std::int64_t out, bool constant, F f) {
+  const std::int64_t least = std::max(kUnit, kLeastRead / in);
+  for_pieces(out,
+             constant ? std::max<std::int64_t>(1, out / least)
+                      : pieces_of(out, least, products_per_thread()),
+             f);
+}
+
+// y[:, columns] = make(x, columns), in fp32 for widened operands.
 template <typename Make>
 void multiply_columns(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
-  const std::int64_t out = y.size(1), least = std::max(kUnit, kLeastRead / x.size(1));
-  const std::int64_t pieces = is_fp32(x) && !multiplies_by_onednn()
-                                  ? pieces_of(out, least, products_per_thread())
-                                  : std::max<std::int64_t>(1, out / least);
   const at::Tensor from = widen ? widened(x) : x;
-  for_pieces(out, pieces, [&](std::int64_t begin, std::int64_t count) {
+  const auto piece = [&](std::int64_t begin, std::int64_t count) {
     at::Tensor to = y.narrow(1, begin, count);
     if (!widen || is_fp32(y)) return make(from, begin, count, to);
     at::Tensor wide = at::empty(to.sizes(), y.options().dtype(at::kFloat));
     make(from, begin, count, wide);
-    round_rows(wide, to);
-  });
+    to.copy_(wide);
+  };
+  for_columns(x.size(1), y.size(1), cuts_are_constants(x), piece);
 }
 
 // to = a b + summand, which is a row or undefined.
@@ -147,7 +157,25 @@ void multiply_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& s
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType dtype);
 
-// x and rows of zeros.
+// By the kernel, which reads 16-bit weights in place.
+at::Tensor multiply_in_order(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             at::ScalarType dtype) {
+  const std::int64_t rows = x.size(0), in = x.size(1), out = weight.size(0);
+  const at::Tensor from = widened(x), add = bias.defined() ? widened(bias) : at::Tensor();
+  at::Tensor y = at::empty({rows, out}, from.options());
+  float* to = y.data_ptr<float>();
+  for_columns(in, out, /*constant=*/false, [&](std::int64_t begin, std::int64_t count) {
+    kernels::multiply_few({from.const_data_ptr<float>(), rows, in, in},
+                          {element_of(weight), at_element(weight, begin * in), count,
+                           add.defined() ? add.const_data_ptr<float>() + begin : nullptr},
+                          to + begin, out);
+  });
+  if (dtype == at::kFloat) return y;
+  at::Tensor rounded = at::empty(y.sizes(), x.options().dtype(dtype));
+  round_rows(y, rounded);
+  return rounded;
+}
+
 at::Tensor multiply_few(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                         at::ScalarType dtype) {
   const at::Tensor rows = at::zeros({kSameOrder, x.size(1)}, x.options());
@@ -155,9 +183,17 @@ at::Tensor multiply_few(const at::Tensor& x, const at::Tensor& weight, const at:
   return multiply(rows, weight, bias, dtype).narrow(0, 0, x.size(0));
 }
 
+bool multiplies_in_order(const at::Tensor& x, const at::Tensor& weight) {
+  return x.size(0) > 0 && x.size(0) <= kernels::kMostFewRows &&
+         weight.size(0) >= kernels::kLeastFewColumns &&
+         (is_fp32(x) || widens_products(x.scalar_type())) && few_rows_hold();
+}
+
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
+  if (multiplies_in_order(x, weight))
+    return multiply_in_order(x.detach(), weight.detach(), bias, dtype);
   if (x.size(0) > 0 && x.size(0) < kSameOrder) return multiply_few(x.detach(), weight, bias, dtype);
   const bool widen = widens_products(x.scalar_type());
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(dtype));

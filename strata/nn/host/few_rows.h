@@ -1,0 +1,22 @@
+/// Decides whether this processor's libraries add up as strata/nn/kernels/decoding.h does, by
+/// comparing bits once a process.
+///
+/// Threads  any.
+/// Cost     the first call: milliseconds.
+#pragma once
+
+#include <cstdint>
+
+namespace strata {
+
+/// Whether kernels::multiply_few has the bits of the chosen library's products of more rows.
+bool few_rows_hold();
+
+/// Whether attention within samples of so many tokens has products of so few columns that libraries
+/// choose their order by the rows: of narrow heads, or of a short last block of keys.
+bool has_few_columns(std::int64_t head_width, std::int64_t sample);
+
+/// Whether kernels::attend_few has the bits of attention within whole samples of so many tokens.
+bool few_queries_hold(std::int64_t head_width, std::int64_t sample);
+
+}  // namespace strata

@@ -1,0 +1,35 @@
+// A row reads a weight as fast as memory delivers it: blocks of four by eight elements are turned in
+// registers, so that lanes are columns and each column's sum stays a chain.
+#include "strata/nn/kernels/decoding.h"
+
+// The order is that of libraries for AVX2: kernels for more instructions would have the same bits.
+#define HWY_DISABLED_TARGETS (HWY_AVX3 | HWY_AVX3_DL | HWY_SSE4 | HWY_SSSE3)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "strata/nn/kernels/few_rows.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/nn/kernels/few_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::HWY_NAMESPACE {
+
+void MultiplyFew(const FewRows& x, const Columns& columns, float* y, std::int64_t y_stride) {
+  STRATA_WITH_ELEMENT(columns.element, multiply_rows(x.x, x.rows, x.x_stride, x.in,
+                                                     static_cast<const T*>(columns.weight),
+                                                     columns.out, columns.bias, y, y_stride));
+}
+
+}  // namespace strata::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::kernels {
+HWY_EXPORT(MultiplyFew);
+
+void multiply_few(const FewRows& x, const Columns& columns, float* y, std::int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(MultiplyFew)(x, columns, y, y_stride);
+}
+}  // namespace strata::kernels
+#endif
