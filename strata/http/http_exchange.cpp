@@ -8,7 +8,7 @@ class HttpExchange::Responder final : public HttpResponder {
  public:
   explicit Responder(std::shared_ptr<HttpExchange> exchange) : exchange_(std::move(exchange)) {}
   ~Responder() override {
-    exchange_->answer({.status = 500, .body = "the request was given up\n"});
+    exchange_->answer({.status = 500, .body = "the handler sent no answer\n"});
   }
   void answer(HttpAnswer answer) override { exchange_->answer(std::move(answer)); }
   void on_closed(std::function<void()> closed) override { exchange_->on_closed(std::move(closed)); }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace strata {
@@ -64,7 +65,7 @@ class HttpSocket {
     co_return !error;
   }
 
-  /// Tells the client that no more bytes will come.
+  /// Ends the direction to the client, with TLS after a notice that the data is complete.
   Awaitable<void> end_sending(std::chrono::milliseconds limit) {
     ErrorCode error;
     if (tls_) {

@@ -322,6 +322,23 @@ TEST(HttpResponder, NoticesClientThatLeavesBeforeItsAnswer) {
   EXPECT_EQ(held.closed, 1);
 }
 
+TEST(HttpServer, HoldsBackClientThatSendsWhileItWaits) {
+  Held held;
+  const HttpServer server({}, held.routes());
+  Client client(server);
+  client.send("GET /later HTTP/1.1\r\n\r\n");
+  const auto responder = held.responder();
+  const timeval patience{.tv_sec = 0, .tv_usec = 200'000};
+  ::setsockopt(client.socket(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  std::size_t sent = 0;
+  const std::string requests(64 << 10, 'x');
+  while (sent < 64 << 20 && client.send(requests)) sent += requests.size();
+  EXPECT_LT(sent, std::size_t{64} << 20);  // the kernel's buffers are full
+  responder->answer({.body = "now\n"});
+  EXPECT_TRUE(client.receive_through("now\n"));
+  EXPECT_NE(client.receive_all().find("HTTP/1.1 4"), std::string::npos);
+}
+
 TEST(HttpServer, FinishesRequestsWhileItDrains) {
   Held held;
   HttpServer server({}, held.routes());

@@ -69,7 +69,7 @@ struct HttpAnswer {
 };
 
 /// Answers one request, now or later. If the last reference goes before answer(), the client gets
-/// status 500. The connection stays taken until one of both, even if the client has left.
+/// status 500. The connection counts until either happens, even if the client has left.
 ///
 /// Threads  any
 class HttpResponder {
