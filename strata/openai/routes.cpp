@@ -136,6 +136,7 @@ HttpRoutes openai_routes(OpenAiSetup setup) {
 
 HttpListen openai_listen(HttpListen listen, std::shared_ptr<const Keys> keys) {
   listen.refusal = [](const std::string&, HttpAnswer& answer) {
+    if (answer.type == kJsonType) return;  // of `admit`
     while (answer.body.ends_with('\n')) answer.body.pop_back();
     answer.body = json_text(ApiError({.status = answer.status, .message = answer.body}).json());
     answer.type = kJsonType;
