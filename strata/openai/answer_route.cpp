@@ -1,7 +1,9 @@
 #include "strata/openai/answer_route.h"
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "strata/openai/answer_sinks.h"
@@ -44,6 +46,7 @@ void answer_generation(AnswerKind kind, const ServedModels& models, const ApiCal
   refuse_unless_ready(*served.model);
   AnswerRequest request = chat ? read_chat_request(fields, *served.model)
                                : read_completion_request(fields, *served.model);
+  if (call.key) request.scope = std::hash<std::string>()(call.key->options().name);
   const AnswerOptions options = request.options;
   const std::size_t prompts = request.prompts.size();
   auto use = call.key == nullptr ? nullptr : call.key->use(reserved_tokens(request));

@@ -16,7 +16,8 @@ namespace strata {
 struct AnswerRequest {
   AnswerOptions options;
   std::vector<std::vector<std::int64_t>> prompts;
-  bool echo = false;  ///< the answer begins with the prompt
+  bool echo = false;        ///< the answer begins with the prompt
+  std::uint64_t scope = 0;  ///< as SequenceRequest::scope
 };
 
 AnswerRequest read_completion_request(const RequestFields& fields, const OpenAiModel& model);

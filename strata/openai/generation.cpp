@@ -37,6 +37,7 @@ SequenceRequest Generation::sequence_request(std::size_t choice) const {
                           .ends = options.stop_tokens,
                           .sampling = options.sampling,
                           .likeliest = options.likeliest.value_or(0),
+                          .scope = request_.scope,
                           .score_prompt = request_.echo && options.likeliest.has_value()};
   if (!options.ignore_ends)
     request.ends.insert(request.ends.end(), model_->ends.begin(), model_->ends.end());

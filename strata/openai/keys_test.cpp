@@ -110,6 +110,17 @@ TEST(Keys, ModelsOfAKeyAreTheOnesThatItSees) {
   EXPECT_EQ(server.call("GET", "/v1/models", "", bearer("sk-1"))->json()["data"].size(), 1u);
 }
 
+TEST(Keys, ShareNoPagesOfKeysAndValues) {
+  const TestServer server({}, std::make_shared<const Keys>(std::vector<KeyOptions>{
+                                  {.name = "a", .key = "sk-a"}, {.name = "b", .key = "sk-b"}}));
+  for (const char* key : {"sk-a", "sk-b", "sk-a"})
+    EXPECT_EQ(server.call("POST", "/v1/completions", kBody, bearer(key))->status(), 200);
+  const std::vector<SequenceRequest> sent = server.service->requests();
+  ASSERT_EQ(sent.size(), 3U);
+  EXPECT_NE(sent[0].scope, sent[1].scope);
+  EXPECT_EQ(sent[0].scope, sent[2].scope);
+}
+
 TEST(Keys, LimitsAreInHeadersAndMeanStatus429) {
   const TestServer server({}, two_keys({.requests_per_minute = 2, .tokens_per_minute = 100}));
   const auto first = server.call("POST", "/v1/completions", kBody, bearer("sk-1"));
