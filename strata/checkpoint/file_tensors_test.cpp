@@ -7,6 +7,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/checkpoint/safetensors.h"
 
 namespace strata {
 namespace {
