@@ -95,8 +95,9 @@ class Serve(ProgramTest):
         self.assertEqual(answer["choices"][0]["finish_reason"], "length")
         self.assertEqual(answer["usage"], answer["usage"] | {"prompt_tokens": 16, "completion_tokens": 12,
                                                              "total_tokens": 28})
-        _, response = server.stream()
+        connection, response = server.stream()
         chunks = events(response)
+        connection.close()
         self.assertEqual(chunks.pop(), "[DONE]")
         self.assertEqual("".join(json.loads(chunk)["choices"][0]["text"] for chunk in chunks),
                          answer["choices"][0]["text"])
