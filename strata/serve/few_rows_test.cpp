@@ -46,8 +46,8 @@ class FewRows : public testing::TestWithParam<Way> {
 
 TEST_P(FewRows, MultiplyWithBitsOfMany) {
   const ProductPrimitives& products = host_primitives().products;
-  for (const std::int64_t in : {16, 64, 112, 192, 200, 384, 600, 1152})
-    for (const std::int64_t out : {8, 32, 150, 300, 1024}) {
+  for (const std::int64_t in : {16, 112, 192, 200, 600, 1152})
+    for (const std::int64_t out : {8, 32, 150, 300}) {
       const at::Tensor x = random({256, in}), weight = random({out, in}), bias = random({out});
       const at::Tensor y = products.product(x, weight, bias), z = products.logits(x, weight);
       for (const std::int64_t rows : {1, 2, 3, 4, 5, 8, 33})
@@ -80,9 +80,9 @@ TEST_P(FewRows, AttendWithBitsOfWholeSamples) {
     const std::vector<std::int32_t> pages(order.const_data_ptr<std::int64_t>(),
                                           order.const_data_ptr<std::int64_t>() + used);
     for (const std::int64_t tokens : {1, 2, 3, 4, 19, 34})
-      for (const std::int64_t position :
-           {std::int64_t{0}, sample / 3, sample / 2 + 1,
-            std::min<std::int64_t>(sample, 513) - tokens, sample - tokens}) {
+      for (const std::int64_t wanted :
+           {std::int64_t{0}, sample / 3, sample / 2 + 1, std::int64_t{511}, sample}) {
+        const std::int64_t position = std::min(wanted, sample - tokens);
         const auto paged = [&](const at::Tensor& x) {
           const at::Tensor pool = at::full({used + 2, heads, page, width},
                                            std::numeric_limits<double>::quiet_NaN(), x.options());
