@@ -63,7 +63,7 @@ std::string gguf_name(const std::string& name) {
   return gguf_names().at(name.substr(0, dot)) + name.substr(dot);
 }
 
-class PretrainedTest : public ::testing::Test {
+class GgufWeightsTest : public ::testing::Test {
  protected:
   static DecoderOptions gpt() {
     return {.layers = 1, .width = 8, .heads = 2, .vocab = 7, .context = 32};
@@ -84,8 +84,10 @@ class PretrainedTest : public ::testing::Test {
     std::vector<NamedTensor> tensors;
     ExampleGguf file = sizes_of(options);
     for (int layer = 0; layer < model.num_layers(); ++layer) {
-      for (const WeightSpec& spec : model.layout(layer).specs) {
-        if (!spec.tie.empty()) continue;
+      const LayerLayout& layout = model.layout(layer);
+      for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+        const WeightSpec& spec = layout.specs[i];
+        if (layout.placements[i].borrowed) continue;  // the file has a tied weight once
         const NamedState state{.name = model.name(layer) + "." + spec.name, .shape = spec.shape};
         const at::Tensor whole = at::randn(spec.shape);
         for (const FileTensor& part : file_tensors(&options, state)) {
@@ -120,7 +122,7 @@ class PretrainedTest : public ::testing::Test {
   std::string path_ = folder_.path("model.gguf");
 };
 
-TEST_F(PretrainedTest, GgufFileLoadsAsItsHuggingFaceFolder) {
+TEST_F(GgufWeightsTest, GgufFileLoadsAsItsHuggingFaceFolder) {
   for (const DecoderOptions& options : {gpt(), llama()}) {
     write(options);
     const CheckpointReader reader = CheckpointReader::open(path_);
@@ -145,7 +147,7 @@ TEST_F(PretrainedTest, GgufFileLoadsAsItsHuggingFaceFolder) {
 }
 
 // The checkpoint of a run with the tokenizer of a GGUF file is complete without that file.
-TEST_F(PretrainedTest, CheckpointKeepsTokenizerOfGgufFile) {
+TEST_F(GgufWeightsTest, CheckpointKeepsTokenizerOfGgufFile) {
   write(llama());
   std::string saved;
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
@@ -162,7 +164,7 @@ TEST_F(PretrainedTest, CheckpointKeepsTokenizerOfGgufFile) {
   EXPECT_NE(reader.text("tokenizer_config.json").find("chat_template"), std::string::npos);
 }
 
-TEST_F(PretrainedTest, RefusesFileOfAnotherModel) {
+TEST_F(GgufWeightsTest, RefusesFileOfAnotherModel) {
   write(llama());
   DecoderOptions wider = llama();
   wider.vocab = 9;
