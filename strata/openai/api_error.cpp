@@ -11,7 +11,7 @@ nlohmann::ordered_json text_or_null(const std::string& text) {
   return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
 }
 
-// The parts of an error that concern a client.
+// The parts of an error that concern a client: without places, which may be paths of this machine.
 std::string client_message(const ErrorText& text) {
   std::string message = text.what;
   if (!text.expected.empty()) message += ": expected " + text.expected;
@@ -32,8 +32,9 @@ nlohmann::ordered_json ApiError::json() const {
 ApiError ApiError::of(const std::exception& error) {
   if (const auto* api = dynamic_cast<const ApiError*>(&error)) return *api;
   const Error known = to_error(error);
-  if (known.kind() == ErrorKind::kUser) return ApiError({.message = client_message(known.text())});
-  return ApiError({.status = 500, .message = known.what(), .type = "server_error"});
+  const std::string message = client_message(known.text());
+  if (known.kind() == ErrorKind::kUser) return ApiError({.message = message});
+  return ApiError({.status = 500, .message = message, .type = "server_error"});
 }
 
 void refuse_field(const std::string& param, const std::string& expected, const std::string& got) {

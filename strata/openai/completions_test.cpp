@@ -46,7 +46,7 @@ TEST(Completions, StreamEndsWithUsageWithoutChoices) {
   const auto chunks = server.stream(
       kPath, request({{"max_tokens", 2}, {"stream_options", {{"include_usage", true}}}}));
   ASSERT_EQ(chunks.size(), 3u);
-  EXPECT_TRUE(chunks[0]["usage"].is_null());
+  EXPECT_TRUE(chunks[0].at("usage").is_null());
   EXPECT_EQ(chunks[2]["choices"], TestJson::array());
   EXPECT_EQ(chunks[2]["usage"]["completion_tokens"], 2);
 }

@@ -8,8 +8,8 @@
 ///   token_ms=NUMBER  time of a token
 ///   requests=NUMBER  sequences at once
 ///   keys=PATH        file of keys
-///   probe=PATH       scripts of a test: /probe is the chat page with what precedes <!--page--> at
-///                    its begin and what follows at its end
+///   probe=PATH       scripts of a test: the chat page has what precedes <!--page--> at its begin and
+///                    what follows at its end
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -70,9 +70,10 @@ int serve(const Arguments& arguments) {
     keys = std::make_shared<const Keys>(Keys::read(arguments.at("keys")));
   HttpRoutes routes = openai_routes({.models = {model}, .keys = keys, .version = "fake"});
   if (!arguments.at("probe").empty())
-    routes.push_back({.method = "GET", .path = "/probe", .handler = [&](const HttpRequest&) {
-                        return probed_page(arguments.at("probe"));
-                      }});
+    routes.insert(routes.begin(),
+                  {.method = "GET", .path = "/", .handler = [&](const HttpRequest&) {
+                     return probed_page(arguments.at("probe"));
+                   }});
   const HttpServer server(openai_listen({}, keys), std::move(routes));
   std::cout << server.address() << std::endl;
   std::string line;

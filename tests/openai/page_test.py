@@ -60,7 +60,7 @@ class Page(unittest.TestCase):
         with FakeServer(probe=probe, **options) as server:
             dom = subprocess.run(
                 [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,800", "--virtual-time-budget=60000",
-                 f"--user-data-dir={self.folder / 'profile'}", "--dump-dom", f"http://{server.address}/probe"],
+                 f"--user-data-dir={self.folder / 'profile'}", "--dump-dom", f"http://{server.address}/"],
                 capture_output=True, text=True, timeout=120).stdout
         found = re.search(r'<pre id="probe">(.*?)</pre>', dom, re.DOTALL)
         self.assertIsNotNone(found, dom[-3000:])
@@ -88,7 +88,7 @@ class Page(unittest.TestCase):
 
     def test_shows_text_of_the_model_as_text(self):
         got = self.open("await say(%s); return {hacked: 'hacked' in window, images: count('img'), "
-                        "answer: texts('.assistant .token').join(''), user: texts('.user')[0]}" % json.dumps(HOSTILE),
+                        "answer: texts('.assistant .token').join(''), user: texts('.user')[0]}" % json.dumps(HOSTILE).replace("</", "<\\/"),
                         answer=HOSTILE + "\x03")
         self.assertEqual((got["hacked"], got["images"]), (False, 0))
         self.assertEqual((got["answer"], got["user"]), (HOSTILE, HOSTILE))
@@ -142,9 +142,9 @@ class Page(unittest.TestCase):
         self.assertEqual(got, {"turns": 0, "empty": False, "messages": []})
 
     def test_reports_refusals(self):
-        got = self.open("part('max-tokens').value = 4096; await say('x'); return {errors: texts('.error')}")
-        self.assertEqual(len(got["errors"]), 1)
-        self.assertIn("context is 4096 tokens", got["errors"][0])
+        got = self.open("part('max-tokens').value = 4096; await say('x'); return {shown: texts('.error')}")
+        self.assertEqual(len(got["shown"]), 1)
+        self.assertIn("context is 4096 tokens", got["shown"][0])
 
     def test_asks_for_a_key(self):
         keys = self.folder / "keys.yaml"
