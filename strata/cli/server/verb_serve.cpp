@@ -116,7 +116,7 @@ void run_serve(ServeArguments arguments) {
   const auto service = std::make_shared<ModelService>(served, arguments.service);
   std::optional<HttpServer> http;
   const auto listen = [&] {
-    http.emplace(listen_of(arguments),
+    http.emplace(openai_listen(listen_of(arguments), keys),
                  openai_routes({.models = {open_model(arguments.name, served.tokenizer, service)},
                                 .keys = keys,
                                 .version = kVersion}));
