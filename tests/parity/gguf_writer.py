@@ -75,7 +75,7 @@ def interleaved(rows, heads):
 def of_model(config, weights):
     """Metadata and arrays of a model of transformers: its config as a dict, its weights by name."""
     kind = config["model_type"]
-    metadata = {"general.architecture": kind}
+    metadata = {"general.architecture": kind, f"{kind}.vocab_size": config["vocab_size"]}
     gpt2 = kind == "gpt2"
     sizes = {"n_layer": "block_count", "n_positions": "context_length", "n_embd": "embedding_length",
              "n_head": "attention.head_count", "num_hidden_layers": "block_count", "head_dim": "attention.key_length",
