@@ -3,6 +3,8 @@
 import concurrent.futures
 import http.client
 import json
+import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -11,7 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from strata_program import PROGRAM, ProgramTest
+from strata_program import PROGRAM, ProgramTest, free_ports
 
 WORDS = "In the beginning"
 
@@ -19,16 +21,18 @@ WORDS = "In the beginning"
 class Server:
     """A started `strata serve`, with the address that it printed."""
 
-    def __init__(self, test, *arguments, launch=False):
-        self.process = test.start_command(PROGRAM, *(["launch", "-n", "2"] if launch else []), "serve", *arguments)
+    def __init__(self, test, *arguments, launch=()):
+        self.process = test.start_command(PROGRAM, *(["launch", *launch] if launch else []), "serve", *arguments)
         self.lines = []
+        self.await_ready()
+        self.address = re.search(r"http://([\d.]+:\d+)", "\n".join(self.lines))[1]
+
+    def await_ready(self):
         for line in self.process.stdout:
             self.lines.append(line.strip())
             if line.startswith("ready"):
-                break
-        else:
-            raise AssertionError(self.process.stderr.read())
-        self.address = re.search(r"http://([\d.]+:\d+)", "\n".join(self.lines))[1]
+                return
+        raise AssertionError(self.process.stderr.read())
 
     def get(self, path, **headers):
         request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
@@ -127,7 +131,16 @@ class Serve(ProgramTest):
 
     def test_processes_serve_what_threads_serve(self):
         text = self.serve().text()
-        server = self.serve(launch=True)
+        server = self.serve(launch=("-n", "2"))
+        self.assertEqual(server.text(), text)
+
+    def test_a_killed_process_comes_back(self):
+        port = free_ports(1)[0]
+        server = Server(self, "c", "--listen", f"127.0.0.1:{port}", launch=("-n", "2", "--restarts", "1"))
+        text = server.text()
+        children = pathlib.Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        server.await_ready()
         self.assertEqual(server.text(), text)
 
     def test_a_server_without_room_asks_the_client_to_come_back(self):
