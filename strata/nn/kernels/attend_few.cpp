@@ -19,6 +19,15 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+#if HWY_TARGET == HWY_SCALAR
+// No kernel: the comparison with the library (few_rows.h) fails, so queries are padded.
+void AttendFew(const Queries& queries, const PagesOfHead& text, std::int64_t, std::int64_t,
+               float* y) {
+  for (std::int64_t i = 0; i < queries.heads * text.width; ++i)
+    y[i] = std::numeric_limits<float>::quiet_NaN();
+}
+#else
+
 constexpr std::int64_t kKeyBlock = 512;     // ATen's
 constexpr std::int64_t kExponentLanes = 8;  // of ATen's vectors
 
@@ -181,6 +190,8 @@ void AttendFew(const Queries& queries, const PagesOfHead& text, std::int64_t see
                         attend_rows<T>(few, text, seen, sample, y + head * text.width));
   }
 }
+
+#endif
 
 }  // namespace strata::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

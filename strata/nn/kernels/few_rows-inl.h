@@ -13,6 +13,7 @@
 #include "strata/nn/kernels/decoding.h"
 #include "strata/nn/kernels/element-inl.h"
 
+#if HWY_TARGET != HWY_SCALAR  // which has single lanes; g++ compiles it
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 
@@ -141,5 +142,6 @@ HWY_INLINE void multiply_rows(const float* x, std::int64_t rows, std::int64_t x_
 
 }  // namespace strata::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+#endif
 
 #endif

@@ -1,5 +1,7 @@
 // A row reads a weight as fast as memory delivers it: blocks of four by eight elements are turned in
 // registers, so that lanes are columns and each column's sum stays a chain.
+#include <limits>
+
 #include "strata/nn/kernels/decoding.h"
 
 // The order is that of libraries for AVX2: kernels for more instructions would have the same bits.
@@ -15,11 +17,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 
+#if HWY_TARGET == HWY_SCALAR
+// No kernel: the comparison with the library (few_rows.h) fails, so products are padded.
+void MultiplyFew(const FewRows& x, const Columns& columns, float* y, std::int64_t y_stride) {
+  for (std::int64_t row = 0; row < x.rows; ++row)
+    for (std::int64_t o = 0; o < columns.out; ++o)
+      y[row * y_stride + o] = std::numeric_limits<float>::quiet_NaN();
+}
+#else
 void MultiplyFew(const FewRows& x, const Columns& columns, float* y, std::int64_t y_stride) {
   STRATA_WITH_ELEMENT(columns.element, multiply_rows(x.x, x.rows, x.x_stride, x.in,
                                                      static_cast<const T*>(columns.weight),
                                                      columns.out, columns.bias, y, y_stride));
 }
+#endif
 
 }  // namespace strata::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
