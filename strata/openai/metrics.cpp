@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "strata/base/prometheus_text.h"
 #include "strata/base/units.h"
 
 namespace strata {
@@ -12,16 +13,6 @@ std::vector<double> powers_of_two(double last) {
   std::vector<double> bounds;
   for (double bound = 1; bound <= last; bound *= 2) bounds.push_back(bound);
   return bounds;
-}
-
-// A label's value: backslashes, quotes and line ends are escaped.
-std::string label_value(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"' || c == '\n') out += '\\';
-    out += c == '\n' ? 'n' : c;
-  }
-  return out;
 }
 
 /// Writes a family twice: with vLLM's name and labels, and with Strata's.
@@ -70,9 +61,9 @@ class PrometheusText {
   template <typename Write>
   void family(const std::string& name, const std::string& label, const char* type, const char* help,
               const Write& write) {
-    text_ += "# HELP " + name + ' ' + help + "\n# TYPE " + name + ' ' + type + '\n';
+    text_ += prometheus_head(name, type, help);
     for (const ModelState& model : models_)
-      write(name, label + "=\"" + label_value(model.name) + '"', model);
+      write(name, label + "=\"" + prometheus_label_value(model.name) + '"', model);
   }
 
   void line(const std::string& name, const std::string& labels, double value) {

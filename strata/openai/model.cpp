@@ -19,19 +19,13 @@ OpenAiModel open_model(std::string name, const std::string& tokenizer,
       if (const auto tokens = model.tokenizer->encode(name); tokens.size() == 1)
         model.token_names[tokens.front()] = name;
   }
-  if (const auto eos = model.tokenizer->eos()) model.ends.push_back(*eos);
-  if (const auto begin = model.tokenizer->bos(); begin && begin != model.tokenizer->eos())
-    model.ends.push_back(*begin);
+  model.ends = model.tokenizer->ends();
   return model;
 }
 
 std::vector<std::int64_t> prompt_tokens(const OpenAiModel& model, std::string_view text,
                                         bool begins) {
-  std::vector<std::int64_t> tokens;
-  if (begins) tokens = model.tokenizer->prefix();
-  const std::vector<std::int64_t> own = model.tokenizer->encode(text);
-  tokens.insert(tokens.end(), own.begin(), own.end());
-  return tokens;
+  return begins ? model.tokenizer->encode_with_prefix(text) : model.tokenizer->encode(text);
 }
 
 }  // namespace strata

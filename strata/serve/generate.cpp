@@ -3,11 +3,10 @@
 #include "strata/serve/generate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <vector>
 
-#include "strata/base/philox.h"
+#include "strata/batching/sampler.h"
 
 namespace strata {
 namespace {
@@ -29,39 +28,27 @@ struct Continued {
   }
 };
 
-}  // namespace
-
-std::int64_t TokenSampler::choose(const at::Tensor& logits, std::uint32_t number) const {
-  const at::Tensor host = logits.cpu();
-  const float* z = host.const_data_ptr<float>();
-  const std::int64_t count = logits.numel();
-  const float* top = std::max_element(z, z + count);
-  if (temperature_ == 0) return top - z;
-  std::vector<double> weights(count);
-  double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i)
-    sum += weights[i] = std::exp((z[i] - *top) / temperature_);
-  const PhiloxBlock block = philox({number, 0, 0, 2}, {static_cast<std::uint32_t>(seed_),
-                                                       static_cast<std::uint32_t>(seed_ >> 32)});
-  double left = (block[0] + 0.5) * 0x1p-32 * sum;
-  for (std::int64_t i = 0; i < count; ++i)
-    if ((left -= weights[i]) < 0) return i;
-  return count - 1;
+// Chooses the next token of a text; logits [V], in host memory.
+std::int64_t choose(LogitSampler& sampler, const GenerateRequest& request, const Continued& text,
+                    const at::Tensor& logits) {
+  return sampler.choose(
+      {logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel())}, request.sampling,
+      {.prompt = request.prompt, .answer = std::span(text.tokens).subspan(request.prompt.size())});
 }
+
+}  // namespace
 
 void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> requests,
               const std::function<void(std::size_t, std::int64_t)>& on_token) {
+  LogitSampler sampler;
   std::vector<Continued> texts;
   std::vector<std::size_t> running;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     texts.push_back({requests[i].prompt});
     running.push_back(i);
   }
-  const auto written = [&](std::size_t i) {
-    return texts[i].tokens.size() - requests[i].prompt.size();
-  };
   const auto is_complete = [&](std::size_t i) {
-    return static_cast<std::int64_t>(written(i)) >= requests[i].tokens;
+    return std::ssize(texts[i].tokens) - std::ssize(requests[i].prompt) >= requests[i].tokens;
   };
   for (;;) {
     std::erase_if(running, is_complete);
@@ -69,14 +56,15 @@ void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> r
     Pass pass;
     for (const std::size_t i : running)
       pass.push_back(texts[i].missing(static_cast<std::int32_t>(i), decoder.room().page_tokens));
-    const at::Tensor logits = decoder.forward(pass);
+    at::Tensor logits = decoder.forward(pass);
     // One rank chooses; the others add zeros to its choices.
     std::vector<double> next(running.size(), 0);
-    if (decoder.decides())
+    if (decoder.decides()) {
+      logits = logits.cpu();
       for (std::size_t row = 0; row < running.size(); ++row)
-        next[row] = static_cast<double>(requests[running[row]].sampler.choose(
-            logits[static_cast<std::int64_t>(row)],
-            static_cast<std::uint32_t>(written(running[row]))));
+        next[row] = static_cast<double>(choose(sampler, requests[running[row]], texts[running[row]],
+                                               logits[static_cast<std::int64_t>(row)]));
+    }
     world.all_reduce(next);
     std::vector<std::size_t> continued;
     for (std::size_t row = 0; row < running.size(); ++row) {

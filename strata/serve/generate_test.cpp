@@ -1,11 +1,8 @@
 // Tests the loop around a decoder, with a model so small that every token is predictable.
 #include "strata/serve/generate.h"
 
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
-#include <array>
-#include <cmath>
 
 #include "strata/comm/ranks.h"
 
@@ -93,10 +90,11 @@ TEST(Generate, StopsAtEndTokenWithoutReportingIt) {
 
 // The second text ends at an end token, the third moves its window, the fourth requests no tokens.
 TEST(Generate, TogetherEqualsEachAlone) {
-  const std::vector<GenerateRequest> requests = {{.prompt = {3, 1}, .tokens = 5, .sampler = {1, 8}},
-                                                 {.prompt = {7, 7, 2, 4}, .tokens = 6, .ends = {5}},
-                                                 {.prompt = {1, 2, 3, 4, 5}, .tokens = 4},
-                                                 {.prompt = {6}, .tokens = 0}};
+  const std::vector<GenerateRequest> requests = {
+      {.prompt = {3, 1}, .tokens = 5, .sampling = {.temperature = 1, .seed = 8}},
+      {.prompt = {7, 7, 2, 4}, .tokens = 6, .ends = {5}},
+      {.prompt = {1, 2, 3, 4, 5}, .tokens = 4},
+      {.prompt = {6}, .tokens = 0}};
   const Generated together = generated(requests, 7);
   EXPECT_EQ(together.passes, 5);
   std::int64_t rows = 0;
@@ -112,51 +110,15 @@ TEST(Generate, TogetherEqualsEachAlone) {
 
 TEST(Generate, DependsOnTemperatureAndSeed) {
   const auto text = [](double temperature, std::uint64_t seed) {
-    return text_of({.prompt = {3, 1}, .tokens = 40, .sampler = {temperature, seed}}, 100);
+    return text_of(
+        {.prompt = {3, 1}, .tokens = 40, .sampling = {.temperature = temperature, .seed = seed}},
+        100);
   };
   EXPECT_EQ(text(0, 1), text(0, 2));
   EXPECT_EQ(text(1, 1), text(1, 1));
   EXPECT_NE(text(1, 1), text(1, 2));
   EXPECT_NE(text(1, 1), text(0, 1));
   EXPECT_NE(text(1, 1), text(5, 1));
-}
-
-constexpr std::array<float, 4> kLogits = {0.5f, 2.0f, -1.0f, 2.0f};
-
-at::Tensor logits() { return at::tensor(at::ArrayRef<float>(kLogits)).unsqueeze(0); }
-
-TEST(TokenSampler, ReturnsFirstMostLikelyTokenAtTemperatureZero) {
-  for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(TokenSampler(0, i).choose(logits(), i), 1);
-}
-
-TEST(TokenSampler, DrawsFromSoftmaxOfTemperature) {
-  constexpr int kDraws = 20000;
-  for (const double temperature : {0.5, 1.0, 3.0}) {
-    std::array<double, 4> expected{}, counts{};
-    double sum = 0;
-    for (std::size_t i = 0; i < 4; ++i) sum += expected[i] = std::exp(kLogits[i] / temperature);
-    const TokenSampler sampler(temperature, 7);
-    for (int i = 0; i < kDraws; ++i)
-      ++counts[static_cast<std::size_t>(sampler.choose(logits(), static_cast<std::uint32_t>(i)))];
-    // Within five standard deviations of a binomial distribution.
-    for (std::size_t i = 0; i < 4; ++i)
-      EXPECT_NEAR(counts[i] / kDraws, expected[i] / sum, 5 * 0.5 / std::sqrt(kDraws))
-          << temperature;
-  }
-}
-
-// Every bit of the seed and the number of the token change the result.
-TEST(TokenSampler, IsKeyedBySeedAndNumber) {
-  const auto drawn = [](std::uint64_t seed, std::uint32_t first) {
-    std::string text;
-    for (std::uint32_t i = 0; i < 32; ++i)
-      text += std::to_string(TokenSampler(2, seed).choose(logits(), first + i));
-    return text;
-  };
-  EXPECT_EQ(drawn(1, 0), drawn(1, 0));
-  EXPECT_NE(drawn(1, 0), drawn(2, 0));
-  EXPECT_NE(drawn(1, 0), drawn(1 + (std::uint64_t{1} << 32), 0));
-  EXPECT_NE(drawn(1, 0), drawn(1, 32));
 }
 
 }  // namespace

@@ -31,10 +31,8 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
 
 std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt,
                                         bool begins) {
-  std::vector<std::int64_t> tokens;
-  if (begins) tokens = tokenizer.prefix();
-  const std::vector<std::int64_t> text = tokenizer.encode(prompt);
-  tokens.insert(tokens.end(), text.begin(), text.end());
+  std::vector<std::int64_t> tokens =
+      begins ? tokenizer.encode_with_prefix(prompt) : tokenizer.encode(prompt);
   if (tokens.empty() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
   if (!tokens.empty()) return tokens;
   throw UserError({.operation = "serve.generate",
@@ -43,14 +41,6 @@ std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
                    .expected = "at least one token: this tokenizer has none that begins a text",
                    .got = "an empty prompt",
                    .fix = "pass --prompt \"In the beginning\""});
-}
-
-// A token that begins or ends a text ends the generated text.
-std::vector<std::int64_t> ends_of(const Tokenizer& tokenizer) {
-  std::vector<std::int64_t> ends;
-  if (tokenizer.eos()) ends.push_back(*tokenizer.eos());
-  if (tokenizer.bos()) ends.push_back(*tokenizer.bos());
-  return ends;
 }
 
 }  // namespace
@@ -64,8 +54,8 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
   for (const std::string& prompt : request.prompts) {
     requests.push_back({.prompt = prompt_tokens(*tokenizer, prompt, request.begins),
                         .tokens = request.tokens,
-                        .ends = ends_of(*tokenizer),
-                        .sampler = TokenSampler(request.temperature, request.seed)});
+                        .ends = tokenizer->ends(),
+                        .sampling = {.temperature = request.temperature, .seed = request.seed}});
     longest = std::max(longest, requests.back().prompt.size());
   }
   const Sequential model =

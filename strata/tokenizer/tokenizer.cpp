@@ -167,6 +167,20 @@ std::shared_ptr<const Tokenizer> read_bpe_tokenizer(const std::string& name) {
 
 }  // namespace
 
+std::vector<std::int64_t> Tokenizer::encode_with_prefix(std::string_view text) const {
+  std::vector<std::int64_t> tokens = prefix_;
+  const std::vector<std::int64_t> own = encode(text);
+  tokens.insert(tokens.end(), own.begin(), own.end());
+  return tokens;
+}
+
+std::vector<std::int64_t> Tokenizer::ends() const {
+  std::vector<std::int64_t> tokens;
+  if (eos_) tokens.push_back(*eos_);
+  if (bos_ && bos_ != eos_) tokens.push_back(*bos_);
+  return tokens;
+}
+
 TokenizerKind tokenizer_kind(std::string_view name) {
   if (name == "bytes") return TokenizerKind::kBytes;
   return name == "none" ? TokenizerKind::kNone : TokenizerKind::kFile;

@@ -38,6 +38,11 @@ class Tokenizer {
   std::optional<std::int64_t> eos() const { return eos_; }
   const std::vector<std::int64_t>& prefix() const { return prefix_; }  ///< begins every text
 
+  /// prefix() and the tokens of the text.
+  std::vector<std::int64_t> encode_with_prefix(std::string_view text) const;
+  /// Tokens that end a generated text: one that ends a text, and one that begins the next.
+  std::vector<std::int64_t> ends() const;
+
  protected:
   Tokenizer() = default;
 

@@ -3,22 +3,13 @@
 #include <algorithm>
 #include <sstream>
 
+#include "strata/base/prometheus_text.h"
+
 namespace strata {
 namespace {
 
-// A label's value: backslashes, quotes and line ends are escaped.
-std::string label(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"' || c == '\n') out += '\\';
-    out += c == '\n' ? 'n' : c;
-  }
-  return out;
-}
-
 void head(std::ostream& out, const std::string& name, const char* type, const char* help) {
-  out << "# HELP strata_embed_" << name << ' ' << help << "\n# TYPE strata_embed_" << name << ' '
-      << type << '\n';
+  out << prometheus_head("strata_embed_" + name, type, help);
 }
 
 // Upper ends of buckets: every bound up to 8, then powers of two.
@@ -29,7 +20,8 @@ void write_staleness(std::ostream& out, const ServerMetrics& metrics) {
        "updates of a feature's gradients, by update number minus the version of their rows");
   for (std::size_t i = 0; i < metrics.features.size(); ++i) {
     const StalenessCounts& counts = metrics.gate.staleness[i];
-    const std::string feature = "{feature=\"" + label(metrics.features[i].name) + "\"";
+    const std::string feature =
+        "{feature=\"" + prometheus_label_value(metrics.features[i].name) + "\"";
     std::int64_t below = 0, all = 0, sum = 0;
     std::size_t next = 0;
     for (std::size_t stale = 0; stale < counts.size(); ++stale) {
@@ -95,8 +87,8 @@ std::string prometheus_text(const ServerMetrics& metrics) {
   }
   head(out, "rows", "gauge", "rows of a feature");
   for (std::size_t i = 0; i < metrics.features.size(); ++i)
-    out << "strata_embed_rows{feature=\"" << label(metrics.features[i].name) << "\"} "
-        << metrics.rows[i] << '\n';
+    out << "strata_embed_rows{feature=\"" << prometheus_label_value(metrics.features[i].name)
+        << "\"} " << metrics.rows[i] << '\n';
   write_staleness(out, metrics);
   return out.str();
 }
