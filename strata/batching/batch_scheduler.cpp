@@ -331,8 +331,6 @@ std::span<const std::int64_t> BatchScheduler::tokens(std::uint64_t id) const {
   return at(id).tokens;
 }
 
-std::int64_t BatchScheduler::prompt_tokens(std::uint64_t id) const { return at(id).prompt; }
-
 std::int64_t BatchScheduler::cached_tokens(std::uint64_t id) const { return at(id).cached; }
 
 ServiceStatus BatchScheduler::status() const {

@@ -13,8 +13,8 @@
 /// Source   Yu et al. 2022 (continuous batching), Agrawal et al. 2023 (chunked prefill), Kwon et
 ///          al. 2023 (pages, preemption by recompute).
 /// Threads  one.
-/// Cost     next_pass: O(running sequences + tokens and pages of the pass), and O(prompt) for each
-///          sequence that starts or that is next to start. add: O(prompt), and O(live sequences) if
+/// Cost     next_pass: O(running sequences + tokens and pages of the pass), and O(running sequences
+///          * prompt) for each sequence that starts or that is next to start. add: O(prompt), and O(live sequences) if
 ///          it has to wait. No copy of a text but the prompt's.
 /// Errors   UserError: a sequence that never fits. InternalError: calls in another order.
 #pragma once
@@ -104,14 +104,12 @@ class BatchScheduler {
   void measure(std::chrono::nanoseconds pass);
 
   std::span<const std::int64_t> tokens(std::uint64_t id) const;  ///< of prompt and answer
-  std::int64_t prompt_tokens(std::uint64_t id) const;
   /// Tokens of the prompt that were not computed when the sequence started.
   std::int64_t cached_tokens(std::uint64_t id) const;
 
   bool empty() const { return sequences_.empty(); }
   ServiceStatus status() const;  ///< all but `ready`
   const PagePool& pool() const { return pool_; }
-  const BatchLimits& limits() const { return limits_; }
 
  private:
   struct Room;

@@ -202,13 +202,14 @@ std::int64_t LogitSampler::choose(std::span<const float> logits, const Sampling&
   const float top = largest(adjusted);
   if (sampling.temperature == 0) return std::ranges::find(adjusted, top) - adjusted.begin();
   const double place = uniform(sampling.seed, context.answer.size());
+  // The inverse of a temperature near 0 is infinite.
+  const double scale = std::min(1 / sampling.temperature, std::numeric_limits<double>::max());
   const bool selects = sampling.top_k > 0 && sampling.top_k < std::ssize(adjusted);
   if (selects || sampling.top_p < 1 || sampling.min_p > 0) {
-    truncate(adjusted, top, sampling);
+    truncate(adjusted, top, scale, sampling);
   } else {
     weights_.resize(adjusted.size());
-    for (std::size_t i = 0; i < adjusted.size(); ++i)
-      weights_[i] = std::exp((adjusted[i] - top) / sampling.temperature);
+    weigh(adjusted, top, scale, weights_);
     tokens_.clear();  // all
   }
   double left = place * std::accumulate(weights_.begin(), weights_.end(), 0.0);
@@ -267,14 +268,13 @@ void LogitSampler::exclude_others(std::span<const std::uint64_t> allowed) {
 }
 
 // Fills tokens_ with those that stay, ascending, and weights_ with theirs.
-void LogitSampler::truncate(std::span<const float> logits, float top, const Sampling& sampling) {
+void LogitSampler::truncate(std::span<const float> logits, float top, double scale,
+                            const Sampling& sampling) {
   const std::int64_t all = std::ssize(logits);
   select_set(logits, sampling.top_k > 0 ? std::min(sampling.top_k, all) : all, tokens_);
   kept_.clear();
   for (const std::int64_t token : tokens_) kept_.push_back(logits[token]);
   weights_.resize(tokens_.size());
-  // The inverse of a temperature near 0 is infinite.
-  const double scale = std::min(1 / sampling.temperature, std::numeric_limits<double>::max());
   const double total = weigh(kept_, top, scale, weights_);
   if (sampling.top_p < 1) keep_top_p(top, scale, sampling.top_p * total);
   std::size_t count = 0;

@@ -43,7 +43,7 @@ class LogitSampler {
                                 const ChoiceContext& context);
   void penalize(const Sampling& sampling, const ChoiceContext& context);
   void exclude_others(std::span<const std::uint64_t> allowed);
-  void truncate(std::span<const float> logits, float top, const Sampling& sampling);
+  void truncate(std::span<const float> logits, float top, double scale, const Sampling& sampling);
 
   void keep_top_p(float top, double scale, double share);
 

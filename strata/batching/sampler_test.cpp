@@ -25,18 +25,6 @@ double uniform_of(std::uint64_t seed, std::uint32_t number) {
   return (block[0] + 0.5) * 0x1p-32;
 }
 
-// The draw of `strata generate`: softmax(logits / temperature), summed in the order of tokens.
-std::int64_t draw_plainly(const Logits& z, double temperature, double place) {
-  const float top = *std::ranges::max_element(z);
-  std::vector<double> weights;
-  double sum = 0;
-  for (const float logit : z) sum += weights.emplace_back(std::exp((logit - top) / temperature));
-  double left = place * sum;
-  for (std::size_t i = 0; i < z.size(); ++i)
-    if ((left -= weights[i]) < 0) return static_cast<std::int64_t>(i);
-  return std::ssize(z) - 1;
-}
-
 // Logits after penalties and biases, each token by itself.
 Logits adjust_plainly(Logits z, const Sampling& s, const ChoiceContext& context) {
   for (std::int64_t i = 0; i < std::ssize(z); ++i) {
@@ -130,22 +118,6 @@ TEST(LogitSampler, EqualsAReferenceThatSortsAllTokens) {
     } else {
       ASSERT_EQ(sampler.choose(logits, s, context), choose_plainly(logits, s, context)) << round;
     }
-  }
-}
-
-TEST(LogitSampler, DrawsWhatGenerateDraws) {
-  std::mt19937 random(6);
-  LogitSampler sampler;
-  Ids answer;
-  for (int round = 0; round < 2000; ++round) {
-    const Logits logits = random_logits(random, 1 + random() % 3000, false);
-    Sampling s;
-    s.temperature = round % 2 == 0 ? 1 : 0.8;
-    s.seed = std::uint64_t{random()} << 17;
-    EXPECT_EQ(sampler.choose(logits, s, {.answer = answer}),
-              draw_plainly(logits, s.temperature,
-                           uniform_of(s.seed, static_cast<std::uint32_t>(answer.size()))));
-    answer.push_back(0);
   }
 }
 

@@ -69,11 +69,13 @@ struct SequenceRequest {
   std::int64_t min_tokens = 0;       ///< before that many tokens, those of `ends` are not chosen
   std::vector<std::int64_t> ends;    ///< tokens that end the text; they are not part of it
   Sampling sampling;
-  int likeliest = 0;        ///< length of ScoredToken::likeliest
+  /// Length of ScoredToken::likeliest. None: a ScoredToken has only its token, and log_probability
+  /// is 0.
+  std::optional<int> likeliest = {};
   std::uint64_t scope = 0;  ///< requests reuse keys and values only of requests of the same scope
   bool score_prompt = false;
   /// Gives the tokens that may follow the answer so far, as bits by token; null: all may. The
-  /// service calls on_allowed of one request from one thread at a time.
+  /// service calls it from one thread at a time.
   std::function<std::vector<std::uint64_t>(const std::vector<std::int64_t>& answer)> allowed = {};
 };
 
@@ -107,8 +109,9 @@ class TokenService {
   /// Ends a request soon; unknown ids are ignored. The listener still gets on_finish.
   virtual void cancel(std::uint64_t id) = 0;
   virtual ServiceStatus status() const = 0;
-  virtual std::int64_t context() const = 0;     ///< tokens of the longest sequence
-  virtual std::int64_t vocabulary() const = 0;  ///< tokens of the model
+  virtual std::int64_t context() const = 0;       ///< tokens of the longest sequence
+  virtual std::int64_t most_waiting() const = 0;  ///< sequences that may wait at once
+  virtual std::int64_t vocabulary() const = 0;    ///< tokens of the model
 };
 
 }  // namespace strata

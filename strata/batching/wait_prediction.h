@@ -1,8 +1,8 @@
 /// Predicts when waiting sequences get pages, from the tokens that the sequences before them may
 /// still need.
 ///
-/// The prediction takes every sequence to generate all the tokens that it may, so it is late rather
-/// than early.
+/// It assumes that every sequence generates as many tokens as it may, so none starts later than
+/// predicted.
 ///
 /// Units    passes from now; pages.
 /// Threads  any.

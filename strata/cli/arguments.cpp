@@ -42,6 +42,18 @@ bool is_plain(char c) {
 
 }  // namespace
 
+ServerAddress tcp_address(const std::string& text, const std::string& option,
+                          const std::string& example) {
+  const ServerAddress address = parse_server_address(text, FreePort::kYes);
+  if (!address.is_socket()) return address;
+  throw UserError({.operation = "cli.arguments",
+                   .where = option,
+                   .what = "HTTP is answered over TCP only",
+                   .expected = "HOST:PORT",
+                   .got = text,
+                   .fix = "pass " + option + ' ' + example});
+}
+
 CLI::Validator at_least(double least) {
   return {[least](std::string& text) {
             double value = 0;

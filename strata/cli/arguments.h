@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strata/run/recipe_file.h"
+#include "strata/transport/server_address.h"
 
 namespace strata {
 
@@ -23,6 +24,10 @@ CLI::Validator between(double least, double most);
 
 /// For seeds: CLI11 would parse -1 as the largest seed.
 CLI::Validator seed_number();
+
+/// The address HOST:PORT of an option; port 0 is any free one. Refuses another form.
+ServerAddress tcp_address(const std::string& text, const std::string& option,
+                          const std::string& example);
 
 /// Refuses a folder that cannot be made or written to (UserError); makes none. `field` names it in
 /// errors.

@@ -124,7 +124,7 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
 }
 
 int run_verb(int argc, char** argv) {
-  CLI::App app("Trains models that are too large for one device.", "strata");
+  CLI::App app("Trains and serves models that are too large for one device.", "strata");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "print this");
   app.set_version_flag("--version", std::string("strata ") + kVersion, "print the version");

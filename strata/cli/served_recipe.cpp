@@ -1,21 +1,15 @@
 #include "strata/cli/served_recipe.h"
 
-#include <algorithm>
-#include <thread>
+#include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/checkpoint/reader.h"
+#include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
 #include "strata/task/text/text_task.h"
 
 namespace strata {
 namespace {
-
-int threads_of(const Recipe& recipe, const Mesh& mesh) {
-  if (recipe.mesh.threads > 0) return static_cast<int>(recipe.mesh.threads);
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / mesh.size());
-}
 
 // A checkpoint of a language model is served as one, even if an override names another task.
 TextTask& text_to_serve(Task& task) {
@@ -52,17 +46,14 @@ Recipe recipe_of(const std::string& path, const std::vector<std::string>& overri
   });
 }
 
-ServedModel served_model(const Recipe& recipe, const std::string& checkpoint) {
-  Mesh mesh = recipe.mesh.axes;
-  mesh[Axis::kData] = 1;  // other replicas would only repeat the work
+ServedModel served_model(Recipe recipe, const std::string& checkpoint) {
+  recipe.mesh.axes[Axis::kData] = 1;  // other replicas would only repeat the work
+  RanksOptions ranks = ranks_options(recipe);
+  ranks.fingerprint = recipe.text;
   return {.model = text_task(recipe)->model_options(),
           .tokenizer = recipe.task->tokenizer(),
           .checkpoint = checkpoint,
-          .mesh = mesh,
-          .threads_per_rank = threads_of(recipe, mesh),
-          .device = recipe.rank_device(),
-          .device_bytes = recipe.memory.device.count,
-          .fingerprint = recipe.text};
+          .ranks = std::move(ranks)};
 }
 
 }  // namespace strata

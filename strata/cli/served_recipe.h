@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/serve/text_generation.h"
+#include "strata/serve/served_model.h"
 #include "strata/task/recipe.h"
 
 namespace strata {
@@ -16,6 +16,6 @@ Recipe recipe_of(const std::string& path, const std::vector<std::string>& overri
 
 /// The decoder of a text recipe, with weights from `checkpoint`, on the stages and the
 /// tensor-parallel slices of one replica of its mesh.
-ServedModel served_model(const Recipe& recipe, const std::string& checkpoint);
+ServedModel served_model(Recipe recipe, const std::string& checkpoint);
 
 }  // namespace strata

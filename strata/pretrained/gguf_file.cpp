@@ -217,7 +217,7 @@ void GgufFile::read_header() {
   std::string magic(kMagic.size(), ' ');
   cursor.read(std::as_writable_bytes(std::span(magic)), "");
   if (magic != kMagic)
-    refuse("", "this is no GGUF file", "a file that begins with GGUF", quote(magic));
+    refuse("", "the file is not a GGUF file", "a file that begins with GGUF", quote(magic));
   const auto version = cursor.number<std::uint32_t>("");
   if (version != 2 && version != 3)
     refuse("", "the file has another version or byte order", "version 2 or 3, little endian",
@@ -283,7 +283,7 @@ void GgufFile::check_places() const {
     const BlockType* type = find_block_type(tensor.type);
     if (type == nullptr) continue;
     if (tensor.shape.back() % type->elements != 0)
-      refuse(name, "the rows of a tensor are no whole blocks",
+      refuse(name, "the rows of a tensor do not consist of whole blocks",
              "a multiple of " + std::to_string(type->elements),
              std::to_string(tensor.shape.back()));
     const std::uint64_t bytes = tensor.numel() / type->elements * type->bytes;

@@ -117,7 +117,7 @@ TEST_F(GgufTest, RefusesOtherContainers) {
     return refusal([&] { GgufFile::open(path_); }).what;
   };
   const std::string whole = ExampleGguf().floats("a", {3}, {1, 2, 3}).bytes();
-  EXPECT_NE(refused("nothing of the kind").find("no GGUF file"), std::string::npos);
+  EXPECT_NE(refused("nothing of the kind").find("not a GGUF file"), std::string::npos);
   for (const char* version : {"\1\0\0\0", "\0\0\0\3", "\4\0\0\0"})
     EXPECT_NE(refused("GGUF" + std::string(version, 4) + whole.substr(8)).find("version"),
               std::string::npos);

@@ -19,6 +19,8 @@ const std::string kPrefix = "tokenizer.ggml.";
 constexpr const char* kChatTemplate = "tokenizer.chat_template";
 constexpr const char* kTakeFolder = "set data.tokenizer to the model's Hugging Face folder";
 constexpr std::size_t kLongestPiece = 256;  // bytes
+// Of a vocabulary of a million pieces; a hostile file could have one for every cut of every piece.
+constexpr std::size_t kMostMerges = std::size_t{1} << 22;
 const std::string kSpace = "▁";
 
 // Source: tokenizer.json of Llama 3 and of Qwen 2.
@@ -194,8 +196,11 @@ json merges_of_pieces(const GgufFile& file, const Tokens& tokens) {
     for (std::size_t cut = character_bytes(piece); cut < piece.size();
          cut += character_bytes(piece.substr(cut))) {
       const std::string_view left = piece.substr(0, cut), right = piece.substr(cut);
-      if (pieces.contains(left) && pieces.contains(right))
-        merges.push_back({std::string(left), std::string(right), scores[id], merges.size()});
+      if (!pieces.contains(left) || !pieces.contains(right)) continue;
+      if (merges.size() == kMostMerges)
+        file.refuse(kPrefix + "tokens", "the pieces have too many merges",
+                    "at most " + std::to_string(kMostMerges), "more");
+      merges.push_back({std::string(left), std::string(right), scores[id], merges.size()});
     }
   }
   std::ranges::sort(merges, [](const PieceMerge& a, const PieceMerge& b) {

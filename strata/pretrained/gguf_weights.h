@@ -26,7 +26,6 @@ class GgufWeights {
 
   const std::string& path() const { return file_->path(); }
   std::vector<std::string> names() const;
-  bool contains(const std::string& name) const { return weights_.contains(name); }
   const std::vector<std::int64_t>& shape(const std::string& name) const;
 
   /// Fills `out` with elements from `begin` on.

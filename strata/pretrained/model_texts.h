@@ -4,7 +4,7 @@
 /// A GGUF file stands for such a folder: its metadata is translated to these texts.
 ///
 /// Threads  const, any thread.
-/// Cost     a GGUF file is translated at each find().
+/// Cost     a GGUF file is translated at each text() and json().
 /// Errors   UserError that names the file: unreadable, too large, or (GGUF) a model or tokenizer
 ///          that cannot be translated.
 #pragma once

@@ -52,8 +52,7 @@ TrainerOptions trainer_options(const Recipe& recipe) {
                    .file = {.setting = "memory.disk.path"}}};
 }
 
-RanksOptions ranks_options(const ResolvedRun& run) {
-  const Recipe& recipe = run.recipe;
+RanksOptions ranks_options(const Recipe& recipe) {
   check_threads(recipe);
   const double fatal = recipe.mesh.stall_fatal_seconds;
   return {.ranks = recipe.mesh.axes.size(),
@@ -61,12 +60,17 @@ RanksOptions ranks_options(const ResolvedRun& run) {
           .device_bytes = recipe.memory.device.count,
           .device = recipe.rank_device(),
           .mesh = recipe.mesh.axes,
-          .fingerprint = run.fingerprint,
-          .warn = notice_of_stalls(run),
           .stall_seconds = fatal > 0 ? fatal / kStallShare : RanksOptions{}.stall_seconds,
           .stall_fatal_seconds = fatal,
           .transport = recipe.mesh.transport,
           .reduction = recipe.mesh.reduction};
+}
+
+RanksOptions ranks_options(const ResolvedRun& run) {
+  RanksOptions options = ranks_options(run.recipe);
+  options.fingerprint = run.fingerprint;
+  options.warn = notice_of_stalls(run);
+  return options;
 }
 
 World join_world(const ResolvedRun& run) { return World(ranks_options(run)); }

@@ -11,6 +11,8 @@ namespace strata {
 
 TrainerOptions trainer_options(const Recipe& recipe);
 
+/// Without a fingerprint and without notices of stalls.
+RanksOptions ranks_options(const Recipe& recipe);
 RanksOptions ranks_options(const ResolvedRun& run);
 
 /// Joins the processes of the run; the recipe must be equal in all (UserError).

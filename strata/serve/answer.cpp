@@ -9,10 +9,9 @@ void Answer::score_prompt(std::int64_t position, std::span<const float> logits, 
   const auto vocabulary = static_cast<std::int64_t>(logits.size()) / rows;
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t next = position + row + 1;
-    // After a preemption the first tokens may be computed again.
-    if (next >= std::ssize(request_.prompt) || next <= std::ssize(prompt_scores_)) continue;
+    if (next <= std::ssize(prompt_scores_)) continue;  // scored before set_weights()
     prompt_scores_.push_back(score(logits.subspan(row * vocabulary, vocabulary),
-                                   request_.prompt[next], request_.likeliest));
+                                   request_.prompt.at(next), request_.likeliest.value_or(0)));
   }
 }
 
@@ -41,7 +40,9 @@ std::vector<std::int64_t> Answer::choose(LogitSampler& sampler, std::span<const 
     if (ended_) return chosen;
     chosen.push_back(token);
     tokens_.push_back(token);
-    if (listener_.on_token) listener_.on_token(score(z, token, request_.likeliest));
+    if (listener_.on_token)
+      listener_.on_token(request_.likeliest ? score(z, token, *request_.likeliest)
+                                            : ScoredToken{.token = token});
     if (row == guesses.size() || guesses[row] != token) return chosen;
   }
   return chosen;

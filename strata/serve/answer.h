@@ -2,7 +2,7 @@
 /// logits choose, and what its listener hears.
 ///
 /// Threads  one.
-/// Errors   UserError: logits that are no numbers, no token that may follow.
+/// Errors   UserError: logits that are not numbers, no token that may follow.
 #pragma once
 
 #include <cstdint>

@@ -59,16 +59,12 @@ std::string weight_name(const Sequential& model, int layer, const WeightSpec& sp
       {.operation = "serve.weights", .what = "a tie without owner", .got = spec.tie});
 }
 
-std::int64_t page_bytes_of_stage(const Sequential& model, const Mesh& mesh, int stage,
-                                 std::int64_t page_tokens) {
-  const Partition partition = even_partition(model.num_layers(), mesh[Axis::kPipeline]);
-  return page_bytes(model, layers_of(partition, stage), page_tokens);
-}
-
 std::int64_t page_bytes(const Sequential& model, const Mesh& mesh, std::int64_t page_tokens) {
+  const int stages = mesh[Axis::kPipeline];
+  const Partition partition = even_partition(model.num_layers(), stages);
   std::int64_t most = 0;
-  for (int stage = 0; stage < mesh[Axis::kPipeline]; ++stage)
-    most = std::max(most, page_bytes_of_stage(model, mesh, stage, page_tokens));
+  for (int stage = 0; stage < stages; ++stage)
+    most = std::max(most, page_bytes(model, layers_of(partition, stage), page_tokens));
   return most;
 }
 
@@ -106,12 +102,12 @@ std::vector<NamedState> Decoder::weights() {
 }
 
 at::Tensor Decoder::forward(const Pass& pass) {
-  groups_.world.report_progress("decoding", passes_);
+  groups_.world.report_progress("decoding", static_cast<int>(passes_));
   std::vector<std::int64_t> packed;
   for (const PassTokens& sequence : pass)
     packed.insert(packed.end(), sequence.tokens.begin(), sequence.tokens.end());
   const at::Tensor sample = at::tensor(packed, groups_.world.device().options(at::kLong));
-  Decoding decoding{.caches = cache_.begin(pass), .pass = passes_++};
+  Decoding decoding{.caches = cache_.begin(pass), .pass = static_cast<std::int32_t>(passes_++)};
   const Program& program = plan_.evaluation(1).programs[groups_[Axis::kPipeline].rank()];
   machine_.begin(program, {.micro_batches = {{.inputs = {sample.unsqueeze(0)}}},
                            .training = false,

@@ -7,9 +7,10 @@
 ///
 /// On a CPU the logits of a token have the bits that training and evaluation compute for the text at
 /// the beginning of a whole sample, on as many tensor-parallel ranks. They do not depend on the
-/// other texts of a pass, on how a text is cut into passes, or on the pages. Exceptions: the last
-/// one to three positions of a context that leaves so few over when it is divided by 32 (from 192
-/// on by 64, from 768 on by 256); processors for which bit_check.h finds a difference.
+/// other texts of a pass, on how a text is cut into passes, or on the pages. There are two
+/// exceptions: processors for which bit_check.h finds a difference; and, with q = 32 for a context
+/// below 192, 64 below 768, else 256, the last positions of a context if context mod q is 1, 2 or 3,
+/// as many as that.
 ///
 /// Shapes   logits [rows, V] fp32.
 /// Threads  one rank's thread; forward() is collective.
@@ -42,10 +43,6 @@ std::string weight_name(const Sequential& model, int layer, const WeightSpec& sp
 /// Bytes of one page of `page_tokens` tokens on the rank of a mesh that has the most; `model` as for
 /// Decoder. A budget of bytes divided by it is the number of pages of every rank.
 std::int64_t page_bytes(const Sequential& model, const Mesh& mesh, std::int64_t page_tokens);
-/// The same on the ranks of one stage.
-std::int64_t page_bytes_of_stage(const Sequential& model, const Mesh& mesh, int stage,
-                                 std::int64_t page_tokens);
-
 class Decoder {
  public:
   /// `model`: made for mesh.tp ranks with the logits as its output; must outlive the decoder. The
@@ -73,7 +70,7 @@ class Decoder {
   LayerStore store_;
   KeyValueCache cache_;
   StageMachine machine_;
-  std::int32_t passes_ = 0;
+  std::uint32_t passes_ = 0;  // modulo 2^32
 };
 
 }  // namespace strata

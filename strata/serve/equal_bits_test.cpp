@@ -198,7 +198,7 @@ class EqualBits : public testing::TestWithParam<std::tuple<std::size_t, at::Scal
 };
 
 // A prompt, single tokens at the beginning, at borders of pages and of blocks of keys, the rest.
-TEST_P(EqualBits, Alone) {
+TEST_P(EqualBits, HoldForATextAlone) {
   std::vector<std::int64_t> chunks = {5, 1, 1, 2, 3, 1, 9, 1, 1, 1, 1, 40, 1};
   const std::int64_t begun = std::accumulate(chunks.begin(), chunks.end(), std::int64_t{0});
   if (context() > 512)
@@ -209,14 +209,14 @@ TEST_P(EqualBits, Alone) {
   with_decoder([&](Decoder& decoder) { play(decoder, placed({{.chunks = chunks}}, 1)); });
 }
 
-TEST_P(EqualBits, ChunksOfRandomSizes) {
+TEST_P(EqualBits, HoldForChunksOfRandomSizes) {
   with_decoder([&](Decoder& decoder) {
     play(decoder, placed({{.text = 1, .chunks = random_chunks(context(), 70, 3)}}, 2));
   });
 }
 
 // Sixteen texts, which join at different passes: most decode one token each, some a part of a prompt.
-TEST_P(EqualBits, BatchMixedWithChunksOfPrompts) {
+TEST_P(EqualBits, HoldForABatchMixedWithChunksOfPrompts) {
   std::vector<Sequence> sequences;
   for (int i = 0; i < 16; ++i) {
     std::vector<std::int64_t> chunks = random_chunks(20 + 4 * i, 40, i);
@@ -226,7 +226,7 @@ TEST_P(EqualBits, BatchMixedWithChunksOfPrompts) {
   with_decoder([&](Decoder& decoder) { play(decoder, placed(sequences, 3)); });
 }
 
-TEST_P(EqualBits, DroppedAndRecomputed) {
+TEST_P(EqualBits, HoldAfterPagesAreDroppedAndRecomputed) {
   const Sequence one{.text = 2, .chunks = {30, 1, 1, 1, 7}}, other{.chunks = {64, 1}};
   with_decoder([&](Decoder& decoder) {
     play(decoder, placed({one}, 4));
@@ -238,7 +238,7 @@ TEST_P(EqualBits, DroppedAndRecomputed) {
 }
 
 // Text 1 begins like text 0 and reads its first pages: filled before, and in the same pass.
-TEST_P(EqualBits, CommonPages) {
+TEST_P(EqualBits, HoldForCommonPages) {
   with_decoder([&](Decoder& decoder) {
     std::vector<Sequence> both =
         placed({{.text = 0, .chunks = {kCommon + 10, 1, 1, 1, 12}},

@@ -7,10 +7,9 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "strata/base/error_source.h"
-#include "strata/checkpoint/loader.h"
+#include "strata/base/units.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/serve/decoder.h"
@@ -22,20 +21,38 @@ namespace {
 
 constexpr ErrorSource kServiceErrors{"serve.model"};
 
-std::int64_t context_of(const ServedModel& served, const ServiceOptions& options) {
-  if (options.context <= served.model.context)
-    return options.context > 0 ? options.context : served.model.context;
+constexpr std::int64_t kServedPageTokens = 64;
+constexpr std::int64_t kPassLogits = 256;  // of scored prompts: a vocabulary's worth of floats each
+
+void check_context(const ServedModel& served, std::int64_t context) {
+  if (context <= served.model.context) return;
   throw kServiceErrors.user("--context", "the model has fewer positions",
                             "at most " + std::to_string(served.model.context),
-                            std::to_string(options.context), "pass a smaller --context");
+                            std::to_string(context), "pass a smaller --context");
 }
 
 // Pages beyond those that all sequences at their longest need still keep beginnings for reuse.
 PageRoom room_of(const Sequential& model, const ServedModel& served,
                  const ServiceOptions& options) {
-  const std::int64_t bytes = page_bytes(model, served.mesh, options.page_tokens);
-  return {.page_tokens = options.page_tokens,
-          .pages = std::max<std::int64_t>(1, options.cache_bytes / bytes)};
+  check_context(served, options.context);
+  const std::int64_t bytes = page_bytes(model, served.ranks.mesh, kServedPageTokens);
+  const std::int64_t pages =
+      std::max<std::int64_t>(1, (options.context + kServedPageTokens - 1) / kServedPageTokens);
+  if (options.cache_bytes < pages * bytes)
+    throw kServiceErrors.user(
+        "--cache",
+        options.context > 0 ? "the cache has no room for a sequence of --context tokens"
+                            : "the cache has no room for a page",
+        "at least " + format_bytes(pages * bytes) + " on a rank", format_bytes(options.cache_bytes),
+        options.context > 0 ? "pass a larger --cache, or a smaller --context"
+                            : "pass a larger --cache");
+  return {.page_tokens = kServedPageTokens, .pages = options.cache_bytes / bytes};
+}
+
+std::int64_t context_of(const ServedModel& served, const PageRoom& room,
+                        const ServiceOptions& options) {
+  if (options.context > 0) return options.context;
+  return std::min(served.model.context, room.pages * room.page_tokens);
 }
 
 }  // namespace
@@ -44,20 +61,22 @@ struct ModelService::Parts {
   Parts(ServedModel model, ServiceOptions chosen)
       : served(std::move(model)),
         options(std::move(chosen)),
-        context(context_of(served, options)),
         network(make_model(served.model, DecoderOutput::kLogits,
-                           {.ranks = served.mesh[Axis::kTensor]})),
+                           {.ranks = served.ranks.mesh[Axis::kTensor]})),
         room(room_of(network, served, options)),
+        context(context_of(served, room, options)),
         loop({.limits = {.pages = room.pages,
                          .page_tokens = room.page_tokens,
                          .context = context,
                          .sequences = options.sequences,
-                         .pass_tokens = std::max(options.pass_tokens, options.sequences),
-                         .pass_logits = std::max<std::int64_t>(256, options.sequences),
+                         .pass_tokens = options.pass_tokens,
+                         .pass_logits = std::max(options.sequences,
+                                                 std::min(options.pass_tokens, kPassLogits)),
                          .waiting = options.waiting,
-                         .reuse_pages = options.reuse_pages},
+                         .longest_wait = options.longest_wait},
               .vocabulary = served.model.vocab,
-              .guesses = options.guesses}) {}
+              .guesses = options.guesses,
+              .warn = options.warn}) {}
 
   void run();
   void run_rank(Group& world);
@@ -66,9 +85,9 @@ struct ModelService::Parts {
 
   ServedModel served;
   ServiceOptions options;
-  std::int64_t context;
   Sequential network;
   PageRoom room;
+  std::int64_t context;
   RequestLoop loop;
 
   std::mutex mutex;  // of all that follows but the thread
@@ -81,13 +100,10 @@ struct ModelService::Parts {
 };
 
 void ModelService::Parts::run() {
-  RanksOptions ranks_options{.ranks = served.mesh.size(),
-                             .threads_per_rank = served.threads_per_rank,
-                             .device_bytes = served.device_bytes,
-                             .device = served.device,
-                             .mesh = served.mesh,
-                             .fingerprint = served.fingerprint,
-                             .warn = options.warn};
+  RanksOptions ranks_options = served.ranks;
+  ranks_options.warn = options.warn;
+  // Page numbers of the deciding rank must exist in all processes.
+  ranks_options.fingerprint += "\ncache: " + std::to_string(room.pages) + " pages";
   try {
     run_ranks(std::move(ranks_options), [this](Group& world, MemoryAccount&) { run_rank(world); });
     loop.end();
@@ -99,10 +115,8 @@ void ModelService::Parts::run() {
 }
 
 void ModelService::Parts::run_rank(Group& world) {
-  Decoder decoder(network, served.mesh, room, world);
-  std::vector<NamedState> weights = decoder.weights();
-  load_weights(served.checkpoint, served.model, weights);
-  weights.clear();  // releases their pins
+  Decoder decoder(network, served.ranks.mesh, room, world);
+  load(decoder, served);
   if (decoder.decides()) set(decides);
   world.barrier();
   set(ready);
@@ -138,10 +152,11 @@ void ModelService::wait_until_ready() {
   if (parts_->error) std::rethrow_exception(parts_->error);
 }
 
-void ModelService::wait() {
+bool ModelService::ends_within(std::chrono::milliseconds time) {
   std::unique_lock lock(parts_->mutex);
-  parts_->changed.wait(lock, [&] { return parts_->ended; });
+  parts_->changed.wait_for(lock, time, [&] { return parts_->ended; });
   if (parts_->error) std::rethrow_exception(parts_->error);
+  return parts_->ended;
 }
 
 bool ModelService::decides() const {
@@ -163,6 +178,7 @@ ServiceStatus ModelService::status() const {
 }
 
 std::int64_t ModelService::context() const { return parts_->context; }
+std::int64_t ModelService::most_waiting() const { return parts_->options.waiting; }
 std::int64_t ModelService::vocabulary() const { return parts_->served.model.vocab; }
 
 }  // namespace strata

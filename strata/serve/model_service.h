@@ -8,31 +8,37 @@
 /// processors).
 ///
 /// Threads  any thread submits and cancels. Listeners are called by the deciding rank's thread, which
-///          computes nothing meanwhile; they must not wait.
-/// Errors   UserError: a budget without room for one sequence; sampling out of range, a prompt or
+///          computes nothing meanwhile; they must not wait. After the ranks have ended, a thread of
+///          the service calls them.
+/// Errors   UserError: a cache without room for a page or for `context`, limits that contradict; sampling out of range, a prompt or
 ///          answer that never fits, a token that the model lacks (submit). SystemError: submit after
 ///          the ranks have failed. A request whose logits are no numbers ends with
 ///          FinishReason::kFailed; the others continue.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "strata/batching/token_service.h"
-#include "strata/serve/text_generation.h"
+#include "strata/serve/served_model.h"
 
 namespace strata {
 
 struct ServiceOptions {
   std::int64_t cache_bytes = std::int64_t{1} << 30;  ///< of keys and values, per rank
-  std::int64_t page_tokens = 64;
-  std::int64_t context = 0;        ///< tokens of the longest sequence; 0: the model's
+  /// Tokens of the longest sequence; 0: the model's, or what the cache has room for if that is less.
+  std::int64_t context = 0;
   std::int64_t sequences = 16;     ///< running at once
   std::int64_t pass_tokens = 512;  ///< new tokens of a pass
   std::int64_t waiting = 256;      ///< requests
   std::int64_t guesses = 0;        ///< tokens guessed by n-grams of the sequence per pass
-  bool reuse_pages = true;         ///< of equal beginnings of prompts
-  std::function<void(const std::string&)> warn = {};  ///< as RanksOptions::warn
+  std::chrono::milliseconds longest_wait{0};  ///< as BatchLimits::longest_wait
+  /// Called with a sentence about a stalled rank, and with the error of a request that the model
+  /// failed; from several threads. May be null.
+  std::function<void(const std::string&)> warn = {};
 };
 
 class ModelService final : public TokenService {
@@ -44,9 +50,8 @@ class ModelService final : public TokenService {
 
   /// Returns when the ranks of this process have their weights; throws what a rank threw.
   void wait_until_ready();
-  /// Returns when the ranks have ended; throws what a rank threw. Processes without the deciding
-  /// rank wait here.
-  void wait();
+  /// Whether the ranks end within the time; throws what a rank threw.
+  bool ends_within(std::chrono::milliseconds time);
   /// Whether the rank that decides runs in this process, so that it may submit. After
   /// wait_until_ready().
   bool decides() const;
@@ -55,6 +60,7 @@ class ModelService final : public TokenService {
   void cancel(std::uint64_t id) override;
   ServiceStatus status() const override;
   std::int64_t context() const override;
+  std::int64_t most_waiting() const override;
   std::int64_t vocabulary() const override;
 
  private:

@@ -1,5 +1,4 @@
-// Clients' threads see the scheduler only between two passes' decisions, under the mutex. Passes,
-// sampling and listeners run without it.
+// The mutex guards scheduler and answers. Passes, sampling and listeners run without it.
 #include "strata/serve/request_loop.h"
 
 #include <utility>
@@ -15,15 +14,22 @@ constexpr ErrorSource kErrors{"serve.request"};
 constexpr std::chrono::seconds kWaitTime{1};
 constexpr std::int64_t kNgram = 3;
 
-void check_tokens(const SequenceRequest& request, std::int64_t vocabulary) {
+void check_tokens(const char* list, const std::vector<std::int64_t>& tokens,
+                  std::int64_t vocabulary) {
+  for (const std::int64_t token : tokens)
+    if (token < 0 || token >= vocabulary)
+      throw kErrors.user(list, "the model has no such token",
+                         "0 to " + std::to_string(vocabulary - 1), std::to_string(token),
+                         "use the tokenizer of the model");
+}
+
+void check(const SequenceRequest& request, std::int64_t vocabulary) {
   if (request.prompt.empty())
     throw kErrors.user("prompt", "nothing to continue", "at least one token", "none",
                        "give the prompt a token");
-  for (const std::int64_t token : request.prompt)
-    if (token < 0 || token >= vocabulary)
-      throw kErrors.user("prompt", "the model has no such token",
-                         "0 to " + std::to_string(vocabulary - 1), std::to_string(token),
-                         "use the tokenizer of the model");
+  check_tokens("prompt", request.prompt, vocabulary);
+  check_tokens("ends", request.ends, vocabulary);
+  check_sampling(request.sampling, vocabulary);
 }
 
 }  // namespace
@@ -32,8 +38,7 @@ RequestLoop::RequestLoop(const RequestLoopOptions& options)
     : options_(options), scheduler_(options.limits) {}
 
 Admission RequestLoop::submit(SequenceRequest request, SequenceListener listener) {
-  check_tokens(request, options_.vocabulary);
-  check_sampling(request.sampling, options_.vocabulary);
+  check(request, options_.vocabulary);
   NewSequence sequence{.prompt = request.prompt,
                        .max_tokens = request.max_tokens,
                        .score_prompt = request.score_prompt,
@@ -41,8 +46,8 @@ Admission RequestLoop::submit(SequenceRequest request, SequenceListener listener
   auto answer = std::make_shared<Answer>(std::move(request), std::move(listener));
   const Lock lock(mutex_);
   if (ended_)
-    throw kErrors.system("", "the model is not served any more", "ranks that run", *ended_,
-                         "start the server again");
+    throw kErrors.system("", "the model is not served any more", "ranks that run",
+                         "ranks that have ended", "start the server again");
   const Admission admission = scheduler_.add(std::move(sequence));
   if (admission.id != 0) answers_[admission.id] = std::move(answer);
   changed_.notify_all();
@@ -71,7 +76,7 @@ void RequestLoop::stop() {
 void RequestLoop::end(const std::string& error) {
   Lock lock(mutex_);
   if (ended_) return;
-  ended_ = error.empty() ? "none" : error;
+  ended_ = true;
   const FinishReason reason = error.empty() ? FinishReason::kCancelled : FinishReason::kFailed;
   while (!answers_.empty()) finish(lock, answers_.begin()->first, reason, error);
 }
@@ -91,8 +96,10 @@ PassMessage RequestLoop::next_pass() {
 
 void RequestLoop::guess() {
   if (options_.guesses == 0) return;
-  for (const auto& [id, answer] : answers_)
-    scheduler_.guess(id, guess_by_ngrams(scheduler_.tokens(id), kNgram, options_.guesses));
+  for (const BatchRow& row : batch_.rows)  // others are not decoding
+    if (row.chooses && answers_.contains(row.id))
+      scheduler_.guess(row.id,
+                       guess_by_ngrams(scheduler_.tokens(row.id), kNgram, options_.guesses));
 }
 
 void RequestLoop::consume(std::span<const float> logits) {
@@ -144,6 +151,7 @@ RequestLoop::Progress RequestLoop::answer(Answer& answer, const BatchRow& row,
   } catch (const Error& error) {
     progress.finish = FinishReason::kFailed;
     progress.error = error.what();
+    if (options_.warn) options_.warn(progress.error);
   }
   return progress;
 }

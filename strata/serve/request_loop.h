@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,8 @@ struct RequestLoopOptions {
   BatchLimits limits;
   std::int64_t vocabulary = 0;
   std::int64_t guesses = 0;  ///< as ServiceOptions::guesses
+  /// Called with the error of a request that the model failed; may be null.
+  std::function<void(const std::string&)> warn = {};
 };
 
 class RequestLoop {
@@ -73,7 +76,7 @@ class RequestLoop {
   std::map<std::uint64_t, std::shared_ptr<Answer>> answers_;
   std::set<std::uint64_t> cancelled_;  // that still have an answer
   bool stops_ = false;
-  std::optional<std::string> ended_;  // with this error
+  bool ended_ = false;
 };
 
 }  // namespace strata

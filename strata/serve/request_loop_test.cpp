@@ -219,8 +219,27 @@ TEST(RequestLoop, CancelsWaitingAndRunningRequests) {
   EXPECT_EQ(loop.status().used_pages, 0);
 }
 
-TEST(RequestLoop, FailsOnlyTheRequestWhoseLogitsAreNoNumbers) {
+TEST(RequestLoop, ComputesProbabilitiesOnlyIfTheyAreRequested) {
   RequestLoop loop(small_options());
+  PagedTexts texts(4);
+  Heard without, with;
+  loop.submit(greedy({1, 2}, 3), listener_of(without));
+  SequenceRequest request = greedy({1, 2}, 3);
+  request.likeliest = 0;
+  loop.submit(std::move(request), listener_of(with));
+  run_all(loop, texts);
+  EXPECT_EQ(without.tokens, with.tokens);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(without.scores[i].log_probability, 0);
+    EXPECT_LT(with.scores[i].log_probability, 0);
+  }
+}
+
+TEST(RequestLoop, FailsOnlyTheRequestWhoseLogitsAreNotNumbers) {
+  std::vector<std::string> warnings;
+  RequestLoopOptions options = small_options();
+  options.warn = [&](const std::string& warning) { warnings.push_back(warning); };
+  RequestLoop loop(options);
   PagedTexts texts(4);
   Heard bad, good;
   loop.submit(greedy({1}, 5), listener_of(bad));
@@ -232,6 +251,7 @@ TEST(RequestLoop, FailsOnlyTheRequestWhoseLogitsAreNoNumbers) {
   run_all(loop, texts);
   EXPECT_EQ(bad.finish->reason, FinishReason::kFailed);
   EXPECT_NE(bad.finish->error.find("not a finite number"), std::string::npos) << bad.finish->error;
+  EXPECT_EQ(warnings, std::vector{bad.finish->error});
   EXPECT_EQ(good.tokens, continued({2}, 5));
 }
 
@@ -251,6 +271,11 @@ TEST(RequestLoop, RefusesTokensThatTheModelLacks) {
   EXPECT_THROW(loop.submit(greedy({}, 5), {}), UserError);
   EXPECT_THROW(loop.submit(greedy({kVocabulary}, 5), {}), UserError);
   EXPECT_THROW(loop.submit(greedy({-1}, 5), {}), UserError);
+  for (const std::int64_t token : {std::int64_t{-1}, kVocabulary}) {
+    SequenceRequest request = greedy({1}, 5);
+    request.ends = {token};
+    EXPECT_THROW(loop.submit(std::move(request), {}), UserError);
+  }
   EXPECT_EQ(loop.status().waiting, 0);
 }
 

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
-#include "strata/checkpoint/loader.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/serve/generate.h"
@@ -14,20 +12,6 @@
 
 namespace strata {
 namespace {
-
-std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
-  constexpr ErrorSource kErrors{
-      "serve.generate", "pass --set data.tokenizer=PATH, the tokenizer of the training text"};
-  if (tokenizer_kind(served.tokenizer) == TokenizerKind::kNone)
-    throw kErrors.user("data.tokenizer", "tokens have no text", "a tokenizer", "none");
-  auto tokenizer = make_tokenizer(served.tokenizer);
-  if (tokenizer->vocabulary() > served.model.vocab) {
-    throw kErrors.user("data.tokenizer", "the tokenizer has more tokens than the model",
-                       "at most " + std::to_string(served.model.vocab),
-                       std::to_string(tokenizer->vocabulary()));
-  }
-  return tokenizer;
-}
 
 std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt,
                                         bool begins) {
@@ -45,8 +29,6 @@ std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
 
 }  // namespace
 
-void require_tokenizer(const ServedModel& served) { tokenizer_of(served); }
-
 std::vector<std::string> generate_text(const ServedModel& served, const TextRequest& request) {
   const auto tokenizer = tokenizer_of(served);
   std::vector<GenerateRequest> requests;
@@ -58,24 +40,18 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
                         .sampling = {.temperature = request.temperature, .seed = request.seed}});
     longest = std::max(longest, requests.back().prompt.size());
   }
+  const Mesh& mesh = served.ranks.mesh;
   const Sequential model =
-      make_model(served.model, DecoderOutput::kLogits, {.ranks = served.mesh[Axis::kTensor]});
+      make_model(served.model, DecoderOutput::kLogits, {.ranks = mesh[Axis::kTensor]});
   const PageRoom room{.page_tokens = std::min(served.model.context,
                                               static_cast<std::int64_t>(longest) + request.tokens),
                       .pages = static_cast<std::int64_t>(requests.size())};
-  RanksOptions ranks{.ranks = served.mesh.size(),
-                     .threads_per_rank = served.threads_per_rank,
-                     .device_bytes = served.device_bytes,
-                     .device = served.device,
-                     .mesh = served.mesh,
-                     .fingerprint = served.fingerprint};
+  RanksOptions ranks = served.ranks;
   if (request.in_this_process) ranks.rendezvous = Rendezvous{};
   std::vector<std::string> texts(requests.size());
   run_ranks(ranks, [&](Group& group, MemoryAccount&) {
-    Decoder decoder(model, served.mesh, room, group);
-    std::vector<NamedState> weights = decoder.weights();
-    load_weights(served.checkpoint, served.model, weights);
-    weights.clear();  // releases their pins
+    Decoder decoder(model, mesh, room, group);
+    load(decoder, served);
     const auto show = [&](std::size_t i, const std::string& piece) {
       if (group.rank() != 0) return;
       texts[i] += piece;

@@ -11,25 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "strata/device/device.h"
-#include "strata/layout/mesh.h"
-#include "strata/models/decoder_options.h"
+#include "strata/serve/served_model.h"
 
 namespace strata {
-
-struct ServedModel {
-  DecoderOptions model;
-  std::string tokenizer;   ///< bytes, or the path of a tokenizer.json
-  std::string checkpoint;  ///< a checkpoint, a folder that holds several, or a Hugging Face folder
-  Mesh mesh;               ///< dp is 1: other replicas would repeat the same work
-  int threads_per_rank = 1;
-  Device device;
-  std::int64_t device_bytes = 0;  ///< budget of a rank; 0: none
-  std::string fingerprint;        ///< equal in all processes
-};
-
-/// Refuses a model without a tokenizer, and a tokenizer with more tokens than the model.
-void require_tokenizer(const ServedModel& served);
 
 struct TextRequest {
   /// decoded together; a prompt may be empty if the tokenizer has a token that begins a text

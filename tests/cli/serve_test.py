@@ -203,6 +203,8 @@ class Serve(ProgramTest):
         self.refuse("serve", "c", "--keys", "missing.yaml", says="missing.yaml")
         self.refuse("serve", "c", "--tls-key", "missing.pem", says="--tls-certificate")
         self.refuse("serve", "c", "--set", "data.tokenizer=none", says="tokens have no text")
+        self.refuse("serve", "c", "--cache", "1KiB", says=["--cache", "no room for a page"])
+        self.refuse("serve", "c", "--pass-tokens", "4", says=["pass_tokens", "at least 16"])
         taken = self.serve()
         self.refuse("serve", "c", "--listen", taken.address, says=taken.address.split(":")[1])
 

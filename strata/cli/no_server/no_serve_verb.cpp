@@ -15,8 +15,8 @@ void add_serve_verb(CLI::App& app) {
     throw UserError({.operation = "cli.serve",
                      .where = "strata serve",
                      .what = "this program was built without the server",
-                     .expected = "a program with every part",
-                     .got = "one for training text",
+                     .expected = "a program with the server",
+                     .got = "one that was built with STRATA_SERVER=OFF",
                      .fix = "make build"});
   });
 }

@@ -119,18 +119,6 @@ void print_answer(const EmbedServerArguments& arguments) {
   if (lag) std::cout << json_of(*lag) << '\n';
 }
 
-ServerAddress metrics_address_of(const std::string& text) {
-  if (text.empty()) return {};
-  const ServerAddress address = parse_server_address(text, FreePort::kYes);
-  if (!address.is_socket()) return address;
-  throw UserError({.operation = "cli.embed_server",
-                   .where = "--metrics-listen",
-                   .what = "metrics are served over TCP only",
-                   .expected = "HOST:PORT",
-                   .got = text,
-                   .fix = "pass --metrics-listen 127.0.0.1:9101"});
-}
-
 sigset_t signals_waited_for() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -192,7 +180,10 @@ void run_embed_server(EmbedServerArguments arguments) {
   if (!arguments.memory.empty()) options.memory_bytes = parse_bytes(arguments.memory).count;
   const sigset_t signals = signals_waited_for();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  const ServerAddress metrics_address = metrics_address_of(arguments.metrics_listen);
+  const ServerAddress metrics_address =
+      arguments.metrics_listen.empty()
+          ? ServerAddress{}
+          : tcp_address(arguments.metrics_listen, "--metrics-listen", "127.0.0.1:9101");
   EmbedServer server(options);
   std::optional<HttpServer> http;
   if (!arguments.metrics_listen.empty())

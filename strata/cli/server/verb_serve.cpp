@@ -40,20 +40,24 @@ struct ServeArguments {
   HttpTls tls;
   ServiceOptions service;
   double drain_seconds = 30;
+  double longest_wait_seconds = 0;
 };
 
-class SignalWait {
+// SIGINT and SIGTERM. Held back, they wait for take(); else each ends the program at once.
+class Signals {
  public:
-  /// Blocks the signals in this thread and all that it starts.
-  SignalWait() {
+  /// Holds the signals back in this thread and all that it starts.
+  Signals() {
     sigemptyset(&signals_);
     for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals_, signal);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    hold();
   }
-  /// Whether a signal came within the time.
-  bool wait(std::chrono::milliseconds time) const {
-    const timespec limit{.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1'000'000};
-    return sigtimedwait(&signals_, nullptr, &limit) > 0;
+  void hold() const { pthread_sigmask(SIG_BLOCK, &signals_, nullptr); }
+  void let_end_program() const { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
+  /// Whether one came since they are held back.
+  bool take() const {
+    constexpr timespec kNow{};
+    return sigtimedwait(&signals_, nullptr, &kNow) > 0;
   }
 
  private:
@@ -67,73 +71,78 @@ std::string name_of_folder(const std::string& path) {
 }
 
 HttpListen listen_of(const ServeArguments& arguments) {
-  HttpListen listen{.limits = {.connections = 1024,
-                               .body_bytes = std::size_t{8} << 20,
+  const ServerAddress address = tcp_address(arguments.listen, "--listen", "127.0.0.1:8000");
+  HttpListen listen{.host = address.host,
+                    .port = address.port,
+                    .limits = {.connections = 1024,
                                .request = std::chrono::minutes(1),
                                .answer = std::chrono::minutes(1)}};
-  const ServerAddress address = parse_server_address(arguments.listen, FreePort::kYes);
-  if (address.is_socket())
-    throw UserError({.operation = "cli.serve",
-                     .where = "--listen",
-                     .what = "the server answers over TCP only",
-                     .expected = "HOST:PORT",
-                     .got = arguments.listen,
-                     .fix = "pass --listen 127.0.0.1:8000"});
-  listen.host = address.host;
-  listen.port = address.port;
   if (!arguments.tls.certificate_file.empty()) listen.tls = arguments.tls;
   return listen;
 }
 
+std::string count_of(std::int64_t count, const std::string& name) {
+  return std::to_string(count) + ' ' + name + (count == 1 ? "" : "s");
+}
+
 std::string describe(const ServedModel& served, const ModelService& service) {
-  const ServiceStatus status = service.status();
-  return std::string(name_of(served.model.kind)) + ", context " +
-         std::to_string(service.context()) + ", " + std::to_string(served.mesh.size()) +
-         (served.mesh.size() == 1 ? " rank, " : " ranks, ") + std::to_string(status.pages) +
-         " pages of keys and values";
+  std::string context = std::to_string(service.context());
+  if (service.context() < served.model.context)
+    context += " of the model's " + std::to_string(served.model.context);
+  return std::string(name_of(served.model.kind)) + ", context " + context + ", " +
+         count_of(served.ranks.mesh.size(), "rank") + ", " +
+         count_of(service.status().pages, "page") + " of keys and values";
 }
 
 // Lets requests end, for a bounded time.
 void drain(HttpServer& http, double seconds) {
-  std::cout << "draining  " << http.requests() << " requests, at most " << seconds << " s"
-            << std::endl;
+  std::cout << "draining  " << count_of(http.requests(), "request") << ", at most " << seconds
+            << " s; another signal ends the program at once" << std::endl;
   http.stop_accepting();
   http.wait_idle(std::chrono::steady_clock::now() +
                  std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3)));
 }
 
 void run_serve(ServeArguments arguments) {
-  const SignalWait signals;
+  const Signals signals;
   const auto start = std::chrono::steady_clock::now();
+  const HttpListen address = listen_of(arguments);
   const ServedModel served =
       served_model(recipe_of(arguments.checkpoint, arguments.overrides), arguments.checkpoint);
+  tokenizer_of(served);  // refuses a model without one before it loads
+  arguments.service.longest_wait =
+      std::chrono::milliseconds(static_cast<std::int64_t>(arguments.longest_wait_seconds * 1e3));
   arguments.service.cache_bytes = parse_bytes(arguments.cache).count;
   arguments.service.warn = [](const std::string& warning) { std::cerr << warning << std::endl; };
-  require_tokenizer(served);
   if (arguments.name.empty()) arguments.name = name_of_folder(arguments.checkpoint);
   const auto keys =
       arguments.keys.empty() ? nullptr : std::make_shared<const Keys>(Keys::read(arguments.keys));
   const auto service = std::make_shared<ModelService>(served, arguments.service);
   std::optional<HttpServer> http;
   const auto listen = [&] {
-    http.emplace(openai_listen(listen_of(arguments), keys),
+    http.emplace(openai_listen(address, keys),
                  openai_routes({.models = {open_model(arguments.name, served.tokenizer, service)},
                                 .keys = keys,
                                 .version = kVersion}));
-    std::cout << "serving   " << arguments.name << " at http"
-              << (arguments.tls.certificate_file.empty() ? "" : "s") << "://" << http->address()
-              << ": " << describe(served, *service) << std::endl;
+    std::cout << "serving   " << arguments.name << " at http" << (address.tls ? "s" : "") << "://"
+              << http->address() << ": " << describe(served, *service) << std::endl;
   };
   // Other processes may have the rank that decides; only with it there is something to serve.
-  const bool alone = rendezvous_from_environment().processes == 1;
+  const bool alone = rendezvous_from_environment().alone();
   if (alone) listen();
+  signals.let_end_program();
   service->wait_until_ready();
-  if (!service->decides()) return service->wait();
+  if (!service->decides()) {
+    while (!service->ends_within(std::chrono::hours(1))) continue;
+    return;
+  }
+  signals.hold();
   if (!alone) listen();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::cout << "ready     after " << seconds.count() << " s" << std::endl;
-  while (!signals.wait(kSignalPoll))
-    if (!service->status().ready) return service->wait();  // throws what ended the ranks
+  while (!signals.take())
+    if (service->ends_within(kSignalPoll)) return;
+  signals.let_end_program();
   drain(*http, arguments.drain_seconds);
   const ServiceStatus status = service->status();
   std::cout << "stopped   " << status.prompt_tokens << " tokens of prompts, "
@@ -149,11 +158,13 @@ void add_serve_verb(CLI::App& app) {
     return verb->add_option(name, target, help)->type_name(what);
   };
   add("checkpoint", "", arguments->checkpoint,
-      "checkpoint, the folder that holds several, or a Hugging Face folder")
+      "checkpoint, the folder that holds several, a Hugging Face folder, or a GGUF file")
       ->required();
-  add("--listen", "HOST:PORT", arguments->listen, "where; port 0: any free one")
+  add("--listen", "HOST:PORT", arguments->listen,
+      "address to answer at; port 0 chooses a free port")
       ->capture_default_str();
-  add("--name", "NAME", arguments->name, "of the model for clients; else that of the folder");
+  add("--name", "NAME", arguments->name,
+      "the model's name for clients; default: the folder's name");
   add("--keys", "FILE", arguments->keys, "YAML with the keys of clients and their limits");
   CLI::Option* certificate = add("--tls-certificate", "FILE", arguments->tls.certificate_file,
                                  "PEM: the certificate, then those between it and a root");
@@ -163,7 +174,8 @@ void add_serve_verb(CLI::App& app) {
   add("--cache", "BYTES", arguments->cache, "memory for keys and values, on each rank")
       ->capture_default_str();
   add("--context", "TOKENS", arguments->service.context,
-      "of the longest prompt with its answer; else the model's")
+      "of the longest prompt with its answer; default: the model's context, or what --cache has "
+      "room for")
       ->check(at_least(1));
   add("--sequences", "COUNT", arguments->service.sequences, "answers that run at once, at most")
       ->check(at_least(1))
@@ -175,12 +187,16 @@ void add_serve_verb(CLI::App& app) {
       "requests that wait, at most; others get status 429")
       ->check(at_least(1))
       ->capture_default_str();
+  add("--longest-wait", "SECONDS", arguments->longest_wait_seconds,
+      "refuses a request that is predicted to wait longer, with status 429; 0: none")
+      ->check(at_least(0))
+      ->capture_default_str();
   add("--guesses", "COUNT", arguments->service.guesses,
       "tokens that a pass guesses from repeated text and checks; the answers stay the same")
       ->check(between(0, 16))
       ->capture_default_str();
   add("--drain-timeout", "SECONDS", arguments->drain_seconds,
-      "that requests have to end after SIGTERM")
+      "in which running requests may end after SIGTERM")
       ->check(at_least(0))
       ->capture_default_str();
   add("--set", "FIELD=VALUE", arguments->overrides, "override a field of the recipe")

@@ -60,8 +60,6 @@ void write(const at::Tensor& to, const Piece& piece, std::int64_t shared, const 
   part.copy_(from);
 }
 
-// The kernel's block of keys: it adds up a block's products and exponentials before the next one's.
-constexpr std::int64_t kKeyBlock = 512;
 // With fewer rows of queries, products use routines that add up in another order.
 constexpr std::int64_t kLeastQueries = 4;
 
@@ -176,7 +174,8 @@ at::Tensor HostAttentionPrimitives::attend_pages(const at::Tensor& q, const at::
                                                  const PagedText& text) const {
   const std::int64_t tokens = q.size(1), heads = q.size(2), width = q.size(3);
   const std::int64_t shared = heads / keys.size(1), seen = text.position + tokens;
-  const std::int64_t length = std::min((seen + kKeyBlock - 1) / kKeyBlock * kKeyBlock, text.sample);
+  const std::int64_t length = std::min(
+      (seen + kernels::kKeyBlock - 1) / kernels::kKeyBlock * kernels::kKeyBlock, text.sample);
   const bool widen = widens_products(q.scalar_type());
   if (tokens < kLeastQueries && (widen || q.scalar_type() == at::kFloat) &&
       few_queries_hold(width, text.sample))

@@ -21,8 +21,6 @@
 namespace strata {
 namespace {
 
-constexpr std::int64_t kLanes = 8, kAttentionBlock = 512;
-
 // Numbers in [-1, 1), the same in every process: at::rand would advance the caller's generator.
 at::Tensor drawn(std::vector<std::int64_t> shape, std::uint32_t key) {
   at::Tensor x = at::empty(shape, host_options(at::kFloat));
@@ -94,12 +92,13 @@ bool few_rows_hold() {
 }
 
 bool has_few_columns(std::int64_t head_width, std::int64_t sample) {
-  const std::int64_t last = (sample - 1) % kAttentionBlock + 1;
+  const std::int64_t last = (sample - 1) % kernels::kKeyBlock + 1;
   return std::min(head_width, last) < kernels::kLeastFewColumns;
 }
 
 bool few_queries_hold(std::int64_t head_width, std::int64_t sample) {
-  if (head_width % kLanes != 0 || has_few_columns(head_width, sample)) return false;
+  if (head_width % kernels::kExponentLanes != 0 || has_few_columns(head_width, sample))
+    return false;
   static const bool holds = attention_equals();
   return holds;
 }

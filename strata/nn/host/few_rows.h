@@ -12,8 +12,9 @@ namespace strata {
 /// Whether kernels::multiply_few has the bits of the chosen library's products of more rows.
 bool few_rows_hold();
 
-/// Whether attention within samples of so many tokens has products of so few columns that libraries
-/// choose their order by the rows: of narrow heads, or of a short last block of keys.
+/// Whether a product of attention within samples of so many tokens has fewer than
+/// kernels::kLeastFewColumns columns: the head is narrow, or the last block of keys is short. Then
+/// the order of its sums depends on the number of rows.
 bool has_few_columns(std::int64_t head_width, std::int64_t sample);
 
 /// Whether kernels::attend_few has the bits of attention within whole samples of so many tokens.

@@ -176,8 +176,8 @@ at::Tensor multiply_in_order(const at::Tensor& x, const at::Tensor& weight, cons
   return rounded;
 }
 
-at::Tensor multiply_few(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        at::ScalarType dtype) {
+at::Tensor multiply_padded(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                           at::ScalarType dtype) {
   const at::Tensor rows = at::zeros({kSameOrder, x.size(1)}, x.options());
   rows.narrow(0, 0, x.size(0)).copy_(x);
   return multiply(rows, weight, bias, dtype).narrow(0, 0, x.size(0));
@@ -194,7 +194,8 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   const at::NoGradGuard no_grad;
   if (multiplies_in_order(x, weight))
     return multiply_in_order(x.detach(), weight.detach(), bias, dtype);
-  if (x.size(0) > 0 && x.size(0) < kSameOrder) return multiply_few(x.detach(), weight, bias, dtype);
+  if (x.size(0) > 0 && x.size(0) < kSameOrder)
+    return multiply_padded(x.detach(), weight, bias, dtype);
   const bool widen = widens_products(x.scalar_type());
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(dtype));
   const at::Tensor columns = (widen ? widened(weight) : weight.detach()).t();

@@ -28,9 +28,6 @@ void AttendFew(const Queries& queries, const PagesOfHead& text, std::int64_t, st
 }
 #else
 
-constexpr std::int64_t kKeyBlock = 512;     // ATen's
-constexpr std::int64_t kExponentLanes = 8;  // of ATen's vectors
-
 // ATen's exp_u20 (ATen/cpu/vec/vec256/vec256_float.h): at most 20 units in the last place.
 HWY_INLINE hn::Vec<Quad> exponential(hn::Vec<Quad> x) {
   const Quad d;

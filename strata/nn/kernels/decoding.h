@@ -17,6 +17,9 @@
 
 namespace strata::kernels {
 
+/// ATen's attention adds up the products and exponentials of so many keys before the next ones'.
+inline constexpr std::int64_t kKeyBlock = 512;
+inline constexpr std::int64_t kExponentLanes = 8;  ///< of ATen's vectors
 inline constexpr std::int64_t kMostFewRows = 4;
 inline constexpr std::int64_t kLeastFewColumns = 16;  ///< MKL adds up fewer columns in other orders
 

@@ -1,6 +1,6 @@
 /// Collects the keys or values of a text from its pages, for kernels that read them in one piece.
 ///
-/// Shapes  pool [pages, heads, page_tokens, width] -> [1, heads, positions, width], contiguous.
+/// Shapes  pool [pages, heads, page_tokens, width] -> [1, heads, positions, width].
 #pragma once
 
 #include <ATen/core/Tensor.h>

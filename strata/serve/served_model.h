@@ -1,0 +1,28 @@
+/// States what a decoder needs of a model: its sizes, tokenizer, weights, and the ranks that hold it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "strata/comm/ranks.h"
+#include "strata/models/decoder_options.h"
+#include "strata/serve/decoder.h"
+#include "strata/tokenizer/tokenizer.h"
+
+namespace strata {
+
+struct ServedModel {
+  DecoderOptions model;
+  std::string tokenizer;  ///< bytes, a folder, a tokenizer.json or a GGUF file
+  std::string
+      checkpoint;      ///< a checkpoint, a folder that holds several, or another program's model
+  RanksOptions ranks;  ///< the mesh's dp is 1: other replicas would repeat the same work
+};
+
+/// UserError: the model has none, or the tokenizer has more tokens than the model.
+std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served);
+
+/// Fills the decoder's weights from the checkpoint.
+void load(Decoder& decoder, const ServedModel& served);
+
+}  // namespace strata
