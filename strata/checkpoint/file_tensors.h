@@ -30,8 +30,8 @@ struct FileTensor {
 /// `weight`: only its name and shape are used. Null model: every tensor has its own name.
 std::vector<FileTensor> file_tensors(const DecoderOptions* model, const NamedState& weight);
 
-/// Reads those runs of `state.local` that lie in `part`, whose `transposed` holds for files that are
-/// not outputs_first().
+/// Reads those runs of `state.local` that lie in `part`, whose `transposed` holds for files that
+/// are not outputs_first().
 void copy_runs(const TensorFile& file, const FileTensor& part, const NamedState& state);
 
 /// The part of `whole` that the file's tensor holds; a view unless it is transposed.

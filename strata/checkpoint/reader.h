@@ -1,4 +1,5 @@
-/// Reads a checkpoint of any mesh, or another program's model: a Hugging Face folder or a GGUF file.
+/// Reads a checkpoint of any mesh, or another program's model: a Hugging Face folder or a GGUF
+/// file.
 ///
 /// Threads  const, any thread.
 /// Cost     open() reads sizes and headers; reading verifies the 4 MiB chunks that it touches.

@@ -10,7 +10,8 @@
 namespace strata {
 
 /// The recipe that trained the checkpoint at `path`, or for another program's model its sizes
-/// and tokenizer, with `overrides`. A tokenizer.json in the folder takes precedence over the recipe's.
+/// and tokenizer, with `overrides`. A tokenizer.json in the folder takes precedence over the
+/// recipe's.
 /// Errors  UserError: a path without a model of text, an override that is no field.
 Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides);
 

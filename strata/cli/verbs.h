@@ -24,8 +24,8 @@ void add_evaluate_verb(CLI::App& app);
 /// without it).
 void add_serve_verb(CLI::App& app);
 
-/// Adds the verbs that only the task recommender needs (cli/recommender, or its stand-in in a program that is built
-/// without it). After the others.
+/// Adds the verbs that only the task recommender needs (cli/recommender, or its stand-in in a
+/// program that is built without it). After the others.
 void add_recommender_verbs(CLI::App& app);
 
 /// Paths of all fields of all tasks (run/recipe_file.h).

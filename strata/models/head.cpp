@@ -24,8 +24,8 @@ at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
   return all.narrow(1, 0, classes).contiguous();
 }
 
-// [B, T, C] -> [rows, C]: the last token of each sample or, in a decoding pass, the tokens that need
-// logits.
+// [B, T, C] -> [rows, C]: the last token of each sample or, in a decoding pass, the tokens that
+// need logits.
 at::Tensor last_tokens(const at::Tensor& x, const LayerCache* cache) {
   if (!cache) return x.select(1, x.size(1) - 1).contiguous();
   std::vector<at::Tensor> last;

@@ -99,7 +99,8 @@ inline ExampleGguf& add_example_tokenizer(ExampleGguf& file, const std::string& 
       .text("tokenizer.chat_template", "{{ messages[0].content }}");
 }
 
-/// Adds the sizes of a llama of one block, width 8, two heads and one key head, MLP 16, vocabulary 7.
+/// Adds the sizes of a llama of one block, width 8, two heads and one key head, MLP 16, vocabulary
+/// 7.
 inline ExampleGguf& add_example_llama(ExampleGguf& file, const std::string& name = "llama") {
   return file.text("general.architecture", name)
       .integer(name + ".block_count", 1)

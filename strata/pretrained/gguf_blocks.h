@@ -1,8 +1,8 @@
 /// Widens the tensor types of GGUF files, most of them blocks of small integers with common scales,
 /// to fp32.
 ///
-/// Source  ggml's formulas for each type; `quants.dequantize` of the Python package `gguf` gives the
-///         same bits (tests/parity/gguf_test.py).
+/// Source  ggml's formulas for each type; `quants.dequantize` of the Python package `gguf` gives
+///         the same bits (tests/parity/gguf_test.py).
 #pragma once
 
 #include <cstddef>

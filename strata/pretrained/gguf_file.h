@@ -3,7 +3,8 @@
 ///
 /// Shapes   as in Hugging Face's files, row-major: the reverse of the order in the file.
 /// Threads  const, any thread.
-/// Cost     open() reads the header once; memory below the header's size. Lists are read on request.
+/// Cost     open() reads the header once; memory below the header's size. Lists are read on
+///          request.
 /// Errors   UserError that names the file and the key or tensor: no GGUF file, another version or
 ///          byte order, truncated, sizes or places beyond the file, a value of another kind.
 /// Source   docs/gguf.md of github.com/ggml-org/ggml, versions 2 and 3, little endian.

@@ -1,5 +1,6 @@
 /// Converts a resolved recipe to a request to the planner: its model, the inputs and costs of
-/// layers, the mesh and the memory, and what the trainer will do. `machine` is ResolvedRun::machine.
+/// layers, the mesh and the memory, and what the trainer will do. `machine` is
+/// ResolvedRun::machine.
 ///
 /// Errors  UserError: a size that is too large to count, and what makers of models refuse.
 ///         Allocates no tensors.

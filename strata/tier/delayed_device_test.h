@@ -1,5 +1,5 @@
-/// Emulates an asynchronous device for tests. Its memory is freed in the order of its compute stream: a copy
-/// or a use that is too early reads NaN or another layer's numbers.
+/// Emulates an asynchronous device for tests. Its memory is freed in the order of its compute
+/// stream: a copy or a use that is too early reads NaN or another layer's numbers.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -19,8 +19,8 @@
 
 namespace strata {
 
-/// While it lives, libtorch allocates memory of a queue's device. There is one at a time; tensors may
-/// outlive it.
+/// While it lives, libtorch allocates memory of a queue's device. There is one at a time; tensors
+/// may outlive it.
 class DelayedMemory {
  public:
   explicit DelayedMemory(DelayedQueue& queue) { allocator().queue = &queue; }

@@ -1,16 +1,16 @@
 /// Keeps slots of device memory for a window of layers, which a copy stream fills while the device
 /// computes.
 ///
-/// libtorch's allocator reuses memory in the order of the compute stream, so a copy on another stream
-/// to newly allocated memory has to wait for all earlier work of the compute stream. A slot is free
-/// when its own last use has ended, and then it is reused without the allocator: copies run ahead of
-/// the compute stream as far as there are slots.
+/// libtorch's allocator reuses memory in the order of the compute stream, so a copy on another
+/// stream to newly allocated memory has to wait for all earlier work of the compute stream. A slot
+/// is free when its own last use has ended, and then it is reused without the allocator: copies run
+/// ahead of the compute stream as far as there are slots.
 ///
 /// A device without a queue keeps no slots: its memory comes from the allocator and returns there.
 ///
 /// Threads  a rank's.
-/// Cost     as many slots as were taken at once. All free slots are freed before a slot of a new size
-///          is allocated.
+/// Cost     as many slots as were taken at once. All free slots are freed before a slot of a new
+///          size is allocated.
 #pragma once
 
 #include <ATen/core/Tensor.h>

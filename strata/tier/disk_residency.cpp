@@ -1,8 +1,8 @@
-// A transfer depends only on work that was submitted before it, so there is no deadlock: reads wait for
-// updates, which wait for earlier reads.
+// A transfer depends only on work that was submitted before it, so there is no deadlock: reads wait
+// for updates, which wait for earlier reads.
 //
-// A staging buffer begins with a layer's weights, if they are on the disk, followed by the optimizer
-// states. Each part has whole disk blocks, like its chunk.
+// A staging buffer begins with a layer's weights, if they are on the disk, followed by the
+// optimizer states. Each part has whole disk blocks, like its chunk.
 #include "strata/tier/disk_residency.h"
 
 #include <ATen/ops/from_blob.h>
@@ -84,7 +84,8 @@ at::Tensor DiskResidency::part_of(const StagingBuffer& buffer, const LayerState&
   return buffer.bytes.narrow(0, chunk.offset, file_of(kind).chunk_bytes(chunk.number));
 }
 
-// Ends when all of the work has ended. A device's events cannot call back: an executor waits for them.
+// Ends when all of the work has ended. A device's events cannot call back: an executor waits for
+// them.
 Completion DiskResidency::ended(std::vector<Completion> work) {
   for (Completion& part : work) {
     if (!dynamic_cast<const DeviceEvent*>(part.source())) continue;

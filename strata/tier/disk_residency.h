@@ -1,25 +1,27 @@
-/// Moves kinds of layers' states between files of chunks and staging buffers in host memory. A kind is in
-/// a staging buffer while it is pinned, and is written when it has changed.
+/// Moves kinds of layers' states between files of chunks and staging buffers in host memory. A kind
+/// is in a staging buffer while it is pinned, and is written when it has changed.
 ///
-/// No call waits. A pin gets a staging buffer whose read has started, and the write of an update starts
-/// when the update has ended: each transfer continues the work that it depends on (completion.h). So
-/// the rank reads layer k + 1, updates layer k and writes layer k - 1 at the same time.
+/// No call waits. A pin gets a staging buffer whose read has started, and the write of an update
+/// starts when the update has ended: each transfer continues the work that it depends on
+/// (completion.h). So the rank reads layer k + 1, updates layer k and writes layer k - 1 at the
+/// same time.
 ///
 /// Gradients have their own file and staging buffers, and no commit includes them. After
 /// forget_gradients() a gradient starts from zeros instead of a read.
 ///
-/// A commit makes the states that the last step has written the states that the next run finds, on all
-/// ranks or on none. It starts after the writes of its step, and the writes of the next step start
-/// after all ranks have committed.
+/// A commit makes the states that the last step has written the states that the next run finds, on
+/// all ranks or on none. It starts after the writes of its step, and the writes of the next step
+/// start after all ranks have committed.
 ///
 /// Source   Rajbhandari et al. 2021 (ZeRO-Infinity).
-/// Threads  a rank's. Transfers start on the thread that ends the work they depend on; commits run on
-///          an executor. A device's events cannot call back, so a second executor waits for them.
-/// Cost     host memory: disk_staging(). A step and layer: one read and one write of the states and of
-///          the weights that are updated with them, and a read of the weights for each fetch.
-/// Errors   UserError: what ChunkFile refuses. InternalError: more pinned layers than staging buffers; a
-///          write of a kind that no pin has left. A completion has the error of the disk; the files
-///          then hold the last commit.
+/// Threads  a rank's. Transfers start on the thread that ends the work they depend on; commits run
+///          on an executor. A device's events cannot call back, so a second executor waits for
+///          them.
+/// Cost     host memory: disk_staging(). A step and layer: one read and one write of the states and
+///          of the weights that are updated with them, and a read of the weights for each fetch.
+/// Errors   UserError: what ChunkFile refuses. InternalError: more pinned layers than staging
+///          buffers; a write of a kind that no pin has left. A completion has the error of the
+///          disk; the files then hold the last commit.
 #pragma once
 
 #include <array>
@@ -48,10 +50,10 @@ struct DiskFiles {
 
 class DiskResidency final : public StateBackend {
  public:
-  /// `layers`: the rank's layers on the disk, by number. `host`: charged for the staging buffers; null:
-  /// they are not accounted for. `agree` returns when all ranks have called it; it is called on the
-  /// backend's executor. `trace`, of reads and writes, outlives the backend. `device`: the device that
-  /// copies from the staging buffers.
+  /// `layers`: the rank's layers on the disk, by number. `host`: charged for the staging buffers;
+  /// null: they are not accounted for. `agree` returns when all ranks have called it; it is called
+  /// on the backend's executor. `trace`, of reads and writes, outlives the backend. `device`: the
+  /// device that copies from the staging buffers.
   DiskResidency(
       DiskFiles files, const std::map<int, LayerOnDisk>& layers, MemoryAccount* host,
       std::function<void()> agree = [] {}, TrackTrace* trace = nullptr, Device device = {});
@@ -71,14 +73,15 @@ class DiskResidency final : public StateBackend {
   /// The caller adds the completion of its reads to `busy`.
   StagingBuffer& stage_weights(LayerState& state);
 
-  /// The bytes of the last pin are read until `event` has ended: the staging buffer is reused later.
+  /// The bytes of the last pin are read until `event` has ended: the staging buffer is reused
+  /// later.
   void read_until(LayerState& state, StateKind kind, const Completion& event);
 
   /// The layer's gradients on the disk are old: the next fetch of them gives zeros.
   void forget_gradients(LayerState& state);
 
-  /// Adds weights that live in host memory to the next commit. Until `state.busy` has ended they may be
-  /// read, and not written.
+  /// Adds weights that live in host memory to the next commit. Until `state.busy` has ended they
+  /// may be read, and not written.
   void keep(LayerState& state);
 
   /// Reads such weights from the last commit; waits.

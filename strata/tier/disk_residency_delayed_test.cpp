@@ -1,5 +1,5 @@
-// Tests weights on a disk with an asynchronous device: a staging buffer is refilled after the copy from it,
-// and a layer computes after the copy of its weights.
+// Tests weights on a disk with an asynchronous device: a staging buffer is refilled after the copy
+// from it, and a layer computes after the copy of its weights.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -67,8 +67,8 @@ struct DelayedDisk : testing::Test, DelayedDevice {
   std::unique_ptr<LayerStore> store;
 };
 
-// More layers are in transit than there are staging buffers: each waits for the copy from its buffer, and
-// the rank does not wait.
+// More layers are in transit than there are staging buffers: each waits for the copy from its
+// buffer, and the rank does not wait.
 TEST_F(DelayedDisk, RefillsBufferAfterCopyFromIt) {
   in->hold();
   for (int layer = 0; layer < kLayers; ++layer) store->prefetch(layer, StateKind::kWeights);

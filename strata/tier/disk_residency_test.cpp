@@ -1,5 +1,5 @@
-// Tests the order of reads, updates, writes and commits. The test decides when updates end and when ranks
-// agree.
+// Tests the order of reads, updates, writes and commits. The test decides when updates end and when
+// ranks agree.
 #include "strata/tier/disk_residency.h"
 
 #include <gtest/gtest.h>
@@ -225,7 +225,8 @@ TEST_F(DiskTier, FailsCommitAfterFailedUpdate) {
   EXPECT_FALSE(disk->file().committed_step().has_value());
 }
 
-// A commit holds the last step, and the writes of the next step wait until all ranks have committed.
+// A commit holds the last step, and the writes of the next step wait until all ranks have
+// committed.
 TEST_F(DiskTier, StartsWritesOfNextStepAfterAllRanksHaveCommitted) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
   std::promise<void> agreed;

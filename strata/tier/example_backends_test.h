@@ -13,8 +13,8 @@
 
 namespace strata {
 
-/// Keeps evicted bytes in memory of its own and overwrites the originals: a read without a pin gets no
-/// number. A fetch copies the bytes back in finish().
+/// Keeps evicted bytes in memory of its own and overwrites the originals: a read without a pin gets
+/// no number. A fetch copies the bytes back in finish().
 class AwayBackend final : public StateBackend {
  public:
   struct Counts {

@@ -4,8 +4,8 @@
 /// back. Autograd leaves, their gradients and saved tensors are views of this storage.
 ///
 /// Shapes  one dimension.
-/// Errors  InternalError: bytes of another size, type or device; bytes that are installed twice; a use
-///         or removal without bytes.
+/// Errors  InternalError: bytes of another size, type or device; bytes that are installed twice; a
+///         use or removal without bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,6 @@
-// Each replica sums one part and reads the other replicas' gradients in place. If several groups keep
-// the same shard, they gather its parts afterwards, so each sum is computed once, in rank order.
+// Each replica sums one part and reads the other replicas' gradients in place. If several groups
+// keep the same shard, they gather its parts afterwards, so each sum is computed once, in rank
+// order.
 #include "strata/tier/gradient_reduction.h"
 
 #include <ATen/ops/empty.h>

@@ -1,9 +1,9 @@
 /// Adds a layer's gradients over the replicas of its stage, in rank order.
 ///
-/// start() exports this rank's gradients to the other replicas and returns. finish() computes the sum
-/// of this replica's part, and gathers the rest of its shard from the replicas that keep the same
-/// shard. With sequence parallelism, gradients of a part of the sequence are first added over the
-/// tensor-parallel ranks.
+/// start() exports this rank's gradients to the other replicas and returns. finish() computes the
+/// sum of this replica's part, and gathers the rest of its shard from the replicas that keep the
+/// same shard. With sequence parallelism, gradients of a part of the sequence are first added over
+/// the tensor-parallel ranks.
 ///
 /// Threads  collective over the dp axis (and the tp axis): the same layers in the same order.
 /// Errors   Cancelled when another rank failed.
@@ -19,8 +19,8 @@ namespace strata {
 class GradientReduction {
  public:
   /// `pin` is for the layer's gradients and lives until the reduction is destroyed. If only a shard
-  /// stays (ShardPlacement::whole_gradients is false), the bytes leave the buffer here and live until
-  /// the last peer has read them.
+  /// stays (ShardPlacement::whole_gradients is false), the bytes leave the buffer here and live
+  /// until the last peer has read them.
   static GradientReduction start(MeshGroups& groups, Pin pin, const LayerCuts& cuts,
                                  bool sequence_parallel);
 

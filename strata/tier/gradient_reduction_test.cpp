@@ -1,5 +1,5 @@
-// Tests reductions whose result lives on a disk: replicas read each other's part in a staging buffer, which
-// a rank reuses for another layer after the reduction.
+// Tests reductions whose result lives on a disk: replicas read each other's part in a staging
+// buffer, which a rank reuses for another layer after the reduction.
 #include "strata/tier/gradient_reduction.h"
 
 #include <gtest/gtest.h>

@@ -1,21 +1,24 @@
-/// Copies weights from host memory to the device when they are needed, and gradients to the host when
-/// they are complete, for layers that are updated on the host. The device has copies of the weights,
-/// which are dropped and never copied back.
+/// Copies weights from host memory to the device when they are needed, and gradients to the host
+/// when they are complete, for layers that are updated on the host. The device has copies of the
+/// weights, which are dropped and never copied back.
 ///
-/// The device memory in use depends on the program, not on the speed of the copies: a fetch takes its
-/// memory when it starts, and an offload waits for the previous offload. So one gradient in transit is
-/// in memory in addition to the next one; the last one of a step stays until end_offload().
+/// The device memory in use depends on the program, not on the speed of the copies: a fetch takes
+/// its memory when it starts, and an offload waits for the previous offload. So one gradient in
+/// transit is in memory in addition to the next one; the last one of a step stays until
+/// end_offload().
 ///
-/// With an asynchronous device no call makes the rank wait. The copies wait in stream order instead:
+/// With an asynchronous device no call makes the rank wait. The copies wait in stream order
+/// instead:
 ///   - weights are copied to a slot (device_slots.h) after its last use;
-///   - a gradient is copied after the kernels that compute it, and its memory is reused after the copy.
+///   - a gradient is copied after the kernels that compute it, and its memory is reused after the
+///     copy.
 ///
 /// Source   Ren et al. 2021 (ZeRO-Offload); Sun et al. 2022 (STRONGHOLD).
 /// Threads  a rank's; the copies run on the link's executors.
 /// Cost     a step and layer: its weights to the device twice (once if the window keeps them), its
 ///          gradients to the host once.
-/// Errors   InternalError: bytes that are not in host memory. A completion has the error of its copy
-///          or of the work that the copy waits for.
+/// Errors   InternalError: bytes that are not in host memory. A completion has the error of its
+///          copy or of the work that the copy waits for.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,14 +59,14 @@ class HostBackend final : public StateBackend {
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
 
-  /// Starts to copy elements of a pinned shard, from `begin` on, to `to` on the device, when the shard
-  /// is complete and the compute stream has done its work so far. The caller makes the compute stream
-  /// wait for the result before it frees `to`.
+  /// Starts to copy elements of a pinned shard, from `begin` on, to `to` on the device, when the
+  /// shard is complete and the compute stream has done its work so far. The caller makes the
+  /// compute stream wait for the result before it frees `to`.
   Completion bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
                          const at::Tensor& to);
 
-  /// Starts to copy gradients on the device to elements of the gradient shard, from `begin` on, when
-  /// the compute stream has done its work so far. Keeps `from` until it is copied.
+  /// Starts to copy gradients on the device to elements of the gradient shard, from `begin` on,
+  /// when the compute stream has done its work so far. Keeps `from` until it is copied.
   Completion offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from);
 
   /// Ends the offloads of a step: the memory of the last gradient is freed after its copy.

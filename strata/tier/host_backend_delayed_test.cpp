@@ -1,5 +1,5 @@
-// Tests copies between host and device with an asynchronous device: the device waits instead of the rank,
-// and a missing wait changes a result.
+// Tests copies between host and device with an asynchronous device: the device waits instead of the
+// rank, and a missing wait changes a result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -216,7 +216,8 @@ TEST_F(DelayedHostTier, OverwritesGradientThatStaysAfterItsCopy) {
   EXPECT_EQ(gradient(0), times_numel(3));
 }
 
-// Layers share a host buffer: the copy to it waits for the update of the previous layer, the rank does not.
+// Layers share a host buffer: the copy to it waits for the update of the previous layer, the rank
+// does not.
 TEST_F(DelayedHostTier, ReusesGradientBufferAfterUpdateThatReadsIt) {
   make(kAllOnHost, /*gradient_buffers=*/1);
   make_gradient(1, 3);
@@ -291,8 +292,8 @@ TEST_F(DelayedHostTier, FreesMemoryAfterItsCopies) {
   EXPECT_EQ(gradient.sum().item<double>(), times_numel(2));
 }
 
-// Runs steps with a window: prefetch, compute, offload, update on the host. Each result depends on all
-// earlier ones, so an early copy or a missing wait changes the end.
+// Runs steps with a window: prefetch, compute, offload, update on the host. Each result depends on
+// all earlier ones, so an early copy or a missing wait changes the end.
 std::vector<double> train(LayerStore& store, int layers, int window,
                           const std::function<void(std::function<void()>)>& give) {
   const auto numel = layout().own_numel;

@@ -1,5 +1,5 @@
-// Tests ZeRO with shards in host memory and an asynchronous device: copies wait in stream order, and no rank
-// waits for a copy.
+// Tests ZeRO with shards in host memory and an asynchronous device: copies wait in stream order,
+// and no rank waits for a copy.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -177,7 +177,8 @@ TEST(HostShards, AreFreedAfterTheirCopyWithoutGather) {
   });
 }
 
-// Two replicas have one shard each or the same shard, or four have two shards; with several micro-batches.
+// Two replicas have one shard each or the same shard, or four have two shards; with several
+// micro-batches.
 TEST(HostShards, ReceiveGradientSumsOfDevice) {
   for (const auto& [ranks, shards] : {std::pair(2, 2), std::pair(4, 2), std::pair(2, 1)}) {
     const auto all = static_cast<float>(ranks * (ranks + 1) / 2);

@@ -20,8 +20,8 @@ namespace strata {
 
 class MemoryAccount;
 
-/// The part of a layer's state that this rank keeps. By default whole weights, whole gradients and no
-/// optimizer states.
+/// The part of a layer's state that this rank keeps. By default whole weights, whole gradients and
+/// no optimizer states.
 struct ShardPlacement {
   FlatRange shard = {};           ///< the layer's own elements that this rank updates
   bool whole_weights = true;      ///< false: on the device only from fetch to release
@@ -40,7 +40,8 @@ struct ShardPlacement {
   /// The update writes fp32 weights and rounds them to those that layers compute with.
   bool rounds_weights() const { return trains && dtype != at::kFloat && !splits_weights(); }
 
-  /// The update writes to the whole weights and reads the whole gradients: there is no separate shard.
+  /// The update writes to the whole weights and reads the whole gradients: there is no separate
+  /// shard.
   bool updates_in_weights() const { return whole_weights && !tiers.updates_on_host(); }
   bool updates_from_gradients() const { return whole_gradients && !tiers.updates_on_host(); }
 

@@ -35,8 +35,8 @@ class [[nodiscard]] Pin {
   /// For kWeightShard, or kWeights if they stay whole.
   at::Tensor weight_shard() const;
 
-  /// For kGradients. A backward adds to a buffer of the whole layer, which is zero when it is opened;
-  /// if only a shard stays, a reduction takes it out again.
+  /// For kGradients. A backward adds to a buffer of the whole layer, which is zero when it is
+  /// opened; if only a shard stays, a reduction takes it out again.
   void open_gradients() const;
   at::Tensor take_gradients() const;                     ///< [total_numel]
   at::Tensor flat_gradients() const;                     ///< [total_numel], open
@@ -48,17 +48,17 @@ class [[nodiscard]] Pin {
   /// For kGradientShard: complete after the step's backwards and reductions.
   at::Tensor gradient_shard() const;  ///< [shard]
 
-  /// Whether the shards live in host memory and the device is asynchronous, so that only copies move
-  /// between the two, in stream order.
+  /// Whether the shards live in host memory and the device is asynchronous, so that only copies
+  /// move between the two, in stream order.
   bool shards_travel() const;
-  /// Copies elements of kWeightShard or kGradientShard, from `begin` on, to `to` on the device, which
-  /// waits for them.
+  /// Copies elements of kWeightShard or kGradientShard, from `begin` on, to `to` on the device,
+  /// which waits for them.
   void bring_shard(StateKind kind, std::int64_t begin, const at::Tensor& to) const;
   /// Copies gradients `from` the device to elements of kGradientShard, from `begin` on.
   void offload_gradients(std::int64_t begin, const at::Tensor& from) const;
 
-  /// For kOptimizer and kWeightShard: the fp32 weights that the update writes. The weight shard is all
-  /// of them or their upper halves; otherwise the update rounds them to rounded().
+  /// For kOptimizer and kWeightShard: the fp32 weights that the update writes. The weight shard is
+  /// all of them or their upper halves; otherwise the update rounds them to rounded().
   MasterWeights master() const;
   at::Tensor rounded() const;  ///< the weight shard; undefined if nothing is rounded
   std::vector<at::Tensor> slots() const;

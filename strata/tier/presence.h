@@ -1,5 +1,5 @@
-/// Tracks whether the bytes of one kind of a layer's state are where the rank uses them, and how many
-/// pins hold them there.
+/// Tracks whether the bytes of one kind of a layer's state are where the rank uses them, and how
+/// many pins hold them there.
 ///
 ///     kAway -> kArriving -> kHere -> kLeaving -> kAway
 ///

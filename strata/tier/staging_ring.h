@@ -18,8 +18,8 @@ namespace strata {
 
 class MemoryAccount;
 
-/// Zeroed memory of whole pages, aligned for direct disk access. The account is charged while it lives;
-/// null: it is not accounted for.
+/// Zeroed memory of whole pages, aligned for direct disk access. The account is charged while it
+/// lives; null: it is not accounted for.
 at::Tensor aligned_bytes(std::int64_t bytes, MemoryAccount* account);
 
 struct StagingBuffer {

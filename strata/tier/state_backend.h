@@ -1,8 +1,8 @@
 /// Moves one kind of a layer's state to where the rank uses it, and away from there.
 ///
-/// A layer's placement decides once, when the store inserts the layer, which backend moves which kind
-/// (Home in layer_state.h). Backends do not call each other, except that the replicas' and the host's
-/// ask for the bytes that they copy (PeerBackend, HostBackend).
+/// A layer's placement decides once, when the store inserts the layer, which backend moves which
+/// kind (Home in layer_state.h). Backends do not call each other, except that the replicas' and the
+/// host's ask for the bytes that they copy (PeerBackend, HostBackend).
 ///
 /// Threads  a backend belongs to one rank's thread; transfers run in parallel with it.
 #pragma once
@@ -59,8 +59,8 @@ constexpr StateKinds operator|(StateKind a, StateKind b) { return StateKinds(a) 
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  /// Does the host's share of the work that is left, and returns the completion of the arrival. Call
-  /// it once. Throws the error of the transfer.
+  /// Does the host's share of the work that is left, and returns the completion of the arrival.
+  /// Call it once. Throws the error of the transfer.
   virtual Completion finish() = 0;
 };
 

@@ -1,4 +1,5 @@
-// Where weights stay whole on the device there is no separate shard: kWeightShard then means kWeights.
+// Where weights stay whole on the device there is no separate shard: kWeightShard then means
+// kWeights.
 #include "strata/tier/store.h"
 
 #include <ATen/ops/zeros.h>
@@ -297,7 +298,8 @@ void LayerStore::unpin(int layer, StateKinds kinds) noexcept {
     const Home home = entry.state.home(kind);
     const bool stays = residency_ == Residency::kUntilReleased && home != Home::kDisk;
     try {
-      // Recorded segments have no such layers (schedule/segments.cpp): the event is made at each use.
+      // Recorded segments have no such layers (schedule/segments.cpp): the event is made at each
+      // use.
       if (is_copy(home)) entry.state.used = stream_.record();
       if (!stays) leave(entry, kind);
     } catch (...) {

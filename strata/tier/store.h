@@ -1,8 +1,9 @@
-/// Holds the bytes of layers, one flat buffer for each kind, and pins them while an action needs them.
+/// Holds the bytes of layers, one flat buffer for each kind, and pins them while an action needs
+/// them.
 ///
-/// All code reads and writes a layer's bytes through a pin, and a pin names the kinds that it is for;
-/// a kind that is not pinned may be elsewhere. Each kind of a layer has one home, chosen when the
-/// layer is inserted (Home in layer_state.h), and one presence, whose transitions are checked
+/// All code reads and writes a layer's bytes through a pin, and a pin names the kinds that it is
+/// for; a kind that is not pinned may be elsewhere. Each kind of a layer has one home, chosen when
+/// the layer is inserted (Home in layer_state.h), and one presence, whose transitions are checked
 /// (presence.h).
 ///
 /// Threads  a store belongs to one rank's thread.
@@ -74,19 +75,20 @@ class LayerStore {
   /// not access the bytes before `pending` have ended.
   Pin acquire(int layer, StateKinds kinds, std::vector<Completion>& pending);
 
-  /// For shards that are only copied: if they travel (Pin::shards_travel()), the copies wait instead
-  /// of the rank.
+  /// For shards that are only copied: if they travel (Pin::shards_travel()), the copies wait
+  /// instead of the rank.
   Pin acquire_to_copy(int layer, StateKinds kinds);
 
-  /// The work that ends with `event` writes these kinds. Kinds on a disk are not pinned now; the work
-  /// writes the bytes that the last pin has left. If the kinds include the weight shard, the device's
-  /// copy of the weights is old and is fetched again.
+  /// The work that ends with `event` writes these kinds. Kinds on a disk are not pinned now; the
+  /// work writes the bytes that the last pin has left. If the kinds include the weight shard, the
+  /// device's copy of the weights is old and is fetched again.
   void written(int layer, StateKinds kinds, const Completion& event);
 
   /// The last pin of the kind was for work that reads it until `event` has ended.
   void read_until(int layer, StateKind kind, const Completion& event);
 
-  /// Waits for an event that completes a kind. The device waits if the kind lives there, else the rank.
+  /// Waits for an event that completes a kind. The device waits if the kind lives there, else the
+  /// rank.
   void wait(int layer, StateKind kind, const Completion& event) {
     wait(entry(layer).state, kind, event);
   }

@@ -176,7 +176,8 @@ TEST(LayerStore, EvictsStateWithItsLastPin) {
   EXPECT_EQ(pin.master().whole().min().item<float>(), 2);
 }
 
-// A fetch, its end or an eviction fails. The store stays usable, and the kind can be acquired again.
+// A fetch, its end or an eviction fails. The store stays usable, and the kind can be acquired
+// again.
 TEST(LayerStore, SurvivesFailingBackend) {
   for (const auto call :
        {FaultyBackend::Call::kFetch, FaultyBackend::Call::kWait, FaultyBackend::Call::kEvict}) {

@@ -160,13 +160,13 @@ void HostAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Ten
   });
 }
 
-// Has the bits of attend() on a sample of text.sample tokens: that kernel computes products of whole
-// blocks of keys and masks the later ones, and has at least four rows of queries. So the keys go up
-// to a block's end, zeros after the text, and queries are followed by copies of the last one up to a
-// multiple of four: the kernel takes 32, 64 or 256 at a time, and the rest must not be fewer. If
-// products have few columns, their order depends on the rows, and four are attended at a time.
-// Few queries are attended by a kernel of the same order, which reads the pages in place, where that
-// kernel's bits do not differ (few_rows.h).
+// Has the bits of attend() on a sample of text.sample tokens: that kernel computes products of
+// whole blocks of keys and masks the later ones, and has at least four rows of queries. So the keys
+// go up to a block's end, zeros after the text, and queries are followed by copies of the last one
+// up to a multiple of four: the kernel takes 32, 64 or 256 at a time, and the rest must not be
+// fewer. If products have few columns, their order depends on the rows, and four are attended at a
+// time. Few queries are attended by a kernel of the same order, which reads the pages in place,
+// where that kernel's bits do not differ (few_rows.h).
 //
 // The last one to three queries of a sample may differ if training's kernel has so few left over.
 at::Tensor HostAttentionPrimitives::attend_pages(const at::Tensor& q, const at::Tensor& keys,

@@ -10,11 +10,11 @@
 // Libraries add up one to three rows in another order than more rows. A token of a text that is
 // being generated must have the bits of the same token in a whole sample, so few rows are computed
 // by a kernel of the library's order, or as four, the missing ones zeros, where that kernel's bits
-// differ (few_rows.h). Few rows are cut by columns of the output: they take as long as reading their
-// weight. Tested as above, on the same instruction sets: columns computed separately have the same
-// bits if they begin at multiples of 16. Two threads read 1.3 times as fast as one, so pieces are a
-// millisecond long: with shorter ones waking a thread cost more (a token of a model of width 768
-// then took 1.15 times as long).
+// differ (few_rows.h). Few rows are cut by columns of the output: they take as long as reading
+// their weight. Tested as above, on the same instruction sets: columns computed separately have the
+// same bits if they begin at multiples of 16. Two threads read 1.3 times as fast as one, so pieces
+// are a millisecond long: with shorter ones waking a thread cost more (a token of a model of width
+// 768 then took 1.15 times as long).
 //
 // Widened operands exist for one piece, so that they stay in the cache.
 //

@@ -5,8 +5,8 @@
 /// ascending order, and the pieces are added in ascending order. The libraries do not promise this:
 /// strata/nn/host/few_rows.h compares before it uses these functions. No torch is included here.
 ///
-/// Shapes   row-major; strides in elements. Weights, keys and values of any element type, widened to
-///          fp32; the rest fp32.
+/// Shapes   row-major; strides in elements. Weights, keys and values of any element type, widened
+///          to fp32; the rest fp32.
 /// Threads  any.
 #pragma once
 

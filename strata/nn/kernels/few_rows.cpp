@@ -1,5 +1,5 @@
-// A row reads a weight as fast as memory delivers it: blocks of four by eight elements are turned in
-// registers, so that lanes are columns and each column's sum stays a chain.
+// A row reads a weight as fast as memory delivers it: blocks of four by eight elements are turned
+// in registers, so that lanes are columns and each column's sum stays a chain.
 #include <limits>
 
 #include "strata/nn/kernels/decoding.h"

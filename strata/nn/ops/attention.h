@@ -53,8 +53,8 @@ struct Attention {
   /// Gains of an RMSNorm of every head of queries and keys, [width]; undefined: no norm.
   at::Tensor query_gain = {}, key_gain = {};
   double norm_epsilon = 1e-6;
-  /// Decoding: tokens of a whole sample, at least as many as the longest text has. A host adds up in
-  /// the order in which it attends within such a sample.
+  /// Decoding: tokens of a whole sample, at least as many as the longest text has. A host adds up
+  /// in the order in which it attends within such a sample.
   std::int64_t sample = 0;
 };
 

@@ -22,7 +22,8 @@ struct Attended {
 
 /// New tokens of a text whose keys and values lie in pages.
 struct PagedText {
-  /// Token i lies in page i / page_tokens of this list. The new tokens' own keys and values are there.
+  /// Token i lies in page i / page_tokens of this list. The new tokens' own keys and values are
+  /// there.
   std::span<const std::int32_t> pages;
   std::int64_t position = 0;  ///< of the first new token
   std::int64_t sample = 0;    ///< tokens of a whole sample, whose order of sums a host follows

@@ -47,10 +47,10 @@ struct RankLayout {
 };
 
 /// Estimates what NCCL keeps on a GPU for a rank's communicators (comm/communicators.h): one per
-/// set of ranks that reduce or gather together and live in several processes. In a sum in rank order
-/// each rank sends to all others, so a communicator has a receive and a send buffer for every other
-/// rank and channel. The bytes are those of the rank with the most. `shard_ranks`: replicas that
-/// divide states; 0: all.
+/// set of ranks that reduce or gather together and live in several processes. In a sum in rank
+/// order each rank sends to all others, so a communicator has a receive and a send buffer for every
+/// other rank and channel. The bytes are those of the rank with the most. `shard_ranks`: replicas
+/// that divide states; 0: all.
 ///
 /// Source  github.com/NVIDIA/nccl/issues/1685: the first such exchange among 8 H100s of a machine
 ///         has 32 channels per pair, allocates 10 and 2 MiB each and takes 3.3 GB per GPU, where

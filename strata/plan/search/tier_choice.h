@@ -3,7 +3,8 @@
 /// What is left open (`auto`) stays on the device if the plan fits there. Otherwise the states and
 /// gradients of all layers move to the host, and only then their weights, of which as many layers
 /// as fit are on the device at once. What the host cannot hold moves to the disk, if there is one:
-/// first the states, then also the weights, then also the gradients. layout/tiers.h adapts the choice layer by layer.
+/// first the states, then also the weights, then also the gradients. layout/tiers.h adapts the
+/// choice layer by layer.
 ///
 /// Errors  UserError `[plan.memory]` at the place that `where` returns for the field: settings that
 ///         contradict each other.
@@ -36,7 +37,8 @@ struct TierPlacement {
 /// if nothing leaves the device.
 std::string placement_text(const TierPlacement& placement);
 
-/// The placement that layers have: gradients are on the host if updates consume all of them at once.
+/// The placement that layers have: gradients are on the host if updates consume all of them at
+/// once.
 TierPlacement placement_of_layers(TierPlacement requested, const TierLayout& layers);
 
 void check_memory(const MemoryOptions& memory, const MeshOptions& mesh,
