@@ -111,8 +111,7 @@ void StageMachine::await_gradients(const Action& action) {
 // A gradient that lives on disk is written when its squares are summed.
 void StageMachine::offload_gradients(int layer) {
   {
-    std::vector<Completion> pending;
-    const Pin pin = store_.acquire(layer, StateKind::kGradientShard, pending);
+    const Pin pin = store_.acquire_unwaited(layer, StateKind::kGradientShard);
     store_.release(layer, StateKind::kGradients);
     add_squares_on_host(layer);
   }
@@ -152,9 +151,8 @@ void part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard, in
 // Runs on the host's executor as soon as the gradient has arrived, so that after the last one only
 // its squares are missing from the norm.
 void StageMachine::add_squares_on_host(int layer) {
-  std::vector<Completion> pending;
-  const Pin pin = store_.acquire(layer, StateKind::kGradientShard, pending);
-  const UnchargedScope nobody;  // numbers of the step
+  const Pin pin = store_.acquire_unwaited(layer, StateKind::kGradientShard);
+  const UnchargedScope uncharged;  // numbers of the step
   const at::Tensor blocks =
       at::empty({num_blocks(pin.layout().own_numel)}, host_options(at::kDouble));
   Completion added = host_updates_->submit(
@@ -165,7 +163,7 @@ void StageMachine::add_squares_on_host(int layer) {
         part_squares(layout, part, shard, groups_[Axis::kTensor].rank(), gradients, blocks);
         if (track_trace_) track_trace_->add({TrackKind::kUpdate, layer, begin, now_seconds()});
       },
-      std::move(pending));
+      store_.pending(pin));
   host_squares_[layer] = {blocks, std::move(added)};
 }
 
@@ -254,7 +252,7 @@ void StageMachine::update(const Action& action) {
 StageMachine::ColumnStatistics StageMachine::find_statistics(int layer) {
   const LayerLayout& layout = store_.layout(layer);
   ColumnStatistics found(layout.specs.size());
-  const UnchargedScope nobody;  // numbers of the step
+  const UnchargedScope uncharged;  // numbers of the step
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     if (layout.specs[i].statistic != Statistic::kMean) continue;
     at::Tensor moments = store_.acquire(layer, StateKinds()).moments(i).clone();
@@ -335,10 +333,9 @@ void StageMachine::update_on_host(int layer) {
   if (step.skip != 0) return;
   const ColumnStatistics found = find_statistics(layer);
   const StateKinds kinds = StateKind::kOptimizer | StateKind::kWeightShard;
-  std::vector<Completion> pending;
   Completion updated;
   {
-    const Pin pin = store_.acquire(layer, kinds | StateKind::kGradientShard, pending);
+    const Pin pin = store_.acquire_unwaited(layer, kinds | StateKind::kGradientShard);
     if (pin.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
         [this, layer, range = update_range(pin), statistics = statistics_of(pin, found), step] {
@@ -348,7 +345,7 @@ void StageMachine::update_on_host(int layer) {
           move_statistics(statistics, step);
           if (track_trace_) track_trace_->add({TrackKind::kUpdate, layer, begin, now_seconds()});
         },
-        std::move(pending));
+        store_.pending(pin));
   }
   store_.read_until(layer, StateKind::kGradientShard, updated);
   store_.written(layer, kinds, updated);

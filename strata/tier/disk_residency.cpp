@@ -151,26 +151,26 @@ Completion DiskResidency::timed(TrackKind way, int layer, at::Tensor used,
 
 std::unique_ptr<Transfer> DiskResidency::fetch(LayerState& state, StateKind kind) {
   StagingRing& ring = ring_of(kind);
-  StagingBuffer* buffer = ring.of(state.layer);
+  StagingBuffer* staging = ring.of(state.layer);
   // A write may still read the bytes of the last pin: each pin has its own staging buffer.
-  if (!buffer || buffer->pins == 0) buffer = &ring.take(state.layer);
-  ++buffer->pins;
-  const Completion arrived = read(*buffer, state, kind);
-  if (kind == StateKind::kWeightShard) buffer->complete = {arrived};
-  auto* begin = static_cast<std::byte*>(part_of(*buffer, state, kind).mutable_data_ptr());
-  for (FlatBuffer* buffer : buffers_of(state, kind)) {
+  if (!staging || staging->pins == 0) staging = &ring.take(state.layer);
+  ++staging->pins;
+  const Completion arrived = read(*staging, state, kind);
+  if (kind == StateKind::kWeightShard) staging->complete = {arrived};
+  auto* begin = static_cast<std::byte*>(part_of(*staging, state, kind).mutable_data_ptr());
+  for (FlatBuffer* flat : buffers_of(state, kind)) {
     // Views: the staging buffer outlives them.
-    buffer->install(at::from_blob(begin, buffer->tensor().sizes(), buffer->tensor().options()));
-    begin += buffer->bytes().nbytes();
+    flat->install(at::from_blob(begin, flat->tensor().sizes(), flat->tensor().options()));
+    begin += flat->bytes().nbytes();
   }
   return std::make_unique<Arrival>(arrived);
 }
 
 std::unique_ptr<Transfer> DiskResidency::evict(LayerState& state, StateKind kind) {
-  StagingBuffer* const buffer = ring_of(kind).of(state.layer);
-  STRATA_CHECK(buffer && buffer->pins > 0, "tier.disk_residency");
-  for (FlatBuffer* buffer : buffers_of(state, kind)) buffer->remove();
-  --buffer->pins;
+  StagingBuffer* const staging = ring_of(kind).of(state.layer);
+  STRATA_CHECK(staging && staging->pins > 0, "tier.disk_residency");
+  for (FlatBuffer* flat : buffers_of(state, kind)) flat->remove();
+  --staging->pins;
   return nullptr;
 }
 

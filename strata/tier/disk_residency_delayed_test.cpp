@@ -110,9 +110,8 @@ TEST_F(DelayedDisk, WritesGradientAfterCopyToItsBuffer) {
       pin.open_gradients();
       fill(pin.flat_gradients(), static_cast<float>(layer + 1));
     }
-    std::vector<Completion> pending;
     {
-      const Pin pin = store->acquire(layer, StateKind::kGradientShard, pending);
+      const Pin pin = store->acquire_unwaited(layer, StateKind::kGradientShard);
       store->release(layer, StateKind::kGradients);
     }
     store->written(layer, StateKind::kGradientShard,

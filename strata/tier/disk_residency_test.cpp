@@ -89,7 +89,8 @@ struct DiskTier : testing::Test {
     std::vector<Completion> pending;
     std::vector<at::Tensor> written;
     {
-      const Pin pin = store->acquire(layer, kUpdated, pending);
+      const Pin pin = store->acquire_unwaited(layer, kUpdated);
+      pending = store->pending(pin);
       written = pin.slots();
       written.push_back(pin.weight_shard());
     }
@@ -193,20 +194,19 @@ TEST_F(DiskTier, StartsReadWhenItsBufferIsFree) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, static_cast<float>(layer));
   for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, static_cast<float>(layer));
   const Promise updated;
-  std::vector<Completion> third, fourth;
   {
-    const Pin pin = store->acquire(0, kUpdated, third);
+    const Pin pin = store->acquire_unwaited(0, kUpdated);
   }
   store->written(0, kUpdated, updated.completion());
   for (const int layer : {1, 2}) expect_values(layer, static_cast<float>(layer));
-  third.clear();
-  const Pin waits = store->acquire(3, kUpdated, third);
-  const Pin reads = store->acquire(4, kUpdated, fourth);
-  all_of(fourth).wait();
+  const Pin waits = store->acquire_unwaited(3, kUpdated);
+  const Pin reads = store->acquire_unwaited(4, kUpdated);
+  const Completion third = all_of(store->pending(waits));
+  all_of(store->pending(reads)).wait();
   EXPECT_EQ(reads.weight_shard()[0].item<float>(), 4);
-  EXPECT_FALSE(all_of(third).ready());
+  EXPECT_FALSE(third.ready());
   updated.complete();
-  all_of(third).wait();
+  third.wait();
   EXPECT_EQ(waits.weight_shard()[0].item<float>(), 3);
 }
 
@@ -386,7 +386,8 @@ TEST_F(GradientsOnDisk, StayUntilTheirReadersHaveEnded) {
     std::vector<Completion> pending;
     at::Tensor gradient;
     {
-      const Pin pin = store->acquire(layer, StateKind::kGradientShard, pending);
+      const Pin pin = store->acquire_unwaited(layer, StateKind::kGradientShard);
+      pending = store->pending(pin);
       gradient = pin.gradient_shard();
     }
     read.push_back(updates.submit(

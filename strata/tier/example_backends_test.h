@@ -13,6 +13,37 @@
 
 namespace strata {
 
+/// The device buffers of a kind that keep their contents between uses. Empty for weights that are
+/// gathered from shards and for kinds that live on the host.
+inline std::vector<FlatBuffer*> kept_buffers(LayerState& state, StateKind kind) {
+  const ShardPlacement& placement = state.placement;
+  std::vector<FlatBuffer*> buffers;
+  const auto add = [&](FlatBuffer& buffer) {
+    if (buffer.tensor().defined()) buffers.push_back(&buffer);
+  };
+  const bool on_host = placement.tiers.updates_on_host();
+  if (on_host && kind != StateKind::kWeights && kind != StateKind::kGradients) return buffers;
+  switch (kind) {
+    case StateKind::kWeights:
+      if (placement.whole_weights) add(state.weights);
+      break;
+    case StateKind::kWeightShard:
+      add(state.weight_shard);
+      break;
+    case StateKind::kGradients:
+      if (placement.whole_gradients || !on_host)
+        add(placement.whole_gradients ? state.gradients : state.gradient_shard);
+      break;
+    case StateKind::kGradientShard:
+      break;  // the same as the gradients
+    case StateKind::kOptimizer:
+      add(state.master);
+      for (FlatBuffer& slot : state.slots) add(slot);
+      break;
+  }
+  return buffers;
+}
+
 /// Keeps evicted bytes in memory of its own and overwrites the originals: a read without a pin gets
 /// no number. A fetch copies the bytes back in finish().
 class AwayBackend final : public StateBackend {
@@ -34,7 +65,7 @@ class AwayBackend final : public StateBackend {
     return std::make_unique<Call>([this, &state, kind] {
       ++counts_->waits;
       const auto parts = held_.extract({state.layer, kind});
-      const std::vector<FlatBuffer*> buffers = state.kept(kind);
+      const std::vector<FlatBuffer*> buffers = kept_buffers(state, kind);
       for (std::size_t i = 0; i < buffers.size(); ++i)
         buffers[i]->install(parts.mapped()[i].clone());
     });
@@ -43,7 +74,7 @@ class AwayBackend final : public StateBackend {
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override {
     ++counts_->evictions;
     std::vector<at::Tensor> parts;
-    for (FlatBuffer* buffer : state.kept(kind)) {
+    for (FlatBuffer* buffer : kept_buffers(state, kind)) {
       const at::Tensor bytes = buffer->remove();
       parts.push_back(bytes.clone());
       if (spoil_) spoil(bytes);

@@ -224,16 +224,15 @@ TEST_F(DelayedHostTier, ReusesGradientBufferAfterUpdateThatReadsIt) {
   std::promise<void> gate;
   double read = 0;
   Executor updates(tensor_executor("update"));
-  std::vector<Completion> pending;
   Completion updated;
   {
-    const Pin pin = store->acquire(1, kUpdated, pending);
+    const Pin pin = store->acquire_unwaited(1, kUpdated);
     updated = updates.submit(
         [&, gradient = pin.gradient_shard()] {
           gate.get_future().wait();
           read = gradient.sum().item<double>();
         },
-        std::move(pending));
+        store->pending(pin));
   }
   store->written(1, kUpdated, updated);
   make_gradient(0, 5);
@@ -341,13 +340,12 @@ std::vector<double> train(LayerStore& store, int layers, int window,
       store.release(layer, StateKind::kGradients);
     }
     for (int layer = 0; layer < layers; ++layer) {
-      std::vector<Completion> pending;
       Completion updated;
       {
-        const Pin pin = store.acquire(layer, kUpdated, pending);
+        const Pin pin = store.acquire_unwaited(layer, kUpdated);
         updated =
             updates.submit([w = pin.weight_shard(), g = pin.gradient_shard()] { w.sub_(g, 0.1); },
-                           std::move(pending));
+                           store.pending(pin));
       }
       store.written(layer, kUpdated, updated);
       std::erase(here, layer);  // the past

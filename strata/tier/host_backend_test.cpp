@@ -52,7 +52,8 @@ struct HostTier : testing::Test {
     std::vector<Completion> pending;
     at::Tensor weights;
     {
-      const Pin pin = store.acquire(layer, kUpdated, pending);
+      const Pin pin = store.acquire_unwaited(layer, kUpdated);
+      pending = store.pending(pin);
       weights = pin.weight_shard();
     }
     store.written(layer, kUpdated,

@@ -216,16 +216,15 @@ TEST(HostShards, ReceiveGradientsAfterUpdateThatReadsPreviousOnes) {
     HeldWork update;
     float read = 0;
     Executor updates(tensor_executor("update"));
-    std::vector<Completion> pending;
     Completion updated;
     {
-      const Pin pin = rank.store->acquire(0, kUpdated, pending);
+      const Pin pin = rank.store->acquire_unwaited(0, kUpdated);
       updated = updates.submit(
           [&, gradients = pin.gradient_shard()] {
             while (!update.resumes()) std::this_thread::yield();
             read = gradients[0].item<float>();
           },
-          std::move(pending));
+          rank.store->pending(pin));
     }
     rank.store->written(0, kUpdated, updated);
     rank.reduce(5, true, true);

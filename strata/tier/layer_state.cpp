@@ -54,34 +54,6 @@ LayerState::LayerState(int layer, const LayerLayout& layout, const ShardPlacemen
     homes[kind] = home_of(placement, layout.own_numel, static_cast<StateKind>(kind));
 }
 
-std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {
-  std::vector<FlatBuffer*> buffers;
-  const auto add = [&](FlatBuffer& buffer) {
-    if (buffer.tensor().defined()) buffers.push_back(&buffer);
-  };
-  const bool on_host = placement.tiers.updates_on_host();
-  if (on_host && kind != StateKind::kWeights && kind != StateKind::kGradients) return buffers;
-  switch (kind) {
-    case StateKind::kWeights:
-      if (placement.whole_weights) add(weights);
-      break;
-    case StateKind::kWeightShard:
-      add(weight_shard);
-      break;
-    case StateKind::kGradients:
-      if (placement.whole_gradients || !on_host)
-        add(placement.whole_gradients ? gradients : gradient_shard);
-      break;
-    case StateKind::kGradientShard:
-      break;  // the same as the gradients
-    case StateKind::kOptimizer:
-      add(master);
-      for (FlatBuffer& slot : slots) add(slot);
-      break;
-  }
-  return buffers;
-}
-
 void LayerState::make_buffers(const Stream& compute, MemoryAccount* host) {
   const Device device = compute.device();
   const bool on_host = placement.tiers.updates_on_host();

@@ -106,10 +106,6 @@ struct LayerState {
   /// first_gradient() instead, which stays on the device.
   at::Tensor preset_gradient(std::size_t weight) const;
 
-  /// The device buffers of a kind that keep their contents between uses. Empty for weights that are
-  /// gathered from shards and for kinds that live on the host.
-  std::vector<FlatBuffer*> kept(StateKind kind);
-
   /// Ends when a commit has read the weights on the host. Updates wait for it; fetches need not.
   Completion busy;
 

@@ -27,8 +27,8 @@ struct StagingBuffer {
   int layer = -1;                     ///< the layer whose bytes it holds or will hold; -1: none
   int pins = 0;                       ///< pinned kinds in it; above 0 it keeps its layer
   std::vector<Completion> busy = {};  ///< work that reads or writes it
-  std::vector<Completion> complete =
-      {};  ///< end when it holds the layer's weights; empty: it will not
+  /// the layer's weights are in it once these have ended; empty: they will not be
+  std::vector<Completion> complete = {};
   std::int64_t turn = 0;
 };
 

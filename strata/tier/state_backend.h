@@ -1,8 +1,8 @@
 /// Moves one kind of a layer's state to where the rank uses it, and away from there.
 ///
 /// A layer's placement decides once, when the store inserts the layer, which backend moves which
-/// kind (Home in layer_state.h). Backends do not call each other, except that the replicas' and the
-/// host's ask for the bytes that they copy (PeerBackend, HostBackend).
+/// kind (Home in layer_state.h). Two backends call another one for bytes that they copy:
+/// PeerBackend calls HostBackend, and HostBackend calls DiskResidency.
 ///
 /// Threads  a backend belongs to one rank's thread; transfers run in parallel with it.
 #pragma once

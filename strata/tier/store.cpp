@@ -211,8 +211,7 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
 }
 
 Pin LayerStore::acquire(int layer, StateKinds kinds) {
-  std::vector<Completion> pending;
-  Pin pin = acquire(layer, kinds, pending);
+  Pin pin = acquire_unwaited(layer, kinds);
   LayerState& state = entry(layer).state;
   for (const StateKind kind : kKinds) {
     if (!pin.kinds_.contains(kind)) continue;
@@ -224,16 +223,14 @@ Pin LayerStore::acquire(int layer, StateKinds kinds) {
 }
 
 Pin LayerStore::acquire_to_copy(int layer, StateKinds kinds) {
-  if (!shards_travel(entry(layer).state)) return acquire(layer, kinds);
-  std::vector<Completion> pending;
-  return acquire(layer, kinds, pending);
+  return shards_travel(entry(layer).state) ? acquire_unwaited(layer, kinds) : acquire(layer, kinds);
 }
 
 bool LayerStore::shards_travel(const LayerState& state) const {
   return stream_.queue() && state.placement.tiers.updates_on_host();
 }
 
-Pin LayerStore::acquire(int layer, StateKinds kinds, std::vector<Completion>& pending) {
+Pin LayerStore::acquire_unwaited(int layer, StateKinds kinds) {
   if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
   Entry& entry = this->entry(layer);
   kinds = kinds_of(entry, kinds);
@@ -242,14 +239,23 @@ Pin LayerStore::acquire(int layer, StateKinds kinds, std::vector<Completion>& pe
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
     finish(entry, kind);
-    pending.push_back(entry.state.pending_on(kind));
-    if (kind == StateKind::kOptimizer) pending.push_back(entry.state.busy);
     entry.presence(kind).pin();
     pin.kinds_ = pin.kinds_ | kind;
   }
   if (kinds.contains(StateKind::kWeights))
     for (const int owner : entry.owners) pin.owners_.push_back(acquire(owner, StateKind::kWeights));
   return pin;
+}
+
+std::vector<Completion> LayerStore::pending(const Pin& pin) {
+  LayerState& state = entry(pin.layer()).state;
+  std::vector<Completion> pending;
+  for (const StateKind kind : kKinds) {
+    if (!pin.kinds_.contains(kind)) continue;
+    pending.push_back(state.pending_on(kind));
+    if (kind == StateKind::kOptimizer) pending.push_back(state.busy);
+  }
+  return pending;
 }
 
 void LayerStore::written(int layer, StateKinds kinds, const Completion& event) {

@@ -42,8 +42,10 @@ enum class Residency : std::uint8_t {
   kWhilePinned,    ///< with the last pin: the least memory, and a test that all uses have a pin
 };
 
-/// The backends of a store: one for each home (backend_of() in store.cpp). Null: no layer needs it.
-/// The disk's transfers wait for the link's copies, so its backend is destroyed before the host's.
+/// The backends of a store; backend_of() in store.cpp maps each home to one. Null: no layer
+/// needs it.
+/// The disk's transfers wait for the link's copies, so its backend is destroyed before
+/// the host's.
 struct Backends {
   std::unique_ptr<StateBackend> device = resident_backend();
   std::unique_ptr<HostBackend> host = {};
@@ -72,8 +74,9 @@ class LayerStore {
   void release(int layer, StateKinds kinds);  ///< the bytes may leave
 
   /// The same without waiting for transfers to host memory and for updates there: the caller does
-  /// not access the bytes before `pending` have ended.
-  Pin acquire(int layer, StateKinds kinds, std::vector<Completion>& pending);
+  /// not access the bytes before pending() have ended.
+  Pin acquire_unwaited(int layer, StateKinds kinds);
+  std::vector<Completion> pending(const Pin& pin);
 
   /// For shards that are only copied: if they travel (Pin::shards_travel()), the copies wait
   /// instead of the rank.
