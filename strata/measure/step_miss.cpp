@@ -33,7 +33,7 @@ StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
   const Simulation replayed =
       simulate(plan.schedule(), plan.steps.dataflow(), plan.decisions().partition, costs,
                collective_seconds(plan.costs, plan.steps.shards(), plan.axis_rates[Axis::kData]),
-               track_seconds(plan, costs), plan.recorded);
+               tier_seconds(plan, costs), plan.recorded);
   return {plan.simulation.step_seconds, replayed.step_seconds, measured_seconds};
 }
 

@@ -70,8 +70,9 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.retire(prefix + ".stall_seconds", "10",
              "set mesh.stall_fatal_seconds; after a sixth of it a stalled rank is named");
   set.add(prefix + ".stall_fatal_seconds", &options.stall_fatal_seconds,
-          {.help = "End the run when ranks have waited this long (0: never), and name the stalled "
-                   "rank after a sixth of it; longer than any layer takes",
+          {.help = "Seconds without progress after which the run ends; more than any layer takes. "
+                   "A stalled rank is named after a sixth of them. 0: the run never ends, and the "
+                   "rank is named after 10 s",
            .unit = "s",
            .minimum = 0,
            .maximum = kMostStallSeconds});

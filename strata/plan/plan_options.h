@@ -30,6 +30,8 @@ struct MeshOptions {
   /// After this time without progress the run ends, after a sixth of it a rank that others wait for
   /// is named; 0: named after 10 s, the run never ends.
   double stall_fatal_seconds = 60;
+
+  int rank_count() const { return ranks > 0 ? static_cast<int>(ranks) : axes.size(); }
 };
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options);

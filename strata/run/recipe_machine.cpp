@@ -25,8 +25,6 @@ RankDevices devices_here(int gpus, int ranks, int processes) {
   return devices;
 }
 
-int gpus_here(DeviceKind kind) { return kind == DeviceKind::kCuda ? cuda_backend().count() : 0; }
-
 // The part of the machine's host memory that accounts may use.
 Bytes host_of_ranks(const MachineProfile& machine) {
   const Bytes all = machine.host.bytes, kept = machine.host.reserve;
@@ -41,6 +39,8 @@ Bytes host_of_ranks(const MachineProfile& machine) {
 }
 
 }  // namespace
+
+int gpus_here(DeviceKind kind) { return kind == DeviceKind::kCuda ? cuda_backend().count() : 0; }
 
 MachineProfile this_machine(const Recipe& recipe) {
   return with_device_of(

@@ -38,6 +38,9 @@ double flops_of(const MachineProfile& machine, at::ScalarType precision);
 /// Bytes per second that an optimizer or a layer reads and writes, by the same rule.
 double memory_rate_of(const MachineProfile& machine);
 
+/// GPUs that this process sees; 0 for another kind of device.
+int gpus_here(DeviceKind kind);
+
 /// The GPUs that ranks use.
 struct RankDevices {
   /// equal for ranks on the same GPU; empty: no GPUs, or unknown

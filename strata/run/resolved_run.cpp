@@ -39,15 +39,13 @@ std::string fingerprint_of(const Recipe& recipe, const MeshOptions& mesh) {
 MeshSearch search_mesh(const Recipe& recipe) {
   const Rendezvous rendezvous = rendezvous_from_environment();
   const DeviceKind kind = recipe.device_kind();
-  const int gpus = kind == DeviceKind::kCuda ? cuda_backend().count() : 0;
+  const int gpus = gpus_here(kind);
   // One rank per process, or per GPU, or per core.
   const MeshOptions requested =
       requested_mesh(recipe, rendezvous.processes > 1 ? rendezvous.processes
                              : gpus > 0               ? gpus
                                                       : cores_here());
-  const auto ranks =
-      static_cast<int>(requested.ranks > 0 ? requested.ranks : requested.axes.size());
-  const RankDevices devices = rank_devices(kind, ranks, rendezvous);
+  const RankDevices devices = rank_devices(kind, requested.rank_count(), rendezvous);
   const MachineProfile assumed = with_device_of(recipe, {});
   return search_mesh(requested, recipe.task->mesh_limits(recipe), [&](const MeshOptions& mesh) {
     return request_of(recipe, mesh, assumed, devices);

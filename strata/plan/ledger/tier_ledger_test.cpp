@@ -33,7 +33,7 @@ struct Case {
     const Partition partition{{0, dataflow.num_layers}};
     const Simulation simulation =
         simulate(lowered, dataflow, partition, costs, {},
-                 track_seconds(costs, shards, tiers, {.to_device = 1e3, .to_host = 1e3}));
+                 tier_seconds(costs, shards, tiers, {.to_device = 1e3, .to_host = 1e3}));
     return make_ledger(lowered, dataflow, partition, costs, simulation, shards, true, tiers)[0];
   }
 };

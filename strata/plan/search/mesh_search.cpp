@@ -21,9 +21,8 @@ constexpr int kTriedVirtualStages = 4;
 constexpr int kLastZero = 3;
 
 std::vector<MeshOptions> candidates(const MeshOptions& requested, const MeshLimits& limits) {
-  const int ranks = static_cast<int>(requested.ranks > 0 ? requested.ranks : requested.axes.size());
   std::vector<MeshOptions> all;
-  for (const Mesh& mesh : legal_meshes(ranks, 1, limits)) {
+  for (const Mesh& mesh : legal_meshes(requested.rank_count(), 1, limits)) {
     MeshOptions options = requested;
     options.automatic = false;
     options.axes = mesh;
@@ -62,7 +61,7 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.shared_bytes = shared_peak_bytes(plan.costs.devices, plan.ledger);
     trial.communication =
         communication_of(plan.steps, plan.micro_batches, request.costs(), request.mesh,
-                         track_seconds(plan, plan.costs), plan.recorded);
+                         tier_seconds(plan, plan.costs), plan.recorded);
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(
         0.0, idle_share(plan.costs.devices, plan.simulation) * plan.simulation.step_seconds -
@@ -174,8 +173,7 @@ MeshSearch search_mesh(const MeshOptions& requested, const MeshLimits& limits,
       best = &trial;
     }
   }
-  if (best == nullptr)
-    refuse(trials, requested.ranks > 0 ? requested.ranks : requested.axes.size());
+  if (best == nullptr) refuse(trials, requested.rank_count());
 
   // The winner first, then those that fit by seconds, then the others.
   std::multimap<std::pair<int, double>, MeshTrial> ranking;

@@ -43,8 +43,8 @@ struct MeshSearch {
   const MeshOptions& best() const { return trials.front().mesh; }
 };
 
-/// The number of ranks is `asked.ranks`, or the size of its axes. Keeps shard_ranks, reduce,
-/// sequence_parallel and threads.
+/// Searches meshes of requested.rank_count() ranks. Keeps shard_ranks, reduce, sequence_parallel
+/// and threads.
 MeshSearch search_mesh(const MeshOptions& requested, const MeshLimits& limits,
                        const RequestOf& request_of);
 

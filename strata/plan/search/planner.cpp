@@ -34,7 +34,7 @@ TierPlacement placement_of(const json& text) {
 Plan completed(Plan plan, const PlanRequest& request) {
   plan.communication =
       communication_of(plan.steps, plan.micro_batches, request.costs(), request.mesh,
-                       track_seconds(plan, plan.costs), plan.recorded);
+                       tier_seconds(plan, plan.costs), plan.recorded);
   if (request.schedule == ScheduleKind::kForward) {
     plan.steps.evaluation(plan.micro_batches);
   } else {
@@ -73,8 +73,8 @@ double flops_utilisation(const Plan& plan) {
   return flops * micro_batches * pipelines / (peak * devices_of(plan) * seconds);
 }
 
-TrackSeconds track_seconds(const Plan& plan, const CostTable& costs) {
-  return track_seconds(costs, plan.steps.shards(), plan.decisions().tiers, plan.rates);
+TierSeconds tier_seconds(const Plan& plan, const CostTable& costs) {
+  return tier_seconds(costs, plan.steps.shards(), plan.decisions().tiers, plan.rates);
 }
 
 Plan make_plan(const PlanRequest& request) {

@@ -104,7 +104,7 @@ double flops_utilisation(const Plan& plan);
 
 /// The seconds of `costs` on the executors and copy streams between the plan's tiers, for a
 /// simulation.
-TrackSeconds track_seconds(const Plan& plan, const CostTable& costs);
+TierSeconds tier_seconds(const Plan& plan, const CostTable& costs);
 
 Plan make_plan(const PlanRequest& request);
 

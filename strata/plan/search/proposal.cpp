@@ -100,7 +100,7 @@ class Proposer {
       plan.recorded = recorded_programs(plan.steps, schedule);
     plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
                                collective_seconds(costs_, shards, request_.mesh.rates[Axis::kData]),
-                               track_seconds(plan, costs_), plan.recorded);
+                               tier_seconds(plan, costs_), plan.recorded);
     plan.ledger =
         make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation, shards,
                     request_.mesh.reads_in_place, tiers, plan.recorded, validation_pools(plan));

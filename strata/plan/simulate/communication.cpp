@@ -147,7 +147,7 @@ class Counter {
 }  // namespace
 
 Communication communication_of(const StepPlan& steps, int micro_batches, const CostTable& costs,
-                               const MeshRequest& mesh, const TrackSeconds& tracks,
+                               const MeshRequest& mesh, const TierSeconds& tier_seconds,
                                const RecordedPrograms& recorded) {
   Communication result;
   const Schedule& schedule = steps.proposed(micro_batches);
@@ -156,7 +156,7 @@ Communication communication_of(const StepPlan& steps, int micro_batches, const C
 
   const auto step = [&](const CostTable& table, double dp_rate) {
     return simulate(schedule, steps.dataflow(), steps.decisions().partition, table,
-                    collective_seconds(table, steps.shards(), dp_rate), tracks, recorded)
+                    collective_seconds(table, steps.shards(), dp_rate), tier_seconds, recorded)
         .step_seconds;
   };
   const CostTable all = with_mesh_seconds(costs, mesh);

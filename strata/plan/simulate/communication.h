@@ -77,7 +77,7 @@ struct Communication {
 
 /// The traffic of a training step; `costs` are without mesh seconds.
 Communication communication_of(const StepPlan& steps, int micro_batches, const CostTable& costs,
-                               const MeshRequest& mesh, const TrackSeconds& tracks = {},
+                               const MeshRequest& mesh, const TierSeconds& tier_seconds = {},
                                const RecordedPrograms& recorded = {});
 
 }  // namespace strata

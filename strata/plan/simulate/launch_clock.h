@@ -21,8 +21,8 @@ class LaunchClock {
   LaunchClock(const LaunchSeconds& seconds, const std::vector<Segment>* segments)
       : seconds_(seconds), segments_(segments) {}
 
-  bool gives() const { return seconds_.kernel > 0; }  ///< false: the rank computes itself
-  double enqueued() const { return enqueued_; }       ///< when everything so far has been enqueued
+  bool enqueues() const { return seconds_.kernel > 0; }  ///< false: the rank computes itself
+  double enqueued() const { return enqueued_; }  ///< when everything so far has been enqueued
   void wait(double until) { enqueued_ = std::max(enqueued_, until); }
 
   /// Returns when the action at `position`, which only increases, ends. It has `kernels` kernels;

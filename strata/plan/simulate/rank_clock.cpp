@@ -47,16 +47,16 @@ int launches_of(const LayerCost& layer, Op op) {
 
 }  // namespace
 
-RankClock::RankClock(int rank, SharedClock& shared, TrackState state)
+RankClock::RankClock(int rank, SharedClock& shared, TierClockState state)
     : rank_(rank),
       shared_(&shared),
       now_(shared.clock_of(rank)),
       launches_(shared.costs->launch,
                 shared.recorded->empty() ? nullptr : &(*shared.recorded)[rank]),
-      tracks_(shared, std::move(state), launches_.gives()) {}
+      tiers_(shared, std::move(state), launches_.enqueues()) {}
 
 RankTimeline RankClock::take_timeline() {
-  timeline_.tracks = tracks_.take_events();
+  timeline_.tracks = tiers_.take_events();
   timeline_.launches = launches_.one_by_one();
   return std::move(timeline_);
 }
@@ -70,7 +70,7 @@ bool RankClock::ready(const Action& action) {
     ++came_;
     ++collective.ranks;
     // The norm reads gradients where they are updated.
-    wait_for_offload(tracks_.offloads_end());
+    wait_for_offload(tiers_.offloads_end());
     collective.last_seconds = std::max(collective.last_seconds, now_);
   }
   return collective.ranks == shared_->num_ranks;
@@ -78,14 +78,14 @@ bool RankClock::ready(const Action& action) {
 
 void RankClock::perform(const Action& action) {
   if (!shared_->costs->devices.empty()) timeline_.turns.push_back(now_);
-  if (is_compute(action.op)) wait_for_fetch(tracks_.weights_of(action.layers, now_));
+  if (is_compute(action.op)) wait_for_fetch(tiers_.weights_of(action.layers, now_));
   if (action.op == Op::kRecompute)
-    wait_for_fetch(tracks_.inputs_of(action.layers, action.micro_batch, now_));
+    wait_for_fetch(tiers_.inputs_of(action.layers, action.micro_batch, now_));
   const double begin = now_;
   if (is_receive(action.op)) await(action);
   now_ = end_of(action);
   const double worked = now_ - begin;
-  if (launches_.gives()) behind_host(action, begin);
+  if (launches_.enqueues()) after_host(action, begin);
   timeline_.events.push_back(event_of(action, begin));
   timeline_.events.back().end_seconds = now_;
   if (is_compute(action.op) || action.op == Op::kUpdate) timeline_.busy_seconds += worked;
@@ -96,19 +96,19 @@ void RankClock::perform(const Action& action) {
 }
 
 // Adjusts an action that started at `begin` and would end now to its host's launches.
-void RankClock::behind_host(const Action& action, double begin) {
+void RankClock::after_host(const Action& action, double begin) {
   const int kernels = kernels_of(action);
   if (kernels == 0) return;
   const double work = now_ - begin;
   now_ = launches_.end_of(timeline_.events.size(), kernels, begin, work);
   timeline_.launch_wait_seconds += now_ - begin - work;
-  tracks_.add(TrackKind::kCompute, action.layers.begin, now_ - work, now_);
+  tiers_.add(TrackKind::kCompute, action.layers.begin, now_ - work, now_);
 }
 
 int RankClock::kernels_of(const Action& action) const {
   int kernels = 0;
   for (int l = action.layers.begin; l < action.layers.end; ++l)
-    if (action.op != Op::kUpdate || shared_->tracks_of(l) == nullptr)
+    if (action.op != Op::kUpdate || shared_->on_host(l) == nullptr)
       kernels += launches_of(shared_->costs->layers[l], action.op);
   return kernels;
 }
@@ -117,8 +117,8 @@ int RankClock::kernels_of(const Action& action) const {
 void RankClock::await(const Action& action) {
   const Arrival& arrival = shared_->arrivals.at(message_key(action, rank_));
   launches_.wait(arrival.enqueued);
-  if (launches_.gives())
-    tracks_.add(TrackKind::kCommunicate, action.consumer, arrival.sent, arrival.seconds);
+  if (launches_.enqueues())
+    tiers_.add(TrackKind::kCommunicate, action.consumer, arrival.sent, arrival.seconds);
 }
 
 double RankClock::end_of(const Action& action) {
@@ -132,36 +132,36 @@ double RankClock::end_of(const Action& action) {
   double seconds = 0;
   switch (action.op) {
     case Op::kPrefetchWeights:
-      for (int l = begin; l < end; ++l) tracks_.fetch(l, now_);
+      for (int l = begin; l < end; ++l) tiers_.fetch(l, now_);
       break;
     // In both directions each transfer waits for the previous offload.
     case Op::kOffloadActivations:
-      wait_for_offload(tracks_.activations_end());
-      tracks_.offload_activations(begin, now_, scale);
+      wait_for_offload(tiers_.activations_end());
+      tiers_.offload_activations(begin, now_, scale);
       break;
     case Op::kFetchActivations:
-      wait_for_offload(tracks_.activations_end());
-      tracks_.fetch_activations(begin, action.micro_batch, now_, scale);
+      wait_for_offload(tiers_.activations_end());
+      tiers_.fetch_activations(begin, action.micro_batch, now_, scale);
       break;
     case Op::kReduceGradients:
-      for (int l = begin; l < end; ++l) tracks_.reduce(l, now_);
+      for (int l = begin; l < end; ++l) tiers_.reduce(l, now_);
       break;
     case Op::kAwaitGradients:  // where they live
-      now_ = tracks_.reduced(action.layers, now_);
-      for (int l = begin; l < end; ++l) tracks_.offload(l, now_);
+      now_ = tiers_.reduced(action.layers, now_);
+      for (int l = begin; l < end; ++l) tiers_.offload(l, now_);
       break;
     case Op::kOffloadGradients:
-      wait_for_offload(tracks_.offloads_end());
-      for (int l = begin; l < end; ++l) tracks_.offload(l, now_);
+      wait_for_offload(tiers_.offloads_end());
+      for (int l = begin; l < end; ++l) tiers_.offload(l, now_);
       break;
     case Op::kGatherWeights:
-      return tracks_.gather(action.layers, now_) + overhead;
+      return tiers_.gather(action.layers, now_) + overhead;
     case Op::kUpdate:
       seconds = update(action.layers);
       break;
     case Op::kSendTiedWeight: {
       const int owner = shared_->dataflow->ties[action.value].owner;
-      now_ = tracks_.own_weights_of({owner, owner + 1}, now_);
+      now_ = tiers_.own_weights_of({owner, owner + 1}, now_);
       break;
     }
     case Op::kFetchRows:
@@ -195,8 +195,8 @@ double RankClock::end_of(const Action& action) {
 double RankClock::update(LayerRange layers) {
   double seconds = 0;
   for (int l = layers.begin; l < layers.end; ++l) {
-    if (shared_->tracks_of(l) != nullptr) {
-      tracks_.update(l, now_, /*early=*/came_ == 0);
+    if (shared_->on_host(l) != nullptr) {
+      tiers_.update(l, now_, /*early=*/came_ == 0);
     } else {
       seconds += shared_->costs->layers[l].update_seconds;
     }

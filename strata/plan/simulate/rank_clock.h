@@ -6,14 +6,14 @@
 
 #include "strata/plan/simulate/launch_clock.h"
 #include "strata/plan/simulate/shared_clock.h"
-#include "strata/plan/simulate/track_clock.h"
+#include "strata/plan/simulate/tier_clock.h"
 #include "strata/schedule/execute.h"
 
 namespace strata {
 
 class RankClock : public Machine {
  public:
-  RankClock(int rank, SharedClock& shared, TrackState state);
+  RankClock(int rank, SharedClock& shared, TierClockState state);
 
   bool ready(const Action& action) override;
   void perform(const Action& action) override;
@@ -21,12 +21,12 @@ class RankClock : public Machine {
   double now() const { return now_; }
   /// when its host has enqueued everything so far
   double enqueued() const { return launches_.enqueued(); }
-  const TrackState& state() const { return tracks_.state(); }
+  const TierClockState& state() const { return tiers_.state(); }
   RankTimeline take_timeline();
 
  private:
   double end_of(const Action& action);
-  void behind_host(const Action& action, double begin);
+  void after_host(const Action& action, double begin);
   void await(const Action& action);
   double update(LayerRange layers);
   int kernels_of(const Action& action) const;
@@ -39,7 +39,7 @@ class RankClock : public Machine {
   SharedClock* shared_;
   double& now_;  // the clock of its device, which ranks on the same device share
   LaunchClock launches_;
-  TrackClock tracks_;
+  TierClock tiers_;
   // collectives of all ranks that this rank has reached and left
   std::size_t came_ = 0, left_ = 0;
   RankTimeline timeline_;

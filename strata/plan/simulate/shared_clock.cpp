@@ -23,11 +23,11 @@ double ComputeSeconds::sum(LayerRange range, bool backward) const {
 
 SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
                               const CostTable& costs, const CollectiveSeconds& collectives,
-                              const TrackSeconds& tracks, const RecordedPrograms& recorded) {
+                              const TierSeconds& tier_seconds, const RecordedPrograms& recorded) {
   SharedClock shared{.costs = &costs,
                      .num_ranks = schedule.num_ranks(),
                      .collective_seconds = &collectives,
-                     .tracks = &tracks,
+                     .tier_seconds = &tier_seconds,
                      .dataflow = &dataflow,
                      .layer_seconds = ComputeSeconds(costs),
                      .recorded = &recorded};

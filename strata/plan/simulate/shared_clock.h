@@ -57,7 +57,7 @@ struct SharedClock {
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
   const CollectiveSeconds* collective_seconds = nullptr;
-  const TrackSeconds* tracks = nullptr;
+  const TierSeconds* tier_seconds = nullptr;
   /// per layer: owners of the tied weights that it uses; empty: none
   std::vector<std::vector<int>> owners;
   const Dataflow* dataflow = nullptr;
@@ -77,14 +77,16 @@ struct SharedClock {
   }
 
   /// Null: the host does not update the layer.
-  const LayerTracks* tracks_of(int layer) const {
-    return tracks->empty() || !(*tracks)[layer].updates_on_host ? nullptr : &(*tracks)[layer];
+  const LayerTierSeconds* on_host(int layer) const {
+    return tier_seconds->empty() || !(*tier_seconds)[layer].updates_on_host
+               ? nullptr
+               : &(*tier_seconds)[layer];
   }
 };
 
 /// The arguments must outlive the clock.
 SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
                               const CostTable& costs, const CollectiveSeconds& collectives,
-                              const TrackSeconds& tracks, const RecordedPrograms& recorded);
+                              const TierSeconds& tier_seconds, const RecordedPrograms& recorded);
 
 }  // namespace strata

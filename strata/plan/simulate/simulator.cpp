@@ -102,7 +102,7 @@ double rows_wait(const CostTable& costs, const Simulation& step) {
 
 // Simulates one step after another one, with the work that the first left unfinished.
 Simulation simulate_step(const Schedule& schedule, SharedClock shared,
-                         std::vector<TrackState>& states) {
+                         std::vector<TierClockState>& states) {
   std::vector<RankClock> clocks;
   for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, shared, states[r]);
 
@@ -160,17 +160,18 @@ std::vector<TrackEvent> tracks_within(const RankTimeline& rank, double step_seco
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives,
-                    const TrackSeconds& tracks, const RecordedPrograms& recorded) {
+                    const TierSeconds& tier_seconds, const RecordedPrograms& recorded) {
   STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(dataflow.num_layers),
                   "plan.simulate");
   STRATA_CHECK_EQ(costs.values.size(), dataflow.values.size(), "plan.simulate");
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
   STRATA_CHECK(recorded.empty() || std::ssize(recorded) == schedule.num_ranks(), "plan.simulate");
-  SharedClock shared = make_shared_clock(schedule, dataflow, costs, collectives, tracks, recorded);
-  std::vector<TrackState> states(schedule.num_ranks());
+  SharedClock shared =
+      make_shared_clock(schedule, dataflow, costs, collectives, tier_seconds, recorded);
+  std::vector<TierClockState> states(schedule.num_ranks());
   Simulation simulation = simulate_step(schedule, shared, states);
   shared.rows_wait_seconds = rows_wait(costs, simulation);
-  if (!tracks.empty() || shared.rows_wait_seconds > 0)
+  if (!tier_seconds.empty() || shared.rows_wait_seconds > 0)
     simulation = simulate_step(schedule, shared, states);
   sort_by_time(schedule, simulation);
   return simulation;

@@ -82,7 +82,7 @@ struct CollectiveSeconds {
 };
 
 /// The seconds that executors and copy streams spend on a layer of which a part lives on the host.
-struct LayerTracks {
+struct LayerTierSeconds {
   bool updates_on_host = false;
   double fetch_seconds = 0;           ///< copy of its weights to the device
   double offload_seconds = 0;         ///< copy of its gradients to the host
@@ -98,7 +98,7 @@ struct LayerTracks {
   double activations_offload_seconds = 0;  ///< the same, to the host
 };
 /// Per layer; empty: the host updates none.
-using TrackSeconds = std::vector<LayerTracks>;
+using TierSeconds = std::vector<LayerTierSeconds>;
 
 /// Per rank: the recorded segments that its device repeats; empty: every action is performed.
 using RecordedPrograms = std::vector<std::vector<Segment>>;
@@ -113,6 +113,6 @@ std::vector<TrackEvent> tracks_within(const RankTimeline& rank, double step_seco
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives = {},
-                    const TrackSeconds& tracks = {}, const RecordedPrograms& recorded = {});
+                    const TierSeconds& tier_seconds = {}, const RecordedPrograms& recorded = {});
 
 }  // namespace strata

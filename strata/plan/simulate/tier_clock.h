@@ -18,25 +18,25 @@ inline constexpr int kUpdateBuffers =
     3;  ///< staging buffers of disk/staging.h: one is read, one updated, one written
 
 /// What one step leaves unfinished for the next, in seconds of its own clock.
-struct TrackState {
+struct TierClockState {
   /// per executor or copy stream: when it has completed its queue
   std::array<double, kNumTrackKinds> free{};
   /// staging buffers of updates from disk: when each is free
-  std::array<double, kUpdateBuffers> buffers{};
+  std::array<double, kUpdateBuffers> update_staging{};
   /// the same of gradients
-  std::array<double, kUpdateBuffers> gradient_buffers{};
+  std::array<double, kUpdateBuffers> gradient_staging{};
   std::vector<double> weights_at;  ///< per layer, 0: not fetched; empty: none is
   std::vector<double> updated_at;  ///< per layer: its update on the host
 
   /// the same state relative to a next step that starts at `seconds`
-  TrackState after(double seconds) const;
+  TierClockState after(double seconds) const;
 };
 
-class TrackClock {
+class TierClock {
  public:
   /// `draws_communication`: exchanges between replicas are recorded as events, because a device
   /// runs them on a stream.
-  TrackClock(const SharedClock& shared, TrackState state, bool draws_communication)
+  TierClock(const SharedClock& shared, TierClockState state, bool draws_communication)
       : shared_(&shared), state_(std::move(state)), draws_communication_(draws_communication) {}
 
   // ---- Start an operation at `now`
@@ -62,7 +62,7 @@ class TrackClock {
     return activations_end_;
   }  ///< end of the last offload of activations
 
-  const TrackState& state() const { return state_; }
+  const TierClockState& state() const { return state_; }
   std::vector<TrackEvent> take_events() { return std::move(events_); }
 
  private:
@@ -71,7 +71,7 @@ class TrackClock {
   double& of_layer(std::vector<double>& ends, int layer) const;
 
   const SharedClock* shared_;
-  TrackState state_;
+  TierClockState state_;
   bool draws_communication_;
   double channel_free_ = 0;  // when the last collective between replicas ends
   double offloads_end_ = 0;  // of the offloads started so far

@@ -38,27 +38,25 @@ bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
 
 TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine, int update_threads,
                      bool measured) {
-  const Bytes requested = memory.link_bandwidth;
+  const Bytes link = memory.link_bandwidth;
   bool assumed = false;
   std::string text;
   const auto add = [&](const std::string& what, double rate, const char* from) {
     text += (text.empty() ? "" : ", ") + what + " " + rate_text(rate) + from;
   };
   // The recipe's rate, else the machine's, else the assumed one.
-  const auto rate_of = [&](const std::string& what, Bytes wished, Bytes known, double otherwise) {
-    const Bytes rate_input = wished.count > 0 ? wished : known;
-    assumed |= rate_input.count == 0;
-    const double rate = rate_input.count > 0 ? static_cast<double>(rate_input.count) : otherwise;
-    add(what, rate,
-        wished.count > 0       ? " (as requested)"
-        : rate_input.count > 0 ? ""
-                               : " (assumed)");
+  const auto rate_of = [&](const std::string& what, Bytes requested, Bytes known,
+                           double otherwise) {
+    const Bytes stated = requested.count > 0 ? requested : known;
+    assumed |= stated.count == 0;
+    const double rate = stated.count > 0 ? static_cast<double>(stated.count) : otherwise;
+    add(what, rate, requested.count > 0 ? " (as requested)" : stated.count > 0 ? "" : " (assumed)");
     return rate;
   };
   TierRates rates;
-  rates.to_device = rate_of("link in", requested, machine.link.to_device, kAssumedCopyRate);
-  rates.to_host = rate_of("out", requested, machine.link.to_host, kAssumedCopyRate);
-  rates.latency = requested.count > 0 ? 0 : machine.link.latency;
+  rates.to_device = rate_of("link in", link, machine.link.to_device, kAssumedCopyRate);
+  rates.to_host = rate_of("out", link, machine.link.to_host, kAssumedCopyRate);
+  rates.latency = link.count > 0 ? 0 : machine.link.latency;
   if (measured) {
     text += ", updates as layers were measured";
   } else {
@@ -79,14 +77,14 @@ std::int64_t update_bytes(const HostBytes& host) {
   return host.gradients + 2 * (host.states + host.weights);
 }
 
-TrackSeconds track_seconds(const CostTable& costs, const ShardLayout& shards,
-                           const TierLayout& tiers, const TierRates& rates) {
-  TrackSeconds tracks;
-  if (tiers.layers.empty()) return tracks;
+TierSeconds tier_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
+                         const TierRates& rates) {
+  TierSeconds seconds;
+  if (tiers.layers.empty()) return seconds;
   const auto layers = shard_bytes(costs, shards, /*reads_in_place=*/true, tiers);
   for (int l = 0; l < static_cast<int>(layers.size()); ++l) {
     const LayerCost& cost = costs.layers[l];
-    LayerTracks activations;
+    LayerTierSeconds activations;
     if (tiers[l].offloads_activations()) {
       activations.activations_fetch_seconds =
           seconds_of(cost.input_bytes, rates.to_device, rates.latency);
@@ -94,7 +92,7 @@ TrackSeconds track_seconds(const CostTable& costs, const ShardLayout& shards,
           seconds_of(cost.input_bytes, rates.to_host, rates.latency);
     }
     if (!tiers[l].updates_on_host()) {
-      tracks.push_back(activations);
+      seconds.push_back(activations);
       continue;
     }
     const HostBytes& updated = layers[l].updated;
@@ -105,7 +103,7 @@ TrackSeconds track_seconds(const CostTable& costs, const ShardLayout& shards,
                               ? static_cast<double>(update_bytes(updated)) / rates.update
                               : cost.update_seconds * share;
     const LayerOnDisk& disk = layers[l].disk;
-    tracks.push_back(
+    seconds.push_back(
         {.updates_on_host = true,
          .fetch_seconds = seconds_of(updated.weights, rates.to_device, rates.latency),
          .offload_seconds = seconds_of(updated.gradients, rates.to_host, rates.latency),
@@ -120,7 +118,7 @@ TrackSeconds track_seconds(const CostTable& costs, const ShardLayout& shards,
          .activations_fetch_seconds = activations.activations_fetch_seconds,
          .activations_offload_seconds = activations.activations_offload_seconds});
   }
-  return tracks;
+  return seconds;
 }
 
 TierTraffic tier_traffic(const Program& program, const CostTable& costs,

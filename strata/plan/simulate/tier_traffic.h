@@ -44,8 +44,8 @@ TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine,
 std::int64_t update_bytes(const HostBytes& host);
 
 /// For the simulator: the seconds of layers that the host updates.
-TrackSeconds track_seconds(const CostTable& costs, const ShardLayout& shards,
-                           const TierLayout& tiers, const TierRates& rates);
+TierSeconds tier_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
+                         const TierRates& rates);
 
 struct TierTraffic {
   std::int64_t to_device = 0;

@@ -44,7 +44,7 @@ struct Streamed {
     const Schedule lowered = schedule();
     const CostTable costs =
         equal_costs(dataflow, {.forward_seconds = forward, .backward_seconds = backward});
-    const TrackSeconds tracks(layers, {.updates_on_host = true,
+    const TierSeconds seconds(layers, {.updates_on_host = true,
                                        .fetch_seconds = fetch,
                                        .offload_seconds = offload,
                                        .update_seconds = update,
@@ -54,7 +54,7 @@ struct Streamed {
                                        .gradient_write_seconds = gradient_write,
                                        .weights_on_disk = fetch_read > 0,
                                        .gradient_buffers = buffers});
-    return simulate(lowered, dataflow, {{0, layers}}, costs, {}, tracks);
+    return simulate(lowered, dataflow, {{0, layers}}, costs, {}, seconds);
   }
   double step() { return run().step_seconds; }
   double compute() const { return layers * (forward + backward); }
@@ -144,9 +144,9 @@ TEST(TierSimulation, RecomputeWaitsForItsInputs) {
   const CostTable costs =
       equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2, .input_bytes = 100});
   const auto run = [&](double fetch, double offload) {
-    const TrackSeconds tracks =
-        track_seconds(costs, {}, tiers, {.to_device = 100 / fetch, .to_host = 100 / offload});
-    return simulate(schedule, dataflow, {{0, 3}}, costs, {}, tracks);
+    const TierSeconds seconds =
+        tier_seconds(costs, {}, tiers, {.to_device = 100 / fetch, .to_host = 100 / offload});
+    return simulate(schedule, dataflow, {{0, 3}}, costs, {}, seconds);
   };
   EXPECT_DOUBLE_EQ(run(2, 1).step_seconds, 3 + 3 + 6);  // a fetch takes as long as the backward
   const Simulation slow = run(4, 0.5);
@@ -165,16 +165,16 @@ TEST(TierSimulation, OffloadWaitsForPreviousOne) {
   const Schedule schedule = s.schedule();
   CostTable costs = equal_costs(s.dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   costs.layers[0].backward_seconds = 20;
-  const TrackSeconds tracks(3, {.updates_on_host = true, .offload_seconds = 10});
+  const TierSeconds seconds(3, {.updates_on_host = true, .offload_seconds = 10});
   // Backwards end at 5 and 7; the second offload ends at 15, and only then layer 0 starts.
-  const Simulation simulation = simulate(schedule, s.dataflow, {{0, 3}}, costs, {}, tracks);
+  const Simulation simulation = simulate(schedule, s.dataflow, {{0, 3}}, costs, {}, seconds);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 15 + 20 + 10);
   EXPECT_DOUBLE_EQ(simulation.ranks[0].offload_wait_seconds, 8 + 10);
 }
 
 // Work that continues after the end of a step is drawn at its begin: nothing is lost, no track has
 // two events at once, and the rank's row has no gap.
-void expect_one_step_of_many(const Simulation& simulation, const double* track_seconds) {
+void expect_one_step_of_many(const Simulation& simulation, const double* seconds) {
   double within[kNumTrackKinds] = {}, free[kNumTrackKinds] = {};
   for (const TrackEvent& event : tracks_within(simulation.ranks[0], simulation.step_seconds)) {
     const int track = static_cast<int>(event.track);
@@ -184,8 +184,7 @@ void expect_one_step_of_many(const Simulation& simulation, const double* track_s
     within[track] += event.end_seconds - event.begin_seconds;
   }
   for (int track = 0; track < kNumTrackKinds; ++track)
-    EXPECT_NEAR(within[track], track_seconds[track], 1e-9)
-        << name_of(static_cast<TrackKind>(track));
+    EXPECT_NEAR(within[track], seconds[track], 1e-9) << name_of(static_cast<TrackKind>(track));
   double now = 0, waits = 0;
   for (const TraceEvent& event : row_of(simulation.ranks[0])) {
     EXPECT_DOUBLE_EQ(event.begin_seconds, now);
@@ -235,31 +234,31 @@ TEST(TierSimulation, UserOfTiedWeightWaitsForItsOwner) {
   const CostTable costs = equal_costs(s.dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   Dataflow tied = s.dataflow;
   tied.ties.push_back({.name = "table", .owner = 2, .users = {0}});
-  const TrackSeconds tracks(3, {.updates_on_host = true, .fetch_seconds = 4});
+  const TierSeconds seconds(3, {.updates_on_host = true, .fetch_seconds = 4});
   // Layer 0 starts when layer 2's weights have arrived, after those of 0 and 1.
-  const Simulation simulation = simulate(schedule, tied, {{0, 3}}, costs, {}, tracks);
+  const Simulation simulation = simulate(schedule, tied, {{0, 3}}, costs, {}, seconds);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 12 + 9);
 }
 
-TEST(TrackSeconds, AreLatencyPlusBytesOverBandwidth) {
+TEST(TierSeconds, AreLatencyPlusBytesOverBandwidth) {
   const Dataflow dataflow = chain(2);
   CostTable costs =
       equal_costs(dataflow, {.weight_bytes = 4000, .gradient_bytes = 4000, .state_bytes = 8000});
   const TierLayout tiers{.layers = {{}, kAllAway}};
   const TierRates rates{.to_device = 1000, .to_host = 500, .latency = 0.5, .update = 100};
-  const TrackSeconds tracks = track_seconds(costs, {}, tiers, rates);
-  EXPECT_FALSE(tracks[0].updates_on_host);
-  EXPECT_TRUE(tracks[1].updates_on_host);
-  EXPECT_DOUBLE_EQ(tracks[1].fetch_seconds, 4.5);
-  EXPECT_DOUBLE_EQ(tracks[1].offload_seconds, 8.5);
-  EXPECT_FALSE(tracks[1].comes_back);
-  EXPECT_TRUE(track_seconds(costs, {}, {}, rates).empty());
+  const TierSeconds seconds = tier_seconds(costs, {}, tiers, rates);
+  EXPECT_FALSE(seconds[0].updates_on_host);
+  EXPECT_TRUE(seconds[1].updates_on_host);
+  EXPECT_DOUBLE_EQ(seconds[1].fetch_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(seconds[1].offload_seconds, 8.5);
+  EXPECT_FALSE(seconds[1].comes_back);
+  EXPECT_TRUE(tier_seconds(costs, {}, {}, rates).empty());
   // Shards of resident weights return without a fetch.
   const ShardLayout shards = shard_layout({.stage = 1}, 2, dataflow, LayerSet::all(2));
-  EXPECT_TRUE(track_seconds(costs, shards, {.layers = {{}, kStatesAway}}, rates)[1].comes_back);
+  EXPECT_TRUE(tier_seconds(costs, shards, {.layers = {{}, kStatesAway}}, rates)[1].comes_back);
 }
 
-TEST(TrackSeconds, UpdateTakesBytesOverRateOrLayerSeconds) {
+TEST(TierSeconds, UpdateTakesBytesOverRateOrLayerSeconds) {
   const Dataflow dataflow = chain(1);
   CostTable costs = equal_costs(dataflow, {.update_seconds = 3,
                                            .weight_bytes = 400000,
@@ -267,12 +266,12 @@ TEST(TrackSeconds, UpdateTakesBytesOverRateOrLayerSeconds) {
                                            .state_bytes = 800000});
   const TierLayout tiers{.layers = {kAllAway}};
   // 28 bytes per element: 16 read, 12 written.
-  EXPECT_DOUBLE_EQ(track_seconds(costs, {}, tiers, {.update = 1000})[0].update_seconds, 2800);
-  EXPECT_DOUBLE_EQ(track_seconds(costs, {}, tiers, {})[0].update_seconds, 3);
+  EXPECT_DOUBLE_EQ(tier_seconds(costs, {}, tiers, {.update = 1000})[0].update_seconds, 2800);
+  EXPECT_DOUBLE_EQ(tier_seconds(costs, {}, tiers, {})[0].update_seconds, 3);
   // Each of four replicas that divide the states updates its part.
   const ShardLayout shards = shard_layout({.stage = 1}, 4, dataflow, LayerSet::all(1));
-  EXPECT_NEAR(track_seconds(costs, shards, tiers, {})[0].update_seconds, 0.75, 0.02);
-  EXPECT_NEAR(track_seconds(costs, shards, tiers, {.update = 1000})[0].update_seconds, 700, 20);
+  EXPECT_NEAR(tier_seconds(costs, shards, tiers, {})[0].update_seconds, 0.75, 0.02);
+  EXPECT_NEAR(tier_seconds(costs, shards, tiers, {.update = 1000})[0].update_seconds, 700, 20);
   EXPECT_EQ(update_bytes({.weights = 2, .gradients = 4, .states = 10}), 28);
 }
 
@@ -412,31 +411,31 @@ TEST(TierTraffic, DiskCountsUpdatesFetchesAndCommits) {
   }
 }
 
-TEST(TrackSeconds, DiskTakesBytesOverRates) {
+TEST(TierSeconds, DiskTakesBytesOverRates) {
   const Dataflow dataflow = chain(1);
   const CostTable costs =
       equal_costs(dataflow, {.weight_bytes = 100, .gradient_bytes = 100, .state_bytes = 200});
   const TierRates rates{.disk_read = 10, .disk_write = 5};
-  const auto tracks_of = [&](LayerTiers tiers) {
-    return track_seconds(costs, {}, {.layers = {tiers}}, rates)[0];
+  const auto seconds_of = [&](LayerTiers tiers) {
+    return tier_seconds(costs, {}, {.layers = {tiers}}, rates)[0];
   };
-  const LayerTracks all = tracks_of({Tier::kDisk, Tier::kHost, Tier::kDisk});
+  const LayerTierSeconds all = seconds_of({Tier::kDisk, Tier::kHost, Tier::kDisk});
   EXPECT_DOUBLE_EQ(all.fetch_read_seconds, 10);
   EXPECT_DOUBLE_EQ(all.update_read_seconds, 30);
   EXPECT_DOUBLE_EQ(all.update_write_seconds, 60);
   EXPECT_TRUE(all.weights_on_disk);
   EXPECT_DOUBLE_EQ(all.gradient_write_seconds, 0);
-  const LayerTracks gradients = tracks_of({Tier::kDisk, Tier::kDisk, Tier::kDisk});
+  const LayerTierSeconds gradients = seconds_of({Tier::kDisk, Tier::kDisk, Tier::kDisk});
   EXPECT_DOUBLE_EQ(gradients.update_read_seconds, 40);
   EXPECT_DOUBLE_EQ(gradients.update_write_seconds, 60);
   EXPECT_DOUBLE_EQ(gradients.gradient_write_seconds, 20);
-  const LayerTracks states = tracks_of({Tier::kHost, Tier::kHost, Tier::kDisk});
+  const LayerTierSeconds states = seconds_of({Tier::kHost, Tier::kHost, Tier::kDisk});
   EXPECT_DOUBLE_EQ(states.fetch_read_seconds, 0);
   EXPECT_DOUBLE_EQ(states.update_read_seconds, 20);
   EXPECT_FALSE(states.weights_on_disk);
   // Resident weights are copied from the staging buffer of their update.
-  EXPECT_DOUBLE_EQ(tracks_of({Tier::kDevice, Tier::kHost, Tier::kDisk}).fetch_read_seconds, 0);
-  EXPECT_DOUBLE_EQ(tracks_of(kAllAway).update_write_seconds, 0);
+  EXPECT_DOUBLE_EQ(seconds_of({Tier::kDevice, Tier::kHost, Tier::kDisk}).fetch_read_seconds, 0);
+  EXPECT_DOUBLE_EQ(seconds_of(kAllAway).update_write_seconds, 0);
 }
 
 // Transfers overlap with the whole step, updates with backward or the next forward.

@@ -66,6 +66,8 @@ json memory_of(const RankLedger& ledger, const Program& program) {
           {"timeline", points}};
 }
 
+// The keys "lane" and "lanes" are older than the word track: a written key keeps its name
+// (docs/versions.md).
 json tracks_of(const RankTimeline& rank) {
   json events = json::array();
   for (const TrackEvent& event : rank.tracks) {

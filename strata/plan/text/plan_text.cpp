@@ -160,12 +160,12 @@ std::string offloaded_line(const Plan& plan) {
   for (const int l : plan.decisions().recompute.layers())
     if (plan.decisions().tiers[l].offloads_activations()) layers.push_back(l);
   if (layers.empty()) return "";
-  const TrackSeconds tracks = track_seconds(plan, plan.costs);
+  const TierSeconds seconds = tier_seconds(plan, plan.costs);
   double micro_batches = 0;
   for (int m = 0; m < plan.micro_batches; ++m) micro_batches += plan.costs.scale(m);
   std::vector<double> link(plan.ledger.size()), again(plan.ledger.size());
   for (const int l : layers)
-    link[plan.steps.pipeline_rank(l)] += micro_batches * tracks[l].activations_offload_seconds;
+    link[plan.steps.pipeline_rank(l)] += micro_batches * seconds[l].activations_offload_seconds;
   for (const int l : plan.decisions().recompute.layers())
     again[plan.steps.pipeline_rank(l)] += micro_batches * plan.costs.layers[l].forward_seconds;
   return "offloaded  inputs of " + std::to_string(layers.size()) + " of these" +

@@ -193,7 +193,7 @@ bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
 }
 
 // For a device that is too small even with everything else on host and disk.
-Alternative with_enough_beside(Alternative from) {
+Alternative with_enough_elsewhere(Alternative from) {
   Alternative any = from;
   any.request.memory.device.count = 0;
   Plan plan = propose(any.request);
@@ -244,7 +244,7 @@ std::string nearest_fix(const PlanRequest& request) {
       return alternative.text();
   }
   const Alternative same{.request = request, .settings = {}};
-  const Alternative leanest = with_enough_beside(with_tiers(with_auto(with_1f1b(same))));
+  const Alternative leanest = with_enough_elsewhere(with_tiers(with_auto(with_1f1b(same))));
   if (devices_are_too_small(leanest.request)) {
     const std::size_t devices = request.costs().devices.ranks_on.size();
     return "set mesh.pp, mesh.dp and mesh.tp for fewer ranks, such as " +
