@@ -95,9 +95,9 @@ void OptionSet::retire(const std::string& path, std::string default_text, std::s
   retired_.push_back({path, std::move(default_text), std::move(fix)});
 }
 
-// Whether a value may be ignored because its field is retired and it is the field's last default.
-bool OptionSet::is_retired(const std::string& path, const std::string& text,
-                           const std::string& where) const {
+// Whether the field is retired: its last default is ignored. Throws for another value.
+bool OptionSet::accept_retired(const std::string& path, const std::string& text,
+                               const std::string& where) const {
   const auto retired = std::ranges::find(retired_, path, &Retired::path);
   if (retired == retired_.end()) return false;
   if (text == retired->default_text) return true;
@@ -123,7 +123,7 @@ void OptionSet::set(const std::string& assignment) {
   const std::string text = assignment.substr(equals + 1);
   if (is_section(path)) refuse_section(path, quote(text), "--set");
   if (!lookup(path)) {
-    if (is_retired(path, text, "--set")) return;
+    if (accept_retired(path, text, "--set")) return;
     refuse_unknown(path, false, "--set");
   }
   assign(path, text, "--set");

@@ -197,7 +197,8 @@ class OptionSet {
 
   Field* lookup(const std::string& path);
   const Field* lookup(const std::string& path) const;
-  bool is_retired(const std::string& path, const std::string& text, const std::string& where) const;
+  bool accept_retired(const std::string& path, const std::string& text,
+                      const std::string& where) const;
   bool has_same(const Field& field) const;
   const Field& described(const std::string& path) const;
   bool is_section(const std::string& path) const;

@@ -188,7 +188,7 @@ class OptionSet::YamlReader {
     Field* field = set_.lookup(path);
     if (!field) {
       const std::string text = value.IsScalar() ? value.Scalar() : in_words(value);
-      if (set_.is_retired(path, text, place(file_, mark))) return;
+      if (set_.accept_retired(path, text, place(file_, mark))) return;
       set_.refuse_unknown(path, value.IsMap(), place(file_, key));
     }
     if (std::holds_alternative<OptionList>(field->target) ||

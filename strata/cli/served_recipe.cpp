@@ -14,7 +14,7 @@ namespace {
 // A checkpoint of a language model is served as one, even if an override names another task.
 TextTask& text_to_serve(Task& task) {
   if (auto* text = dynamic_cast<TextTask*>(&task)) return *text;
-  throw UserError({.operation = "cli.generate",
+  throw UserError({.operation = "cli.served_recipe",
                    .where = "--set",
                    .what = "only a model of text continues a prompt",
                    .expected = "task text",

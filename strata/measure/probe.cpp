@@ -402,7 +402,7 @@ std::vector<std::string> probe_seconds(CostTable& costs, const Sequential& model
   require_free_memory(portions, model, costs, request, options);
   const PassingBlocks blocks;
   for (const std::vector<int>& portion : portions) {
-    if (options.tell && takes_long(portion, costs)) options.tell(names_of(portion, costs));
+    if (options.report && takes_long(portion, costs)) options.report(names_of(portion, costs));
     std::mutex mutex;
     std::vector<std::vector<LayerSeconds>> measured(portion.size());  // by rank
     run_thread_ranks({.ranks = options.ranks,

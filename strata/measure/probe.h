@@ -43,7 +43,7 @@ struct ProbeOptions {
     return backend_of(device.kind).free_bytes(device.index);
   };
   /// Reports the layers to measure, if that is expected to take longer than a second; may be empty.
-  std::function<void(const std::string& layers)> tell = {};
+  std::function<void(const std::string& layers)> report = {};
 };
 
 /// The cache key of each layer: signature and shapes, precision, optimizer, ranks and threads, and

@@ -167,7 +167,7 @@ TEST_F(Probe, RejectsWorkThatExceedsMemoryBeforeMeasuring) {
 
 TEST_F(Probe, ReportsLongMeasurements) {
   std::vector<std::string> reported;
-  options_.tell = [&](const std::string& layers) { reported.push_back(layers); };
+  options_.report = [&](const std::string& layers) { reported.push_back(layers); };
   CostTable costs = byte_costs(model_, request_);
   costs.layers[1].backward_seconds = 0.15;
   probe_seconds(costs, model_, request_, options_);

@@ -24,7 +24,7 @@ struct GraphOptions {
   bool shares_device = false;
   bool on_every_device = false;  ///< auto records on a CPU, too; for tests
   /// receives the reason why nothing is recorded; null: not reported
-  std::function<void(const std::string&)> say = {};
+  std::function<void(const std::string&)> report = {};
   std::function<std::unique_ptr<Recording>(Device)> make_recording = strata::make_recording;
 };
 

@@ -57,7 +57,8 @@ RecordedMachine::RecordedMachine(StageMachine& machine, StepPlan plan, Device de
                      .got = "several ranks on " + device.name(),
                      .fix = "set train.graph=auto"});
   }
-  if (gains && options_.say) options_.say("steps are not recorded: ranks share " + device.name());
+  if (gains && options_.report)
+    options_.report("steps are not recorded: ranks share " + device.name());
 }
 
 RecordedMachine::Recorded& RecordedMachine::find(const Program& program, const StepInputs& inputs) {
@@ -101,7 +102,7 @@ void RecordedMachine::record_nothing(const Recorded& recorded) {
                      .what = "nothing of the step can be recorded: " + why,
                      .expected = "layers that stay on their device, on one rank",
                      .fix = "set train.graph=auto"});
-  if (options_.say) options_.say("steps are not recorded: " + where + ": " + why);
+  if (options_.report) options_.report("steps are not recorded: " + where + ": " + why);
   records_ = false;
   programs_.clear();
 }
@@ -217,7 +218,7 @@ void RecordedMachine::give_up(const RecordedSegment& segment, const std::excepti
          .got = text.got,
          .fix = "set train.graph=off"});
   }
-  if (options_.say) options_.say(std::string("steps are not recorded: ") + error.what());
+  if (options_.report) options_.report(std::string("steps are not recorded: ") + error.what());
   records_ = false;
   machine_.begin(current_->program, begun_);
   perform_all({0, segment.range.end});

@@ -27,7 +27,7 @@ StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
       clip_(clip),
       device_(groups.world.device()),
       stream_(Stream::compute(device_)) {
-  const UnchargedScope nobody;  // numbers of the step, not tensors of a model
+  const UnchargedScope uncharged;  // numbers of the step, not tensors of a model
   const std::int64_t numbers = std::int64_t{num_layers} * groups[Axis::kTensor].size() + 1;
   sums_ = at::zeros({numbers}, device_.options(at::kDouble));
   if (device_.kind == DeviceKind::kCpu) return;
@@ -96,7 +96,7 @@ void StepEnd::begin(const StepScalars& step) {
 }
 
 at::Tensor StepEnd::blocks(std::int64_t count) {
-  const UnchargedScope nobody;
+  const UnchargedScope uncharged;
   if (!blocks_.defined() || blocks_.numel() != count)
     blocks_ = at::zeros({count}, device_.options(at::kDouble));
   return blocks_;
@@ -105,7 +105,7 @@ at::Tensor StepEnd::blocks(std::int64_t count) {
 // One message per rank for tensors on the host, as for numbers.
 void StepEnd::add_over(Group& group, const at::Tensor& sums) const {
   if (group.size() == 1) return;
-  const UnchargedScope nobody;  // copies that other ranks read
+  const UnchargedScope uncharged;  // copies that other ranks read
   if (!sums.is_cpu()) {
     at::Tensor all = sums;
     return all_reduce_sum(group, all);

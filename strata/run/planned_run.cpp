@@ -55,7 +55,7 @@ void measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& resolved,
       .most_bytes = on_cores ? std::min(kProbeBytes, accounts) : kProbeBytes,
       .optimizer = recipe.optimizer.kind,
       .cache_file = default_probe_cache(),
-      .tell = resolved.on_measuring};
+      .report = resolved.on_measuring};
   run.probe_keys = probe_seconds(costs, run.model, layers, options);
   if (on_cores) share_cores(costs, host);
   request.costs_none.rows = request.costs_cheap.rows =

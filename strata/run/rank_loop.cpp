@@ -46,7 +46,9 @@ TrainerOptions options_of(const RunState& state, TaskRank& task, bool is_root) {
       options.graph.mode == GraphMode::kAuto)
     options.graph.mode = GraphMode::kOff;
   if (is_root && state.request.on_notice)
-    options.graph.say = [&](const std::string& text) { state.request.on_notice("graph: " + text); };
+    options.graph.report = [&](const std::string& text) {
+      state.request.on_notice("graph: " + text);
+    };
   return options;
 }
 
@@ -119,35 +121,35 @@ class RankLoop {
     const double learning_rate = learning_rate_.at(step);
     trainer_.begin_step(batch, learning_rate);
     samples_seen_ = state_.data.seen_after(seen);
-    tell();  // for the previous step, while this one runs
-    untold_ = StepRecord{.step = step + 1,
-                         .learning_rate = learning_rate,
-                         .unit = state_.data.unit(),
-                         .samples_seen = samples_seen_};
-    StepRecord& record = *untold_;
+    report();  // for the previous step, while this one runs
+    unreported_ = StepRecord{.step = step + 1,
+                             .learning_rate = learning_rate,
+                             .unit = state_.data.unit(),
+                             .samples_seen = samples_seen_};
+    StepRecord& record = *unreported_;
     if (options_.log_lag == 0 || is_read_at_once(record.step)) read_outcome();
     if (record.step % state_.recipe.memory.disk.commit_every == 0) commit();
     const bool stop = exchange(record, begin, batch);
-    if (validates_behind(record.step)) validate(record);
+    if (validates_after(record.step)) validate(record);
     if (stop) read_outcome();
-    if (is_read_) tell();
-    if (saves_behind(step + 1) && !stop) save();
+    if (is_read_) report();
+    if (saves_after(step + 1) && !stop) save();
     return stop;
   }
 
-  bool validates_behind(std::int64_t step) const {
+  bool validates_after(std::int64_t step) const {
     return options_.validate_every > 0 && step % options_.validate_every == 0 &&
            step < options_.steps;
   }
 
-  bool saves_behind(std::int64_t step) const {
+  bool saves_after(std::int64_t step) const {
     return options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0 &&
            step < options_.steps;
   }
 
   // A step is saved or validated only after its loss is known to be finite.
   bool is_read_at_once(std::int64_t step) const {
-    return step == options_.steps || validates_behind(step) || saves_behind(step) ||
+    return step == options_.steps || validates_after(step) || saves_after(step) ||
            (trainer_.on_disk() && step % state_.recipe.memory.disk.commit_every == 0);
   }
 
@@ -156,19 +158,20 @@ class RankLoop {
     if (is_read_) return;
     is_read_ = true;
     const StepOutcome& outcome = trainer_.end_step();
-    untold_->loss = outcome.loss;
-    untold_->gradient_norm = outcome.gradient_norm;
-    if (!outcome.skipped) require_finite(*untold_);  // otherwise the loss scale has been reduced
+    unreported_->loss = outcome.loss;
+    unreported_->gradient_norm = outcome.gradient_norm;
+    if (!outcome.skipped)
+      require_finite(*unreported_);  // otherwise the loss scale has been reduced
   }
 
-  void tell() {
-    if (!untold_) return;
+  void report() {
+    if (!unreported_) return;
     read_outcome();
     if (is_root()) {
-      state_.result.records.push_back(*untold_);
-      if (state_.request.on_step) state_.request.on_step(*untold_);
+      state_.result.records.push_back(*unreported_);
+      if (state_.request.on_step) state_.request.on_step(*unreported_);
     }
-    untold_.reset();
+    unreported_.reset();
     is_read_ = false;
   }
 
@@ -333,9 +336,9 @@ class RankLoop {
   std::int64_t commits_ = 0;     // number of commits of this run
   std::int64_t samples_seen_ = 0;
   LearningRateSchedule learning_rate_;
-  std::vector<MeasuredStep> kept_;    // of this rank only, until they are gathered
-  std::optional<StepRecord> untold_;  // of the last step
-  bool is_read_ = false;              // its loss has been read
+  std::vector<MeasuredStep> kept_;        // of this rank only, until they are gathered
+  std::optional<StepRecord> unreported_;  // of the last step
+  bool is_read_ = false;                  // its loss has been read
 };
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace {
 // More threads on one machine would only wait for each other.
 constexpr int kMostThreadsHere = 1024;
 
-// A stalled rank is named after this part of the seconds that end the run.
-constexpr double kStallShare = 6;
+// A stalled rank is named after one sixth of the seconds that end the run.
+constexpr double kStallDivisor = 6;
 
 void check_threads(const Recipe& recipe) {
   const int processes = std::max(1, rendezvous_from_environment().processes);
@@ -60,7 +60,7 @@ RanksOptions ranks_options(const Recipe& recipe) {
           .device_bytes = recipe.memory.device.count,
           .device = recipe.rank_device(),
           .mesh = recipe.mesh.axes,
-          .stall_seconds = fatal > 0 ? fatal / kStallShare : RanksOptions{}.stall_seconds,
+          .stall_seconds = fatal > 0 ? fatal / kStallDivisor : RanksOptions{}.stall_seconds,
           .stall_fatal_seconds = fatal,
           .transport = recipe.mesh.transport,
           .reduction = recipe.mesh.reduction};

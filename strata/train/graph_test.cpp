@@ -179,7 +179,7 @@ TEST(Graph, AutoReportsOnceWhyStepCannotBeRecorded) {
   std::vector<std::string> reported;
   const MeshRecord performed = train_on_mesh(c, [&](TrainerOptions& options) {
     options.graph = {.on_every_device = true,
-                     .say = [&](const std::string& text) { reported.push_back(text); }};
+                     .report = [&](const std::string& text) { reported.push_back(text); }};
   });
   ASSERT_EQ(reported.size(), 1u);
   EXPECT_NE(reported[0].find("steps are not recorded: F s0 m0"), std::string::npos) << reported[0];
@@ -210,7 +210,7 @@ TEST(Graph, AutoPerformsWhatCannotBeRecordedAndReportsOnce) {
   std::vector<std::string> reported;
   const MeshRecord abandoned = train_on_mesh(c, [&](TrainerOptions& options) {
     options.graph = {.on_every_device = true,
-                     .say = [&](const std::string& text) { reported.push_back(text); },
+                     .report = [&](const std::string& text) { reported.push_back(text); },
                      .make_recording = [](Device) { return std::make_unique<FailingRecording>(); }};
   });
   ASSERT_EQ(reported.size(), 1u);
