@@ -39,7 +39,7 @@ class HttpExchange : public std::enable_shared_from_this<HttpExchange> {
   std::shared_ptr<HttpStream> stream();
 
   std::optional<HttpAnswer> take_answer();  ///< none yet, or consumed
-  Pieces take_pieces();                     ///< the taken bytes remain counted until they are sent
+  Pieces take_pieces();                     ///< the returned bytes count until sent()
   void sent(std::size_t bytes);
   void client_left();  ///< calls what is registered; answers and pieces are still accepted
   void end();          ///< the same, and nothing is accepted any more
@@ -59,7 +59,7 @@ class HttpExchange : public std::enable_shared_from_this<HttpExchange> {
   std::optional<HttpAnswer> answer_;
   bool answered_ = false;
   std::string queued_;
-  std::size_t unsent_ = 0;  // bytes that the connection has taken
+  std::size_t unsent_ = 0;  // bytes that take_pieces() returned
   bool finished_ = false, broken_ = false, overrun_ = false;
   bool left_ = false, ended_ = false;
   std::vector<std::function<void()>> closed_;
@@ -74,7 +74,7 @@ class HttpExchanges {
   bool draining() const;
   bool wait_idle(std::chrono::steady_clock::time_point deadline);
   int counted() const;
-  void end_all();  ///< of the threads, only the caller's may use the exchanges
+  void end_all();  ///< ends every exchange; the server's thread must have ended
 
  private:
   mutable std::mutex mutex_;

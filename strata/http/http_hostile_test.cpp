@@ -280,7 +280,7 @@ TEST(HttpServer, UsesFewBytesForClientsThatFlood) {
     const int bytes = 64 << 10;
     ::setsockopt(clients.back()->socket(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     const int kind = i % 4;
-    // Half a header; half a body; endless requests behind a large answer that is not read; a claim.
+    // Half a header; half a body; endless requests after a large answer that is not read; a claim.
     clients.back()->send(
         kind == 0   ? "GET /health HTTP/1.1\r\nX: " + flood.substr(0, 8000)
         : kind == 1 ? "POST /echo HTTP/1.1\r\nContent-Length: 65536\r\n\r\n" + flood.substr(1)

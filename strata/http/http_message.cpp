@@ -51,27 +51,20 @@ void append(std::string& text, std::string_view name, std::string_view value) {
   text += "\r\n";
 }
 
-bool has_body(int status) { return status >= 200 && status != 204 && status != 304; }
-
-std::string lower(std::string_view text) {
-  std::string all(text);
-  for (char& byte : all)
-    if (byte >= 'A' && byte <= 'Z') byte = static_cast<char>(byte - 'A' + 'a');
-  return all;
+// Whether a stream's pieces are sent as chunks; else the connection's end is the body's end.
+bool is_chunked(const HttpAnswer& answer, HttpFraming framing) {
+  return answer.stream && framing.is_http11;
 }
 
 }  // namespace
 
-bool is_chunked(const HttpAnswer& answer, HttpFraming framing) {
-  return answer.stream && framing.is_http11;
-}
+bool has_body(int status) { return status >= 200 && status != 204 && status != 304; }
 
 std::string header_text(const HttpAnswer& answer, HttpFraming framing) {
   std::string text =
       "HTTP/1.1 " + std::to_string(answer.status) + ' ' + reason_of(answer.status) + "\r\n";
   if (!answer.type.empty()) append(text, "Content-Type", answer.type);
   append(text, "Cache-Control", "no-store");
-  if (!answer.allow.empty()) append(text, "Allow", answer.allow);
   for (const auto& [name, value] : answer.headers) append(text, name, value);
   if (is_chunked(answer, framing))
     append(text, "Transfer-Encoding", "chunked");
@@ -96,14 +89,15 @@ std::optional<HttpAnswer> refuse_headers(const HttpRequest& request, bool is_htt
   };
   int hosts = 0, encodings = 0, lengths = 0;
   for (const auto& [name, value] : request.headers) {
-    const std::string field = lower(name);
-    hosts += field == "host";
-    lengths += field == "content-length";
-    if (field == "transfer-encoding") {
+    const auto is = [&](std::string_view field) { return equal_in_any_case(name, field); };
+    hosts += is("host");
+    lengths += is("content-length");
+    if (is("transfer-encoding")) {
       ++encodings;
-      if (lower(value) != "chunked") return refuse(501, "the only transfer encoding is chunked");
+      if (!equal_in_any_case(value, "chunked"))
+        return refuse(501, "the only transfer encoding is chunked");
     }
-    if (field == "expect" && lower(value) != "100-continue")
+    if (is("expect") && !equal_in_any_case(value, "100-continue"))
       return refuse(417, "the only expectation is 100-continue");
   }
   if (hosts > 1) return refuse(400, "the request names several hosts");

@@ -16,8 +16,8 @@ struct HttpFraming {
   bool is_head = false;     ///< no body follows
 };
 
-/// Whether a stream's pieces are sent as chunks; else the connection's end is the body's end.
-bool is_chunked(const HttpAnswer& answer, HttpFraming framing);
+/// Whether answers of the status have a body: not 1xx, 204 and 304.
+bool has_body(int status);
 
 /// The status line and headers, with the empty line. Control characters in values become spaces.
 std::string header_text(const HttpAnswer& answer, HttpFraming framing);

@@ -132,11 +132,10 @@ struct Connection {
   Connection(tcp::socket accepted, asio::ssl::context* tls)
       : changed(accepted.get_executor()),
         room(accepted.get_executor()),
-        client(prepare(accepted)),
-        socket(std::move(accepted), tls) {}
+        socket(prepared(std::move(accepted)), tls) {}
 
-  // The socket's options; the client's address. The kernel finds clients whose machine has gone.
-  static std::string prepare(tcp::socket& socket) {
+  // With these options the kernel finds clients whose machine has gone.
+  static tcp::socket prepared(tcp::socket socket) {
     error_code error;
     socket.set_option(tcp::no_delay(true), error);
     socket.set_option(tcp::socket::keep_alive(true), error);
@@ -144,8 +143,7 @@ struct Connection {
     socket.set_option(integer<IPPROTO_TCP, TCP_KEEPIDLE>(30), error);  // seconds
     socket.set_option(integer<IPPROTO_TCP, TCP_KEEPINTVL>(10), error);
     socket.set_option(integer<IPPROTO_TCP, TCP_KEEPCNT>(3), error);
-    const tcp::endpoint endpoint = socket.remote_endpoint(error);
-    return error ? "" : text_of(endpoint);
+    return socket;
   }
 
   void close() {
@@ -156,7 +154,6 @@ struct Connection {
 
   asio::steady_timer changed;  // cancelled when anything below or the exchange has changed
   asio::steady_timer room;     // cancelled when `input` has become shorter
-  const std::string client;
   HttpSocket socket;
   std::string input;      // received, not yet parsed
   bool ended = false;     // the client sends no more
@@ -253,13 +250,13 @@ struct HttpServer::Parts {
   asio::awaitable<std::optional<HttpAnswer>> read(ConnectionPointer connection, Incoming& incoming);
   asio::awaitable<error_code> parse(ConnectionPointer connection, Incoming& incoming, bool whole,
                                     Clock::time_point deadline);
-  std::optional<HttpAnswer> admit(const Connection& connection, Incoming& incoming);
+  std::optional<HttpAnswer> admit(Incoming& incoming);
   asio::awaitable<bool> serve(ConnectionPointer connection, Incoming& incoming,
                               std::shared_ptr<HttpExchange> exchange);
   asio::awaitable<bool> send(ConnectionPointer connection, const HttpAnswer& answer,
                              HttpFraming framing);
   asio::awaitable<bool> send_pieces(ConnectionPointer connection, bool chunked);
-  asio::awaitable<bool> refuse(ConnectionPointer connection, std::string path, HttpAnswer answer,
+  asio::awaitable<bool> refuse(ConnectionPointer connection, HttpAnswer answer,
                                HttpFraming framing);
   HttpExchange::Thread thread_of(const ConnectionPointer& connection) const;
 
@@ -310,7 +307,7 @@ asio::awaitable<void> HttpServer::Parts::converse(ConnectionPointer connection, 
   if (!co_await connection->socket.shake_hands(limits.request)) co_return;
   asio::co_spawn(context, receive(connection), asio::detached);
   if (is_refused)
-    co_await refuse(connection, "", refusal(503, "the server has too many connections"), {});
+    co_await refuse(connection, refusal(503, "the server has too many connections"), {});
   else
     while (co_await exchange(connection)) {
     }
@@ -366,15 +363,13 @@ asio::awaitable<error_code> HttpServer::Parts::parse(ConnectionPointer connectio
 }
 
 // Whether the request may be read whole; else the answer.
-std::optional<HttpAnswer> HttpServer::Parts::admit(const Connection& connection,
-                                                   Incoming& incoming) {
+std::optional<HttpAnswer> HttpServer::Parts::admit(Incoming& incoming) {
   const auto& message = incoming.parser.get();
   HttpRequest& request = incoming.request;
   request.method = std::string(message.method_string());
   split_target(std::string_view(message.target().data(), message.target().size()), request);
   for (const auto& field : message)
     request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-  request.client = connection.client;
   if (auto refused = refuse_headers(request, message.version() == 11)) return refused;
   std::optional<HttpFields> values = query_fields(request.query);
   if (!values) return refusal(400, "the query is malformed");
@@ -403,7 +398,7 @@ asio::awaitable<std::optional<HttpAnswer>> HttpServer::Parts::read(ConnectionPoi
   const Clock::time_point deadline = Clock::now() + limits.request;
   error_code error = co_await parse(connection, incoming, false, deadline);
   if (!error) {
-    if (auto refused = admit(*connection, incoming)) co_return refused;
+    if (auto refused = admit(incoming)) co_return refused;
     if (!parser.is_done() && connection->input.empty() &&
         !incoming.request.header("Expect").empty() && parser.get().version() == 11)
       co_await connection->socket.write("HTTP/1.1 100 Continue\r\n\r\n", "", limits.answer);
@@ -422,12 +417,11 @@ asio::awaitable<bool> HttpServer::Parts::exchange(ConnectionPointer connection) 
     HttpFraming framing = incoming.framing();
     // The next request's begin is doubtful after a malformed one.
     framing.keep_alive = framing.keep_alive && refused->status != 400 && refused->status < 500;
-    co_return co_await refuse(connection, incoming.request.path, std::move(*refused), framing);
+    co_return co_await refuse(connection, std::move(*refused), framing);
   }
   const auto exchange = std::make_shared<HttpExchange>(limits.stream_bytes, thread_of(connection));
   if (!exchanges.enter(exchange, incoming.route->while_draining))
-    co_return co_await refuse(connection, incoming.request.path,
-                              refusal(503, "the server is shutting down"), {});
+    co_return co_await refuse(connection, refusal(503, "the server is shutting down"), {});
   connection->exchange = exchange;
   if (connection->ended) exchange->client_left();
   // Also runs if the server ends, and with it this coroutine.
@@ -465,12 +459,12 @@ asio::awaitable<bool> HttpServer::Parts::serve(ConnectionPointer connection, Inc
       !exchanges.draining();
 }
 
-// The header, and the body if it is no stream.
+// The header, and the body unless it is a stream.
 asio::awaitable<bool> HttpServer::Parts::send(ConnectionPointer connection,
                                               const HttpAnswer& answer, HttpFraming framing) {
   const std::string header = header_text(answer, framing);
-  const bool has_body = !framing.is_head && !answer.stream;
-  co_return co_await connection->socket.write(header, has_body ? answer.body : "", limits.answer);
+  const bool sends_body = !framing.is_head && !answer.stream && has_body(answer.status);
+  co_return co_await connection->socket.write(header, sends_body ? answer.body : "", limits.answer);
 }
 
 // Whether the body has been sent whole.
@@ -493,9 +487,9 @@ asio::awaitable<bool> HttpServer::Parts::send_pieces(ConnectionPointer connectio
 }
 
 // Sends an answer of the server's own; whether the connection stays open.
-asio::awaitable<bool> HttpServer::Parts::refuse(ConnectionPointer connection, std::string path,
-                                                HttpAnswer answer, HttpFraming framing) {
-  if (listen.refusal) listen.refusal(path, answer);
+asio::awaitable<bool> HttpServer::Parts::refuse(ConnectionPointer connection, HttpAnswer answer,
+                                                HttpFraming framing) {
+  if (listen.refusal) listen.refusal(answer);
   co_return co_await send(connection, answer, framing) && framing.keep_alive;
 }
 

@@ -62,10 +62,10 @@ struct HttpListen {
   /// an answer (not a stream) refuses the request (401, 429), none admits it. Runs on the server's
   /// thread: it must return soon and not throw.
   std::function<std::optional<HttpAnswer>(const HttpRequest&)> admit = {};
-  /// Writes the answers that the server itself gives, such as 404, for example as JSON; it gets the
-  /// request's path ("" if none was read) and a plain text, and may not change the status. Runs on
+  /// Changes the answers that the server itself gives, such as 404 and the 204 of OPTIONS, for
+  /// example to JSON; their body is a plain text or empty. It may not change the status. Runs on
   /// the server's thread, as `admit`.
-  std::function<void(const std::string& path, HttpAnswer& answer)> refusal = {};
+  std::function<void(HttpAnswer&)> refusal = {};
 };
 
 class HttpServer {

@@ -78,6 +78,18 @@ TEST(HttpServer, AnswersHeadWithoutBodyAndOptionsWithMethods) {
   EXPECT_EQ(status_of(ask(server, "OPTIONS * HTTP/1.1\r\nConnection: close\r\n\r\n")), 204);
 }
 
+TEST(HttpServer, SendsNoBodyWithAStatusThatHasNone) {
+  const HttpServer server(
+      {}, {{"GET", "/none",
+            [](const HttpRequest&) { return HttpAnswer{.status = 204, .body = "a body"}; }},
+           {"GET", "/next", [](const HttpRequest&) { return HttpAnswer{.body = "next"}; }}});
+  const std::string both = ask(server, "GET /none HTTP/1.1\r\n\r\n" + get("/next"));
+  EXPECT_EQ(status_of(both), 204);
+  const std::string second = both.substr(both.find("\r\n\r\n") + 4);
+  EXPECT_EQ(status_of(second), 200) << both;
+  EXPECT_EQ(body_of(second), "next");
+}
+
 TEST(HttpServer, PassesWholeRequestToHandler) {
   HttpRequest seen;
   const HttpServer server({}, {{"PUT", "/models/{id}", [&](const HttpRequest& request) {
@@ -98,7 +110,6 @@ TEST(HttpServer, PassesWholeRequestToHandler) {
   EXPECT_EQ(seen.header("HOST"), "here");
   EXPECT_EQ(seen.header("x-request-id"), "7");
   EXPECT_EQ(seen.body, body);
-  EXPECT_TRUE(seen.client.starts_with("127.0.0.1:"));
 }
 
 TEST(HttpServer, SendsHeadersOfAnswersOnOneLineEach) {
@@ -159,9 +170,9 @@ TEST(HttpServer, AdmitsRequestsBeforeTheirBodies) {
     if (request.path == "/health" || request.header("Authorization") == "Bearer key") return {};
     return HttpAnswer{.status = 401, .headers = {{"WWW-Authenticate", "Bearer"}}};
   };
-  listen.refusal = [](const std::string& path, HttpAnswer& answer) {
+  listen.refusal = [](HttpAnswer& answer) {
     answer.type = "application/json";
-    answer.body = path + ":" + std::to_string(answer.status);
+    answer.body = std::to_string(answer.status);
   };
   const HttpServer server(listen, test_routes());
   EXPECT_EQ(status_of(ask(server, get("/health"))), 200);
@@ -173,9 +184,9 @@ TEST(HttpServer, AdmitsRequestsBeforeTheirBodies) {
   EXPECT_EQ(status_of(ask(server, get("/nowhere"))), 401);  // paths are not revealed
   const std::string missing = ask(
       server, "GET /nowhere HTTP/1.1\r\nauthorization: Bearer key\r\nConnection: close\r\n\r\n");
-  EXPECT_EQ(body_of(missing), "/nowhere:404");
+  EXPECT_EQ(body_of(missing), "404");
   EXPECT_NE(missing.find("Content-Type: application/json\r\n"), std::string::npos);
-  EXPECT_EQ(body_of(ask(server, "nonsense\r\n\r\n")), ":400");
+  EXPECT_EQ(body_of(ask(server, "nonsense\r\n\r\n")), "400");
 }
 
 TEST(HttpServer, SendsWholeAnswerToClientThatReads) {

@@ -1,7 +1,6 @@
 #include "strata/http/routes.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 
 #include "strata/base/errors.h"
@@ -9,12 +8,6 @@
 
 namespace strata {
 namespace {
-
-bool same_letters(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
 
 std::string_view first_value(const HttpFields& fields, std::string_view name) {
   for (const auto& [field, value] : fields)
@@ -72,9 +65,14 @@ HttpAnswer answer_to(const std::exception& exception) {
 
 }  // namespace
 
+bool equal_in_any_case(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
 std::string_view HttpRequest::header(std::string_view name) const {
   for (const auto& [field, value] : headers)
-    if (same_letters(field, name)) return value;
+    if (equal_in_any_case(field, name)) return value;
   return {};
 }
 
@@ -101,8 +99,10 @@ HttpMatch match_route(const HttpRoutes& routes, const std::string& method,
   }
   if (methods.empty()) return {.answer = {.status = 404, .body = "there is no such path\n"}};
   const std::string allow = allowed(methods);
-  if (method == "OPTIONS") return {.answer = {.status = 204, .type = "", .allow = allow}};
-  return {.answer = {.status = 405, .body = "the path answers " + allow + '\n', .allow = allow}};
+  const HttpFields headers = {{"Allow", allow}};
+  if (method == "OPTIONS") return {.answer = {.status = 204, .type = "", .headers = headers}};
+  return {
+      .answer = {.status = 405, .body = "the path answers " + allow + '\n', .headers = headers}};
 }
 
 void run_route(const HttpRoute& route, HttpRequest request,

@@ -13,6 +13,9 @@
 
 namespace strata {
 
+/// Whether texts are equal if ASCII letters match in any case.
+bool equal_in_any_case(std::string_view a, std::string_view b);
+
 using HttpFields = std::vector<std::pair<std::string, std::string>>;  ///< names and values
 
 struct HttpRequest {
@@ -23,7 +26,6 @@ struct HttpRequest {
   HttpFields headers = {};
   HttpFields parameters = {};    ///< of the route's path, decoded: {"id", "org/model"}
   HttpFields query_values = {};  ///< decoded
-  std::string client = {};       ///< address of the client: "127.0.0.1:51020"
 
   /// The first value of the name, "" without one. Names of headers match in any case.
   std::string_view header(std::string_view name) const;
@@ -61,7 +63,6 @@ struct HttpAnswer {
   int status = 200;
   std::string body;
   std::string type = kPlainText;  ///< Content-Type; none if empty
-  std::string allow = {};         ///< Allow, of status 405
   HttpFields headers = {};        ///< further ones: {"Retry-After", "1"}
   /// Instead of `body`: writes the body in pieces (chunked transfer; with HTTP/1.0 until the
   /// connection closes). Runs on a handler thread when the header has been sent, never for HEAD.

@@ -70,7 +70,7 @@ TEST(HttpRoutes, AnswerStatus404ForMissingPath) {
 TEST(HttpRoutes, AnswerStatus405WithAllowedMethods) {
   const HttpAnswer answer = ask("DELETE", "/rows");
   EXPECT_EQ(answer.status, 405);
-  EXPECT_EQ(answer.allow, "GET, HEAD, POST, OPTIONS");
+  EXPECT_EQ(answer.headers, (HttpFields{{"Allow", "GET, HEAD, POST, OPTIONS"}}));
   EXPECT_EQ(ask("get", "/rows").status, 405);
 }
 
@@ -79,7 +79,7 @@ TEST(HttpRoutes, AnswerHeadByGetAndOptionsByMethods) {
   EXPECT_EQ(ask("HEAD", "/fail").status, 405);
   const HttpAnswer options = ask("OPTIONS", "/fail");
   EXPECT_EQ(options.status, 204);
-  EXPECT_EQ(options.allow, "POST, OPTIONS");
+  EXPECT_EQ(options.headers, (HttpFields{{"Allow", "POST, OPTIONS"}}));
   EXPECT_EQ(ask("OPTIONS", "/row").status, 404);
   EXPECT_EQ(ask("OPTIONS", "*").status, 204);
   EXPECT_EQ(ask("GET", "*").status, 400);
