@@ -10,7 +10,6 @@
 namespace strata {
 namespace {
 
-constexpr std::int64_t kMaxChoices = 128;
 constexpr std::size_t kMaxStops = 64;
 constexpr std::size_t kMaxStopBytes = 1024;
 
@@ -111,12 +110,9 @@ bool is_neutral(const nlohmann::json& value, const nlohmann::json& neutral) {
 
 void read_stream(const RequestFields& fields, AnswerOptions& options) {
   options.stream = fields.flag("stream", false);
-  const nlohmann::json* more = fields.find("stream_options");
-  if (more == nullptr) return;
-  if (!options.stream)
-    refuse_field("stream_options", "missing without 'stream'", short_json(*more));
-  if (!more->is_object()) refuse_field("stream_options", "an object", short_json(*more));
-  const RequestFields inner(more->dump());
+  if (fields.find("stream_options") == nullptr) return;
+  if (!options.stream) refuse_without("stream_options", "'stream': true");
+  const RequestFields inner = fields.inner("stream_options");
   options.include_usage = inner.flag("include_usage", false);
   refuse_if_set(inner, "continuous_usage_stats", "use include_usage");
 }
@@ -126,7 +122,8 @@ void read_stream(const RequestFields& fields, AnswerOptions& options) {
 void refuse_if_set(const RequestFields& fields, const std::string& field, const std::string& reason,
                    const nlohmann::json& neutral) {
   const nlohmann::json* value = fields.find(field);
-  if (value != nullptr && !is_neutral(*value, neutral)) refuse_unsupported(field, reason);
+  if (value != nullptr && !is_neutral(*value, neutral))
+    refuse_unsupported(fields.place(field), reason);
 }
 
 AnswerOptions read_answer_options(const RequestFields& fields, std::int64_t vocabulary) {

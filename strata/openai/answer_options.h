@@ -37,6 +37,7 @@ AnswerOptions read_answer_options(const RequestFields& fields, std::int64_t voca
 void refuse_if_set(const RequestFields& fields, const std::string& field, const std::string& reason,
                    const nlohmann::json& neutral = nullptr);
 
+inline constexpr std::int64_t kMaxChoices = 128;  ///< and candidates
 inline constexpr std::int64_t kMaxLikeliest = 20;
 
 }  // namespace strata

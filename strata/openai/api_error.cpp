@@ -43,6 +43,11 @@ void refuse_field(const std::string& param, const std::string& expected, const s
                   .code = "invalid_value"});
 }
 
+void refuse_without(const std::string& param, const std::string& needed) {
+  throw ApiError(
+      {.message = "'" + param + "' needs " + needed, .param = param, .code = "invalid_value"});
+}
+
 void refuse_unsupported(const std::string& param, const std::string& reason) {
   throw ApiError(
       {.message = "'" + param + "' is not supported" + (reason.empty() ? "" : ": " + reason),

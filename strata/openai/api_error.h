@@ -37,6 +37,9 @@ class ApiError : public std::exception {
 [[noreturn]] void refuse_field(const std::string& param, const std::string& expected,
                                const std::string& got);
 
+/// A field that has no use without another one: "'top_logprobs' needs 'logprobs': true".
+[[noreturn]] void refuse_without(const std::string& param, const std::string& needed);
+
 /// A value or a field that Strata does not support: "'tools' is not supported".
 [[noreturn]] void refuse_unsupported(const std::string& param, const std::string& reason);
 

@@ -64,8 +64,7 @@ Json template_variables(const RequestFields& fields) {
 void read_chat_probabilities(const RequestFields& fields, AnswerOptions& options) {
   const bool wanted = fields.flag("logprobs", false);
   const auto likeliest = fields.whole("top_logprobs", 0, 0, kMaxLikeliest);
-  if (!wanted && likeliest > 0)
-    refuse_field("top_logprobs", "missing unless 'logprobs' is true", std::to_string(likeliest));
+  if (!wanted && likeliest > 0) refuse_without("top_logprobs", "'logprobs': true");
   if (wanted) options.likeliest = static_cast<int>(likeliest);
 }
 

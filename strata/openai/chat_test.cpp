@@ -124,6 +124,9 @@ TEST(Chat, RefusalsNameTheField) {
   EXPECT_EQ(message({{"role", "assistant"}, {"content", "x"}, {"tool_calls", {{{"id", "1"}}}}}),
             "messages[0].tool_calls");
   EXPECT_EQ(field({{"top_logprobs", 2}}), "top_logprobs");
+  EXPECT_EQ(server.refusal(kChatPath, conversation({{"top_logprobs", 2}}))["message"],
+            "'top_logprobs' needs 'logprobs': true");
+  EXPECT_EQ(field({{"n", 65}}), "n");  // more than may wait
   EXPECT_EQ(field({{"max_tokens", 0}}), "max_tokens");
   EXPECT_EQ(field({{"tools", {{{"type", "function"}}}}}), "tools");
   EXPECT_EQ(field({{"modalities", {"text", "audio"}}}), "modalities");

@@ -9,7 +9,6 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t kMaxSequences = 2048;
 constexpr std::int64_t kDefaultTokens = 16;
 const char* const kPromptKinds =
     "a text, a list of texts, a list of tokens, or a list of lists of tokens";
@@ -39,9 +38,24 @@ std::vector<Tokens> read_prompts(const RequestFields& fields, const OpenAiModel&
 
 void read_candidates(const RequestFields& fields, AnswerOptions& options) {
   options.candidates =
-      static_cast<int>(fields.whole("best_of", options.choices, options.choices, 128));
+      static_cast<int>(fields.whole("best_of", options.choices, options.choices, kMaxChoices));
   if (options.stream && options.candidates > options.choices)
     refuse_field("best_of", "'n' if 'stream' is true", std::to_string(options.candidates));
+}
+
+void refuse_more_than_may_wait(const AnswerRequest& request, const OpenAiModel& model,
+                               const char* prompt_field) {
+  const AnswerOptions& options = request.options;
+  const std::int64_t sequences = std::ssize(request.prompts) * options.candidates;
+  const std::int64_t most = model.service->most_waiting();
+  if (sequences <= most) return;
+  const char* field = request.prompts.size() > 1             ? prompt_field
+                      : options.candidates > options.choices ? "best_of"
+                                                             : "n";
+  throw ApiError({.message = "'" + std::string(field) + "' asks for " + std::to_string(sequences) +
+                             " answers; at most " + std::to_string(most) + " may wait",
+                  .param = field,
+                  .code = "invalid_value"});
 }
 
 }  // namespace
@@ -57,17 +71,13 @@ AnswerRequest read_completion_request(const RequestFields& fields, const OpenAiM
     options.likeliest = static_cast<int>(fields.whole("logprobs", 0, 0, kMaxLikeliest));
   read_candidates(fields, options);
   request.prompts = read_prompts(fields, model);
-  const std::size_t sequences =
-      request.prompts.size() * static_cast<std::size_t>(options.candidates);
-  if (sequences > kMaxSequences)
-    refuse_field("prompt", "at most " + std::to_string(kMaxSequences) + " prompts times choices",
-                 std::to_string(sequences));
   fit_to_context(request, model, "prompt", kDefaultTokens);
   return request;
 }
 
 void fit_to_context(AnswerRequest& request, const OpenAiModel& model, const char* prompt_field,
                     std::int64_t default_tokens) {
+  refuse_more_than_may_wait(request, model, prompt_field);
   AnswerOptions& options = request.options;
   const std::int64_t context = model.service->context();
   std::size_t longest = 0;

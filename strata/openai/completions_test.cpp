@@ -89,6 +89,9 @@ TEST(Completions, FieldsReachTheService) {
   EXPECT_EQ(submitted({{"repetition_penalty", 1.25}}).sampling.repetition_penalty, 1.25);
   EXPECT_EQ(submitted({{"seed", -1}}).sampling.seed, UINT64_MAX);
   EXPECT_EQ(submitted({{"logprobs", 3}}).likeliest, 3);
+  EXPECT_EQ(submitted({{"logprobs", 0}}).likeliest, 0);
+  EXPECT_EQ(submitted({{"best_of", 2}}).likeliest, 0);  // their probabilities are compared
+  EXPECT_EQ(submitted({{"n", 2}}).likeliest, std::nullopt);
   EXPECT_EQ(submitted({{"stop_token_ids", {99}}}).ends, (std::vector<std::int64_t>{99, '\n'}));
   EXPECT_EQ(submitted({{"ignore_eos", true}}).ends, std::vector<std::int64_t>{});
   EXPECT_EQ(submitted({{"logit_bias", {{"97", -100}, {"98", 1.5}}}}).sampling.biases,
@@ -102,7 +105,7 @@ TEST(Completions, DefaultsAreThoseOfOpenAi) {
   EXPECT_EQ(sent.max_tokens, 16);
   EXPECT_EQ(sent.sampling.temperature, 1);
   EXPECT_EQ(sent.sampling.top_p, 1);
-  EXPECT_EQ(sent.likeliest, 0);
+  EXPECT_FALSE(sent.likeliest.has_value());
   EXPECT_FALSE(sent.score_prompt);
   EXPECT_EQ(sent.ends, std::vector<std::int64_t>{'\n'});
 }
@@ -268,6 +271,13 @@ TEST(Completions, RefusalsNameTheField) {
   EXPECT_EQ(field({{"seed", 1e300}}), "seed");
   EXPECT_EQ(field({{"min_tokens", 5}}), "min_tokens");
   EXPECT_EQ(field({{"stream_options", {{"include_usage", true}}}}), "stream_options");
+  EXPECT_EQ(field({{"stream", true}, {"stream_options", 3}}), "stream_options");
+  EXPECT_EQ(field({{"stream", true}, {"stream_options", {{"include_usage", 3}}}}),
+            "stream_options.include_usage");
+  EXPECT_EQ(field({{"stream", true}, {"stream_options", {{"continuous_usage_stats", true}}}}),
+            "stream_options.continuous_usage_stats");
+  EXPECT_EQ(server.refusal(kPath, request({{"stream_options", TestJson::object()}}))["message"],
+            "'stream_options' needs 'stream': true");
 }
 
 TEST(Completions, UnknownFieldsAreIgnoredAndUnsupportedOnesRefused) {
@@ -305,15 +315,29 @@ TEST(Completions, BusyServiceMeansStatus429) {
   EXPECT_EQ(server.service->cancels(), 2);
 }
 
+TEST(Completions, RequestOfMoreAnswersThanMayWaitIsRefused) {
+  const TestServer server({.most_waiting = 4});
+  const auto field = [&](const TestJson& more) {
+    const TestJson error = server.refusal(kPath, request(more));
+    EXPECT_NE(error["message"].get<std::string>().find("at most 4 may wait"), std::string::npos);
+    return error["param"].get<std::string>();
+  };
+  EXPECT_EQ(field({{"n", 5}}), "n");
+  EXPECT_EQ(field({{"n", 2}, {"best_of", 5}}), "best_of");
+  EXPECT_EQ(field({{"prompt", {"a", "b", "c"}}, {"n", 2}}), "prompt");
+  EXPECT_EQ(server.service->requests().size(), 0U);
+  EXPECT_EQ(server.completion(request({{"prompt", {"a", "b"}}, {"n", 2}}))["choices"].size(), 4U);
+}
+
 TEST(Completions, FailureEndsAnswerWithAnErrorObject) {
   const TestServer server({.fails_at = 2});
   const auto error = server.refusal(kPath, request(), 500);
-  EXPECT_EQ(error["message"], "the fake failed");
+  EXPECT_EQ(error["message"], "the model failed");  // without the cause
   EXPECT_EQ(error["type"], "server_error");
   const auto chunks = server.stream(kPath, request());
   ASSERT_EQ(chunks.size(), 3u);
   EXPECT_EQ(chunks[1]["choices"][0]["text"], "b");
-  EXPECT_EQ(chunks[2]["error"]["message"], "the fake failed");
+  EXPECT_EQ(chunks[2]["error"]["message"], "the model failed");
 }
 
 TEST(Completions, ClientThatLeavesEndsItsRequests) {

@@ -2,7 +2,7 @@
 /// prompt, over and over; with a temperature it is token i + seed. With a script, token i is that
 /// of the script.
 ///
-/// The log probability of a token is that of fake_score(). Each round hands one token to every
+/// The log probability of a token is that of fake_score(), or 0 without `likeliest`. Each round hands one token to every
 /// request, so the answers of several requests interleave.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,9 +34,11 @@ class FakeService final : public TokenService {
     std::int64_t context = 128;
     std::int64_t vocabulary = 256;
     std::size_t most_requests = 64;           ///< more are refused
+    std::int64_t most_waiting = 64;           ///< what most_waiting() returns
     std::chrono::milliseconds token_time{0};  ///< of a round
     std::vector<std::int64_t> script = {};    ///< answers in place of the prompt
     std::int64_t fails_at = -1;               ///< the number of the token that fails
+    std::size_t throws_at = SIZE_MAX;         ///< the number of the submission that throws
   };
 
   explicit FakeService(Options options)
@@ -51,6 +54,7 @@ class FakeService final : public TokenService {
 
   Admission submit(SequenceRequest request, SequenceListener listener) override {
     const std::scoped_lock lock(mutex_);
+    if (requests_.size() == options_.throws_at) throw std::runtime_error("the fake is broken");
     if (running_.size() >= options_.most_requests) {
       ++refusals_;
       return {.id = 0, .retry_after = std::chrono::milliseconds(1500)};
@@ -83,6 +87,7 @@ class FakeService final : public TokenService {
             .passes = passes_};
   }
   std::int64_t context() const override { return options_.context; }
+  std::int64_t most_waiting() const override { return options_.most_waiting; }
   std::int64_t vocabulary() const override { return options_.vocabulary; }
 
   /// What was submitted, in order.
@@ -110,8 +115,9 @@ class FakeService final : public TokenService {
   };
 
   ScoredToken scored(const Running& running, std::int64_t token, std::int64_t position) const {
+    if (!running.request.likeliest) return {.token = token};
     ScoredToken scored{.token = token, .log_probability = fake_score(token, position)};
-    for (int i = 0; i < running.request.likeliest; ++i) {
+    for (int i = 0; i < *running.request.likeliest; ++i) {
       const std::int64_t other = (token + i) % options_.vocabulary;
       scored.likeliest.emplace_back(other, fake_score(token, position) - 0.5 * i);
     }
@@ -126,7 +132,7 @@ class FakeService final : public TokenService {
     if (running.listener.on_prompt) running.listener.on_prompt(std::move(scores));
   }
 
-  // Null: the request goes on.
+  // Null: the request continues.
   const Finish* next(Running& running) const {
     static const Finish kStopped{.reason = FinishReason::kStop, .cached_tokens = 1, .error = {}};
     static const Finish kLength{.reason = FinishReason::kLength, .cached_tokens = 1, .error = {}};

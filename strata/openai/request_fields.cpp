@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "strata/base/errors.h"
-#include "strata/base/json_document.h"
 #include "strata/base/json_text.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
@@ -14,9 +13,9 @@ namespace {
 
 const FileUse kBody{.operation = "openai.request", .fix = "send a JSON object"};
 
-nlohmann::json parsed_body(const std::string& body) {
+JsonPart parsed_body(const std::string& body) {
   try {
-    return JsonDocument::parse(body, "the body", kBody).root().value();
+    return JsonDocument::parse(body, "the body", kBody).root();
   } catch (const UserError& error) {
     const ErrorText& text = error.text();
     throw ApiError({.message = "the body cannot be used: " + text.what + ": expected " +
@@ -48,14 +47,22 @@ std::string range_text(const std::string& minimum, const std::string& maximum) {
 RequestFields::RequestFields(const std::string& body) : object_(parsed_body(body)) {}
 
 const nlohmann::json* RequestFields::find(const std::string& field) const {
-  const auto found = object_.find(field);
-  return found == object_.end() || found->is_null() ? nullptr : &*found;
+  const nlohmann::json& object = object_.value();
+  const auto found = object.find(field);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+RequestFields RequestFields::inner(const std::string& field) const {
+  const JsonPart object = object_.member(field);
+  if (!object.value().is_object())
+    refuse_field(place(field), "an object", short_json(object.value()));
+  return {object, place(field) + '.'};
 }
 
 bool RequestFields::flag(const std::string& field, bool otherwise) const {
   const nlohmann::json* value = find(field);
   if (value == nullptr) return otherwise;
-  if (!value->is_boolean()) refuse_field(field, "true or false", short_json(*value));
+  if (!value->is_boolean()) refuse_field(place(field), "true or false", short_json(*value));
   return value->get<bool>();
 }
 
@@ -65,7 +72,7 @@ std::int64_t RequestFields::whole(const std::string& field, std::int64_t otherwi
   if (value == nullptr) return otherwise;
   const auto number = whole_of(*value);
   if (!number || *number < minimum || *number > maximum)
-    refuse_field(field,
+    refuse_field(place(field),
                  "a whole number " + range_text(std::to_string(minimum), std::to_string(maximum)),
                  short_json(*value));
   return *number;
@@ -78,7 +85,7 @@ double RequestFields::real(const std::string& field, double otherwise, double mi
   const double number = value->is_number() ? value->get<double>() : NAN;
   if (!(number >= minimum && number <= maximum))
     refuse_field(
-        field,
+        place(field),
         "a number " + range_text(format_double_exactly(minimum), format_double_exactly(maximum)),
         short_json(*value));
   return number;
@@ -87,7 +94,7 @@ double RequestFields::real(const std::string& field, double otherwise, double mi
 std::string RequestFields::text(const std::string& field, const std::string& otherwise) const {
   const nlohmann::json* value = find(field);
   if (value == nullptr) return otherwise;
-  if (!value->is_string()) refuse_field(field, "a text", short_json(*value));
+  if (!value->is_string()) refuse_field(place(field), "a text", short_json(*value));
   return value->get<std::string>();
 }
 
@@ -95,10 +102,12 @@ std::vector<std::string> RequestFields::texts(const std::string& field) const {
   const nlohmann::json* value = find(field);
   if (value == nullptr) return {};
   if (value->is_string()) return {value->get<std::string>()};
-  if (!value->is_array()) refuse_field(field, "a text or a list of texts", short_json(*value));
+  if (!value->is_array())
+    refuse_field(place(field), "a text or a list of texts", short_json(*value));
   std::vector<std::string> texts;
   for (const nlohmann::json& each : *value) {
-    if (!each.is_string()) refuse_field(field, "a text or a list of texts", short_json(*value));
+    if (!each.is_string())
+      refuse_field(place(field), "a text or a list of texts", short_json(*value));
     texts.push_back(each.get<std::string>());
   }
   return texts;
@@ -107,7 +116,8 @@ std::vector<std::string> RequestFields::texts(const std::string& field) const {
 std::vector<std::int64_t> RequestFields::tokens(const std::string& field,
                                                 std::int64_t vocabulary) const {
   const nlohmann::json* value = find(field);
-  return value == nullptr ? std::vector<std::int64_t>{} : read_tokens(*value, field, vocabulary);
+  return value == nullptr ? std::vector<std::int64_t>{}
+                          : read_tokens(*value, place(field), vocabulary);
 }
 
 std::vector<std::int64_t> read_tokens(const nlohmann::json& list, const std::string& place,

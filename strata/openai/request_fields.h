@@ -9,7 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "strata/base/json_document.h"
 
 namespace strata {
 
@@ -17,7 +20,11 @@ class RequestFields {
  public:
   explicit RequestFields(const std::string& body);
 
+  /// The fields of a field that is an object; errors name them "stream_options.include_usage".
+  RequestFields inner(const std::string& field) const;
+
   const nlohmann::json* find(const std::string& field) const;  ///< null if missing
+  std::string place(const std::string& field) const { return prefix_ + field; }  ///< for errors
 
   bool flag(const std::string& field, bool otherwise) const;
   std::int64_t whole(const std::string& field, std::int64_t otherwise, std::int64_t minimum,
@@ -29,7 +36,10 @@ class RequestFields {
   std::vector<std::int64_t> tokens(const std::string& field, std::int64_t vocabulary) const;
 
  private:
-  nlohmann::json object_;
+  RequestFields(JsonPart object, std::string prefix)
+      : object_(std::move(object)), prefix_(std::move(prefix)) {}
+  JsonPart object_;
+  std::string prefix_;
 };
 
 /// A list of numbers of tokens; `place` names it in errors.
