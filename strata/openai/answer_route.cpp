@@ -1,7 +1,6 @@
 #include "strata/openai/answer_route.h"
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,11 +13,6 @@
 
 namespace strata {
 namespace {
-
-std::int64_t seconds_since_1970() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
-}
 
 std::int64_t reserved_tokens(const AnswerRequest& request) {
   std::int64_t tokens = 0;
@@ -46,7 +40,7 @@ void answer_generation(AnswerKind kind, const ServedModels& models, const ApiCal
   refuse_unless_ready(*served.model);
   AnswerRequest request = chat ? read_chat_request(fields, *served.model)
                                : read_completion_request(fields, *served.model);
-  if (call.key) request.scope = std::hash<std::string>()(call.key->options().name);
+  if (call.key) request.scope = call.key->number();
   const AnswerOptions options = request.options;
   const std::size_t prompts = request.prompts.size();
   auto use = call.key == nullptr ? nullptr : call.key->use(reserved_tokens(request));

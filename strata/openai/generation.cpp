@@ -22,8 +22,8 @@ Generation::Generation(std::shared_ptr<const OpenAiModel> model, AnswerRequest r
   }
 }
 
-// A client that scores a text drops the last of its probabilities, so a token of end must be
-// reported like any other. After one token the service needs to know of no ends.
+// A client that scores a text drops the last of its probabilities, so an EOS token must be
+// reported like any other. After one token the service needs to know of no EOS tokens.
 bool Generation::only_one_token_is_scored() const {
   const AnswerOptions& options = request_.options;
   return options.max_tokens == 1 && options.min_tokens == 0 && options.likeliest.has_value();
@@ -36,9 +36,11 @@ SequenceRequest Generation::sequence_request(std::size_t choice) const {
                           .min_tokens = options.min_tokens,
                           .ends = options.stop_tokens,
                           .sampling = options.sampling,
-                          .likeliest = options.likeliest.value_or(0),
+                          .likeliest = options.likeliest,
                           .scope = request_.scope,
                           .score_prompt = request_.echo && options.likeliest.has_value()};
+  if (options.candidates > options.choices)  // their mean log probabilities are compared
+    request.likeliest = options.likeliest.value_or(0);
   if (!options.ignore_ends)
     request.ends.insert(request.ends.end(), model_->ends.begin(), model_->ends.end());
   if (only_one_token_is_scored()) request.ends.clear();
@@ -54,77 +56,95 @@ bool Generation::ends(std::int64_t token) const {
 
 SequenceListener Generation::listener(std::size_t choice) {
   const auto self = shared_from_this();
-  return {
-      .on_prompt =
-          [self, choice](std::vector<ScoredToken> scores) {
-            self->deliver([self = self.get(), choice, scores = std::move(scores)] {
-              self->on_prompt(choice, scores);
-            });
-          },
-      .on_token =
-          [self, choice](const ScoredToken& token) {
-            self->deliver([self = self.get(), choice, token] { self->on_token(choice, token); });
-          },
-      .on_finish =
-          [self, choice](const Finish& finish) {
-            self->deliver([self = self.get(), choice, finish] { self->on_finish(choice, finish); });
-          }};
+  return {.on_prompt =
+              [self, choice](const std::vector<ScoredToken>& scores) {
+                self->deliver(&Generation::on_prompt, choice, scores);
+              },
+          .on_token =
+              [self, choice](const ScoredToken& token) {
+                self->deliver(&Generation::on_token, choice, token);
+              },
+          .on_finish =
+              [self, choice](const Finish& finish) {
+                self->deliver(&Generation::on_finish, choice, finish);
+              }};
 }
 
 void Generation::submit() {
   record_.start(static_cast<std::size_t>(usage_.prompt_tokens), *request_.options.max_tokens,
                 sequences_.size());
+  try {
+    submit_all();
+  } catch (...) {
+    take_back();
+    throw;
+  }
+}
+
+void Generation::submit_all() {
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     const Admission admission = model_->service->submit(sequence_request(i), listener(i));
-    if (admission.id == 0) {
-      record_.refused();
-      {
-        const std::scoped_lock lock(mutex_);
-        forget_sink();
-      }
-      withdraw();
+    if (admission.id == 0)
       throw ApiError(
           {.status = 429,
            .message = "the server is busy; try again later",
            .type = "rate_limit_error",
            .code = "server_busy",
            .retry_after = std::max(admission.retry_after, std::chrono::milliseconds(1))});
-    }
     const std::scoped_lock lock(mutex_);
     sequences_[i].id = admission.id;
   }
 }
 
+void Generation::take_back() {
+  std::vector<std::uint64_t> ids;
+  {
+    const std::scoped_lock lock(mutex_);
+    record_.take_back();
+    close();
+    ids = take_unwanted();
+  }
+  cancel_all(ids);
+}
+
 void Generation::begin(std::shared_ptr<AnswerSink> sink) {
+  std::vector<std::uint64_t> ids;
   {
     const std::scoped_lock lock(mutex_);
     if (over_) return;
     sink_ = std::move(sink);
     for (const auto& event : std::exchange(early_, {})) event();
+    ids = take_unwanted();
   }
-  withdraw();
+  cancel_all(ids);
 }
 
-void Generation::deliver(std::function<void()> event) {
+template <typename Part>
+void Generation::deliver(void (Generation::*handle)(std::size_t, const Part&), std::size_t choice,
+                         const Part& part) {
+  std::vector<std::uint64_t> ids;
   {
     const std::scoped_lock lock(mutex_);
     if (over_) return;
     if (sink_ == nullptr)
-      early_.push_back(std::move(event));
+      early_.push_back([=, this] { (this->*handle)(choice, part); });
     else
-      event();
+      (this->*handle)(choice, part);
+    ids = take_unwanted();
   }
-  withdraw();
+  cancel_all(ids);
 }
 
-// Ends what nobody needs. The service may call back at once, so the mutex is free here.
-void Generation::withdraw() {
+std::vector<std::uint64_t> Generation::take_unwanted() {
   std::vector<std::uint64_t> ids;
-  {
-    const std::scoped_lock lock(mutex_);
-    for (const std::size_t choice : std::exchange(unwanted_, {}))
-      if (!sequences_[choice].finished) ids.push_back(sequences_[choice].id);
-  }
+  for (const std::size_t choice : std::exchange(unwanted_, {}))
+    if (!sequences_[choice].finished) ids.push_back(sequences_[choice].id);
+  return ids;
+}
+
+// Cancels sequences whose tokens are not needed. The service may call back at once, so the mutex is
+// not held here.
+void Generation::cancel_all(const std::vector<std::uint64_t>& ids) {
   for (const std::uint64_t id : ids) model_->service->cancel(id);
 }
 
@@ -132,7 +152,7 @@ void Generation::on_prompt(std::size_t choice, const std::vector<ScoredToken>& s
   Sequence& sequence = sequences_[choice];
   if (over_ || sequence.has_prompt) return;
   sequence.has_prompt = true;
-  if (!sink_->on_prompt(choice, sequence.text.prompt(scores))) forget_sink();
+  if (!sink_->on_prompt(choice, sequence.text.prompt(scores))) forget_sink("abort");
 }
 
 void Generation::on_token(std::size_t choice, const ScoredToken& token) {
@@ -149,22 +169,22 @@ void Generation::on_token(std::size_t choice, const ScoredToken& token) {
   if (sequence.stopped || sequence.tokens == request_.options.max_tokens)
     sequence.last = std::move(pieces);  // on_finish() follows
   else if (!pieces.empty() && !sink_->on_pieces(choice, std::move(pieces)))
-    forget_sink();
+    forget_sink("abort");
 }
 
 void Generation::on_finish(std::size_t choice, const Finish& finish) {
   on_prompt(choice, {});
-  Sequence& sequence = sequences_[choice];
-  sequence.finished = true;
-  ++finished_;
   if (over_) return;
-  if (finish.reason == FinishReason::kFailed)
-    return fail(ApiError({.status = 500, .message = finish.error, .type = "server_error"}));
+  Sequence& sequence = sequences_[choice];
+  if (finish.reason == FinishReason::kFailed)  // the cause may name places of this machine
+    return fail(ApiError({.status = 500, .message = "the model failed", .type = "server_error"}));
   if (finish.reason == FinishReason::kCancelled && !sequence.stopped)
     return fail(ApiError({.status = 503,
                           .message = "the server ended the request",
                           .type = "server_error",
                           .code = "cancelled"}));
+  sequence.finished = true;
+  ++finished_;
   usage_.completion_tokens += sequence.tokens;
   if (choice % static_cast<std::size_t>(request_.options.candidates) == 0)
     usage_.cached_tokens += finish.cached_tokens;
@@ -184,36 +204,44 @@ void Generation::end_choice(Sequence& sequence, std::size_t choice, const Finish
                 .mean_log_probability = sequence.log_probability / tokens};
   for (TokenPiece& piece : sequence.text.finish(end.rest)) end.pieces.push_back(std::move(piece));
   record_.choice_ended(end.finish_reason, sequence.tokens);
-  if (!sink_->on_end(choice, std::move(end))) forget_sink();
+  if (!sink_->on_end(choice, std::move(end))) forget_sink("abort");
 }
 
 void Generation::fail(const ApiError& error) {
-  record_.choice_ended("error", 0);
   const auto sink = sink_;
-  forget_sink();
+  forget_sink("error");
   sink->on_error(error);
 }
 
-// The answer is over, finished or not: the service is to end what still runs.
-void Generation::forget_sink() {
+// Ends the answer early. `reason`: of the choices that have not finished.
+void Generation::forget_sink(const char* reason) {
+  for (const Sequence& sequence : sequences_)
+    if (!sequence.finished) {
+      usage_.completion_tokens += sequence.tokens;
+      record_.choice_ended(reason, sequence.tokens);
+    }
+  record_.end(usage_);
+  close();
+}
+
+// The answer is over: the service is to end what still runs.
+void Generation::close() {
   over_ = true;
   sink_ = nullptr;
   early_.clear();
   for (std::size_t i = 0; i < sequences_.size(); ++i)
     if (sequences_[i].id != 0) unwanted_.push_back(i);
-  for (const Sequence& sequence : sequences_)
-    if (!sequence.finished) usage_.completion_tokens += sequence.tokens;
-  record_.end(usage_);
 }
 
 void Generation::cancel() {
+  std::vector<std::uint64_t> ids;
   {
     const std::scoped_lock lock(mutex_);
     if (over_) return;
-    record_.choice_ended("abort", 0);
-    forget_sink();
+    forget_sink("abort");
+    ids = take_unwanted();
   }
-  withdraw();
+  cancel_all(ids);
 }
 
 }  // namespace strata

@@ -1,7 +1,7 @@
 /// Runs the sequences of one request, a sequence a choice, and hands their pieces to a sink.
 ///
 /// The sequences are submitted together: if the service refuses one, all are withdrawn. A stop
-/// string, a sink that has gone and cancel() end sequences early.
+/// string, a sink that returns false and cancel() end sequences early.
 ///
 /// Threads  any. The sink gets one call at a time. The service is never called while this object's
 ///          mutex is held.
@@ -48,7 +48,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Generation(std::shared_ptr<const OpenAiModel> model, AnswerRequest request, RequestRecord record);
 
   /// Submits all sequences. Throws ApiError 429 if the service has no room, with the time after
-  /// which it may have.
+  /// which it may have, and what the service throws; then no sequence runs on, and the key has its
+  /// tokens back.
   void submit();
 
   /// Begins to call the sink; before, what the service reports is kept.
@@ -64,7 +65,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::int64_t tokens = 0;
     double log_probability = 0;  // sum
     bool has_prompt = false;     // the echo was handed over, or there is none
-    bool stopped = false;        // by a stop string or a token of end: later tokens are ignored
+    bool stopped = false;        // by a stop string or an EOS token: later tokens are ignored
     bool finished = false;       // on_finish came
     std::vector<TokenPiece> last = {};  // pieces for ChoiceEnd
   };
@@ -73,14 +74,20 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool only_one_token_is_scored() const;
   bool ends(std::int64_t token) const;
   SequenceListener listener(std::size_t choice);
-  void withdraw();
-  void deliver(std::function<void()> event);
+  void submit_all();
+  void take_back();
+  template <typename Part>
+  void deliver(void (Generation::*handle)(std::size_t, const Part&), std::size_t choice,
+               const Part& part);
+  std::vector<std::uint64_t> take_unwanted();
+  void cancel_all(const std::vector<std::uint64_t>& ids);
   void on_prompt(std::size_t choice, const std::vector<ScoredToken>& scores);
   void on_token(std::size_t choice, const ScoredToken& token);
   void on_finish(std::size_t choice, const Finish& finish);
   void end_choice(Sequence& sequence, std::size_t choice, const Finish& finish);
   void fail(const ApiError& error);
-  void forget_sink();
+  void forget_sink(const char* reason);
+  void close();
 
   const std::shared_ptr<const OpenAiModel> model_;
   const AnswerRequest request_;

@@ -1,8 +1,5 @@
-// Keys are compared by their SHA-256, so a comparison takes the same time whatever their lengths.
+// Keys are compared by a hash, so a comparison takes the same time whatever their lengths.
 #include "strata/openai/keys.h"
-
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +8,7 @@
 #include "strata/base/error_source.h"
 #include "strata/base/options.h"
 #include "strata/base/random_access_file.h"
+#include "strata/http/routes.h"
 #include "strata/openai/api_error.h"
 
 namespace strata {
@@ -18,12 +16,6 @@ namespace {
 
 constexpr std::uint64_t kMaxKeyFileBytes = 4 << 20;
 constexpr ErrorSource kKeyErrors{"openai.keys", "give every key a text of its own"};
-
-std::vector<unsigned char> digest_of(std::string_view text) {
-  std::vector<unsigned char> digest(EVP_MD_size(EVP_sha256()));
-  EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
-  return digest;
-}
 
 [[noreturn]] void refuse_rate(const std::string& what, std::chrono::milliseconds after) {
   throw ApiError({.status = 429,
@@ -73,7 +65,7 @@ std::int64_t MinuteBudget::left() const {
 }
 
 KeyUse::~KeyUse() {
-  if (key_ != nullptr) key_->end_use(0);
+  if (key_ != nullptr) key_->end_use(tokens_);
 }
 
 void KeyUse::settle(std::int64_t used_tokens) {
@@ -81,8 +73,9 @@ void KeyUse::settle(std::int64_t used_tokens) {
   key_ = nullptr;
 }
 
-ApiKey::ApiKey(KeyOptions options)
+ApiKey::ApiKey(KeyOptions options, std::uint64_t number)
     : options_(std::move(options)),
+      number_(number),
       requests_(options_.requests_per_minute),
       tokens_(options_.tokens_per_minute) {}
 
@@ -124,9 +117,10 @@ std::vector<std::pair<std::string, std::string>> ApiKey::headers() const {
   return headers;
 }
 
-Keys::Keys(std::vector<KeyOptions> keys) {
+Keys::Keys(std::vector<KeyOptions> keys) : salt_(make_secret()) {
   for (KeyOptions& key : keys)
-    keys_.emplace_back(digest_of(key.key), std::make_shared<ApiKey>(std::move(key)));
+    keys_.emplace_back(keyed_hash(salt_, key.key),
+                       std::make_shared<ApiKey>(std::move(key), keys_.size() + 1));
 }
 
 Keys Keys::read(const std::string& path) {
@@ -147,14 +141,12 @@ Keys Keys::read(const std::string& path) {
 
 std::shared_ptr<ApiKey> Keys::find(std::string_view authorization) const {
   constexpr std::string_view kBearer = "bearer ";
-  const bool bearer =
-      authorization.size() > kBearer.size() &&
-      std::ranges::equal(authorization.substr(0, kBearer.size()), kBearer, {},
-                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
-  const auto sent = digest_of(bearer ? authorization.substr(kBearer.size()) : "");
+  const bool bearer = authorization.size() > kBearer.size() &&
+                      equal_in_any_case(authorization.substr(0, kBearer.size()), kBearer);
+  const Digest sent = keyed_hash(salt_, bearer ? authorization.substr(kBearer.size()) : "");
   std::shared_ptr<ApiKey> found;
   for (const auto& [digest, key] : keys_)
-    if (CRYPTO_memcmp(digest.data(), sent.data(), digest.size()) == 0) found = key;
+    if (equal_in_constant_time(digest, sent)) found = key;
   if (found != nullptr && bearer) return found;
   throw ApiError(
       {.status = 401,

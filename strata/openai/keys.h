@@ -21,12 +21,14 @@
 #include <utility>
 #include <vector>
 
+#include "strata/transport/secret.h"
+
 namespace strata {
 
 class OptionSet;
 
 struct KeyOptions {
-  std::string name;  ///< for people: of whom
+  std::string name;  ///< whose key it is, for messages
   std::string key;   ///< what clients send
   std::int64_t requests_per_minute = 0;
   std::int64_t tokens_per_minute = 0;
@@ -56,7 +58,8 @@ class MinuteBudget {
 
 class ApiKey;
 
-/// One request of a key: it counts until this object ends.
+/// One request of a key: it counts until settle(), or until this object ends, which returns all that
+/// was reserved.
 class KeyUse {
  public:
   KeyUse(std::shared_ptr<ApiKey> key, std::int64_t tokens)
@@ -74,9 +77,11 @@ class KeyUse {
 class ApiKey : public std::enable_shared_from_this<ApiKey> {
  public:
   using Clock = MinuteBudget::Clock;
-  explicit ApiKey(KeyOptions options);
+  /// `number`: different for each key of a server; not 0.
+  ApiKey(KeyOptions options, std::uint64_t number);
 
   const KeyOptions& options() const { return options_; }
+  std::uint64_t number() const { return number_; }
   bool may_use(const std::string& model) const;
 
   /// Throws ApiError 429 with the time after which the request may succeed.
@@ -90,6 +95,7 @@ class ApiKey : public std::enable_shared_from_this<ApiKey> {
   void end_use(std::int64_t returned_tokens);
 
   const KeyOptions options_;
+  const std::uint64_t number_;
   mutable std::mutex mutex_;
   MinuteBudget requests_, tokens_;
   std::int64_t running_ = 0;
@@ -104,8 +110,8 @@ class Keys {
   std::shared_ptr<ApiKey> find(std::string_view authorization) const;
 
  private:
-  using Digest = std::vector<unsigned char>;
-  std::vector<std::pair<Digest, std::shared_ptr<ApiKey>>> keys_;
+  std::string salt_;
+  std::vector<std::pair<Digest, std::shared_ptr<ApiKey>>> keys_;  // by keyed_hash(salt_, key)
 };
 
 }  // namespace strata

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 std::shared_ptr<ApiKey> key_of(KeyOptions options) {
-  return std::make_shared<ApiKey>(std::move(options));
+  return std::make_shared<ApiKey>(std::move(options), 1);
 }
 
 // 0: admitted.
@@ -64,10 +64,34 @@ TEST(Keys, UnusedTokensAreReturned) {
   EXPECT_EQ(retry_after(*key, 50, start), 0);
 }
 
+TEST(Keys, UseThatIsNotSettledReturnsAllItsTokens) {
+  const auto key = key_of({.tokens_per_minute = 60});
+  const auto start = ApiKey::Clock::now();
+  EXPECT_EQ(retry_after(*key, 60, start), 0);  // the use ends at once
+  std::vector<std::shared_ptr<KeyUse>> uses;
+  EXPECT_EQ(retry_after(*key, 60, start, &uses), 0);
+  uses[0]->settle(60);
+  EXPECT_EQ(retry_after(*key, 60, start), 60'000);
+}
+
+TEST(Keys, SubmissionThatFailsReturnsTokensAndEndsItsSequences) {
+  const TestServer server(
+      {.context = 1000, .token_time = std::chrono::milliseconds(1), .throws_at = 2},
+      two_keys({.tokens_per_minute = 3000}));
+  const std::string body = R"({"prompt": "ab", "max_tokens": 900, "n": 3})";
+  const auto client = server.call("POST", "/v1/completions", body, bearer("sk-1"));
+  EXPECT_EQ(client->status(), 500);
+  EXPECT_EQ(client->json()["error"]["type"], "server_error");
+  EXPECT_EQ(client->header("x-ratelimit-remaining-tokens"), "3000");
+  EXPECT_EQ(server.service->cancels(), 2);
+  server.service->wait_until_idle();
+}
+
 TEST(Keys, RequestLargerThanTheBudgetNeedsAFullOne) {
   const auto key = key_of({.tokens_per_minute = 60});
   const auto start = ApiKey::Clock::now();
-  EXPECT_EQ(retry_after(*key, 90, start), 0);
+  std::vector<std::shared_ptr<KeyUse>> uses;
+  EXPECT_EQ(retry_after(*key, 90, start, &uses), 0);
   EXPECT_EQ(retry_after(*key, 1, start), 31'000);
 }
 
@@ -111,14 +135,16 @@ TEST(Keys, ModelsOfAKeyAreTheOnesThatItSees) {
 }
 
 TEST(Keys, ShareNoPagesOfKeysAndValues) {
-  const TestServer server({}, std::make_shared<const Keys>(std::vector<KeyOptions>{
-                                  {.name = "a", .key = "sk-a"}, {.name = "b", .key = "sk-b"}}));
-  for (const char* key : {"sk-a", "sk-b", "sk-a"})
-    EXPECT_EQ(server.call("POST", "/v1/completions", kBody, bearer(key))->status(), 200);
-  const std::vector<SequenceRequest> sent = server.service->requests();
-  ASSERT_EQ(sent.size(), 3U);
-  EXPECT_NE(sent[0].scope, sent[1].scope);
-  EXPECT_EQ(sent[0].scope, sent[2].scope);
+  for (const char* name : {"", "one name"}) {
+    const TestServer server({}, std::make_shared<const Keys>(std::vector<KeyOptions>{
+                                    {.name = name, .key = "sk-a"}, {.name = name, .key = "sk-b"}}));
+    for (const char* key : {"sk-a", "sk-b", "sk-a"})
+      EXPECT_EQ(server.call("POST", "/v1/completions", kBody, bearer(key))->status(), 200);
+    const std::vector<SequenceRequest> sent = server.service->requests();
+    ASSERT_EQ(sent.size(), 3U);
+    EXPECT_NE(sent[0].scope, sent[1].scope);
+    EXPECT_EQ(sent[0].scope, sent[2].scope);
+  }
 }
 
 TEST(Keys, LimitsAreInHeadersAndMeanStatus429) {

@@ -116,7 +116,7 @@ void write_status(PrometheusText& out) {
              of_status(&Status::cached_prompt_tokens));
   out.number("counter", "prefix_cache_queries_total", nullptr, "tokens of prompts",
              of_status(&Status::prompt_tokens));
-  out.number("counter", "prefix_cache_hits_total", "prefix_cache_hits_total",
+  out.number("counter", "prefix_cache_hits_total", nullptr,
              "tokens of prompts whose keys and values were there",
              of_status(&Status::cached_prompt_tokens));
   out.number("counter", "num_preemptions_total", "preemptions_total",
@@ -125,14 +125,13 @@ void write_status(PrometheusText& out) {
              "tokens that speculation guessed", of_status(&Status::guessed_tokens));
   out.number("counter", "spec_decode_num_accepted_tokens_total", "accepted_guesses_total",
              "guessed tokens that the model chose", of_status(&Status::accepted_guesses));
+  out.number("counter", "admission_rejections_total", "requests_refused_total",
+             "requests that the service had no room for", of_status(&Status::refusals));
   out.number("counter", nullptr, "passes_total", "forward passes", of_status(&Status::passes));
 }
 
 void write_requests(PrometheusText& out) {
   using Counts = RequestCounts;
-  out.number("counter", "admission_rejections_total", "requests_refused_total",
-             "requests that the service had no room for",
-             [](const ModelState& model) { return static_cast<double>(model.counts.refused); });
   out.finished();
   out.histogram("time_to_first_token_seconds", "time_to_first_token_seconds",
                 "from a request to the first token of a choice", &Counts::first_token_seconds);
@@ -176,11 +175,6 @@ void ModelMetrics::started(std::size_t prompt_tokens, std::int64_t max_tokens,
   counts_.prompt_tokens.add(static_cast<double>(prompt_tokens));
   counts_.max_tokens.add(static_cast<double>(max_tokens));
   counts_.choices.add(static_cast<double>(choices));
-}
-
-void ModelMetrics::refused() {
-  const std::scoped_lock lock(mutex_);
-  ++counts_.refused;
 }
 
 void ModelMetrics::first_token(double seconds) {

@@ -37,7 +37,6 @@ class Histogram {
 struct RequestCounts {
   RequestCounts();
   std::map<std::string, std::int64_t> finished;  ///< choices by reason
-  std::int64_t refused = 0;                      ///< requests that the service had no room for
   Histogram first_token_seconds, next_token_seconds, request_seconds;
   Histogram prompt_tokens, generated_tokens, choices, max_tokens;
 };
@@ -45,7 +44,6 @@ struct RequestCounts {
 class ModelMetrics {
  public:
   void started(std::size_t prompt_tokens, std::int64_t max_tokens, std::size_t choices);
-  void refused();
   void first_token(double seconds);
   void next_token(double seconds);
   void choice_ended(const std::string& finish_reason, std::int64_t tokens);

@@ -58,18 +58,39 @@ TEST(Metrics, RequestsAreCounted) {
             sample(text, "strata_generation_tokens_total{model=\"m\"}"));
   EXPECT_EQ(sample(text, "vllm:num_preemptions_total" + vllm + "}"), 2);
   EXPECT_EQ(sample(text, "vllm:prefix_cache_hits_total" + vllm + "}"), 3);
+  EXPECT_EQ(sample(text, "strata_prompt_tokens_cached_total{model=\"m\"}"), 3);
+  EXPECT_EQ(text.find("strata_prefix_cache_hits_total"), std::string::npos);
+  EXPECT_EQ(sample(text, "strata_requests_refused_total{model=\"m\"}"), 1);
   EXPECT_EQ(sample(text, "strata_ready{model=\"m\"}"), 1);
 }
 
-TEST(Metrics, ClientThatLeavesCountsAsAbort) {
+// Choices that ended for the reason.
+double finished(const TestServer& server, const std::string& reason) {
+  return sample(server.call("GET", "/metrics")->body(),
+                "strata_requests_finished_total{model=\"m\",finished_reason=\"" + reason + "\"}");
+}
+
+TEST(Metrics, EveryChoiceOfAClientThatLeavesCountsAsAbort) {
   const TestServer server({.context = 100'000, .token_time = std::chrono::milliseconds(1)});
-  const auto client =
-      server.start("POST", "/v1/completions", R"({"prompt": "ab", "max_tokens": 90000})");
-  client->leave();
+  server.start("POST", "/v1/completions", R"({"prompt": "ab", "max_tokens": 90000})")->leave();
   server.service->wait_until_idle();
-  EXPECT_EQ(sample(server.call("GET", "/metrics")->body(),
-                   "strata_requests_finished_total{model=\"m\",finished_reason=\"abort\"}"),
-            1);
+  EXPECT_EQ(finished(server, "abort"), 1);
+  const std::string body = R"({"prompt": "ab", "max_tokens": 90000, "n": 2, "stream": true})";
+  server.start("POST", "/v1/completions", body)->leave();
+  server.service->wait_until_idle();
+  EXPECT_EQ(finished(server, "abort"), 3);
+  server.start("POST", "/v1/completions", body, {}, 3)->wait();  // a write fails
+  server.service->wait_until_idle();
+  EXPECT_EQ(finished(server, "abort"), 5);
+  EXPECT_EQ(finished(server, "error"), 0);
+}
+
+TEST(Metrics, ChoicesOfARequestThatFailsCountAsError) {
+  const TestServer server({.fails_at = 2});
+  const std::string body = R"({"prompt": "ab", "max_tokens": 9, "n": 3})";
+  EXPECT_EQ(server.call("POST", "/v1/completions", body)->status(), 500);
+  EXPECT_EQ(finished(server, "error"), 3);
+  EXPECT_EQ(finished(server, "abort"), 0);
 }
 
 }  // namespace

@@ -5,13 +5,17 @@
 
 namespace strata {
 
+std::int64_t seconds_since_1970() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
 OpenAiModel open_model(std::string name, const std::string& tokenizer,
                        std::shared_ptr<TokenService> service) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   OpenAiModel model{.name = std::move(name),
                     .tokenizer = make_tokenizer(tokenizer),
                     .service = std::move(service),
-                    .created = std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+                    .created = seconds_since_1970()};
   if (tokenizer_kind(tokenizer) == TokenizerKind::kFile) {
     model.chat = ChatTemplate::find(tokenizer);
     model.special = special_tokens(tokenizer);

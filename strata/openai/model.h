@@ -30,10 +30,13 @@ struct OpenAiModel {
 };
 
 /// `tokenizer`: "bytes", a folder or a tokenizer.json; chat template and special tokens come from
-/// its folder. A text ends with the tokenizer's token of end or of begin.
+/// its folder. A text ends with the tokenizer's end-of-sequence (EOS) token or the one that begins a
+/// text.
 /// Errors: UserError of make_tokenizer() and ChatTemplate::find().
 OpenAiModel open_model(std::string name, const std::string& tokenizer,
                        std::shared_ptr<TokenService> service);
+
+std::int64_t seconds_since_1970();  ///< by the system's clock
 
 /// Tokens of a text; with `begins`, after those that the tokenizer puts in front of every text.
 std::vector<std::int64_t> prompt_tokens(const OpenAiModel& model, std::string_view text,

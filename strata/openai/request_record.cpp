@@ -15,10 +15,7 @@ void RequestRecord::start(std::size_t prompt_tokens, std::int64_t max_tokens, st
   metrics_->started(prompt_tokens, max_tokens, choices);
 }
 
-void RequestRecord::refused() {
-  metrics_->refused();
-  release(0);
-}
+void RequestRecord::take_back() { release(0); }
 
 void RequestRecord::token(std::size_t choice) {
   const Clock::time_point now = Clock::now();

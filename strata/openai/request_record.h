@@ -19,7 +19,7 @@ class RequestRecord {
       : metrics_(std::move(metrics)), use_(std::move(use)) {}
 
   void start(std::size_t prompt_tokens, std::int64_t max_tokens, std::size_t choices);
-  void refused();                  ///< by the service
+  void take_back();                ///< the service computes nothing: all tokens return to the key
   void token(std::size_t choice);  ///< a token of the choice has arrived
   void choice_ended(const std::string& finish_reason, std::int64_t tokens);
   /// Once: the request is over; returns unused tokens to its key.
