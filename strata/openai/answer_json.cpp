@@ -1,6 +1,7 @@
 #include "strata/openai/answer_json.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "strata/base/json_text.h"
 
@@ -81,6 +82,13 @@ Json usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
+// The object's text without its last brace.
+std::string open_object(const Json& object) {
+  std::string text = json_text(object);
+  text.pop_back();
+  return text;
+}
+
 }  // namespace
 
 Json whole_answer(const AnswerHead& head, const std::vector<ChoiceAnswer>& choices,
@@ -102,23 +110,25 @@ Json whole_answer(const AnswerHead& head, const std::vector<ChoiceAnswer>& choic
   return answer;
 }
 
-Json ChunkJson::chunk(Json choices) const {
-  Json chunk = head_json(head_, "chat.completion.chunk");
-  chunk["choices"] = std::move(choices);
-  if (include_usage_) chunk["usage"] = nullptr;
-  return chunk;
+ChunkJson::ChunkJson(AnswerHead head, bool include_usage)
+    : head_(std::move(head)),
+      include_usage_(include_usage),
+      begin_(open_object(head_json(head_, "chat.completion.chunk")) + ",\"choices\":[") {}
+
+std::string ChunkJson::chunk(const Json& choice) const {
+  return begin_ + json_text(choice) + (include_usage_ ? "],\"usage\":null}" : "]}");
 }
 
-Json ChunkJson::role(std::size_t choice) const {
-  return chunk(Json::array({{{"index", choice},
-                             {"delta", {{"role", "assistant"}, {"content", ""}}},
-                             {"logprobs", nullptr},
-                             {"finish_reason", nullptr}}}));
+std::string ChunkJson::role(std::size_t choice) const {
+  return chunk({{"index", choice},
+                {"delta", {{"role", "assistant"}, {"content", ""}}},
+                {"logprobs", nullptr},
+                {"finish_reason", nullptr}});
 }
 
-Json ChunkJson::pieces(std::size_t choice, const std::string& text,
-                       const std::vector<TokenPiece>& pieces,
-                       const std::string& finish_reason) const {
+std::string ChunkJson::pieces(std::size_t choice, const std::string& text,
+                              const std::vector<TokenPiece>& pieces,
+                              const std::string& finish_reason) const {
   Json part = {{"index", choice}};
   if (head_.kind == AnswerKind::kCompletion)
     part["text"] = text;
@@ -126,14 +136,11 @@ Json ChunkJson::pieces(std::size_t choice, const std::string& text,
     part["delta"] = pieces.empty() && text.empty() ? Json::object() : Json{{"content", text}};
   part["logprobs"] = pieces.empty() ? Json(nullptr) : scores_json(head_, pieces);
   part["finish_reason"] = finish_reason.empty() ? Json(nullptr) : Json(finish_reason);
-  return chunk(Json::array({std::move(part)}));
+  return chunk(part);
 }
 
-Json ChunkJson::usage(const Usage& usage) const {
-  Json chunk = head_json(head_, "chat.completion.chunk");
-  chunk["choices"] = Json::array();
-  chunk["usage"] = usage_json(usage);
-  return chunk;
+std::string ChunkJson::usage(const Usage& usage) const {
+  return begin_ + "],\"usage\":" + json_text(usage_json(usage)) + '}';
 }
 
 }  // namespace strata

@@ -36,23 +36,26 @@ struct ChoiceAnswer {
 nlohmann::ordered_json whole_answer(const AnswerHead& head,
                                     const std::vector<ChoiceAnswer>& choices, const Usage& usage);
 
-/// Chunks have `usage: null` where a usage chunk follows.
+/// Writes the chunks of one stream as JSON texts. They have `usage: null` where a usage chunk
+/// follows.
 class ChunkJson {
  public:
-  ChunkJson(AnswerHead head, bool include_usage)
-      : head_(std::move(head)), include_usage_(include_usage) {}
+  ChunkJson(AnswerHead head, bool include_usage);
 
-  nlohmann::ordered_json role(std::size_t choice) const;  ///< the first chunk of a chat's choice
+  bool has_roles() const { return head_.kind == AnswerKind::kChat; }  ///< a choice begins with one
+  bool has_usage() const { return include_usage_; }
+
+  std::string role(std::size_t choice) const;
   /// An empty finish_reason becomes null.
-  nlohmann::ordered_json pieces(std::size_t choice, const std::string& text,
-                                const std::vector<TokenPiece>& pieces,
-                                const std::string& finish_reason) const;
-  nlohmann::ordered_json usage(const Usage& usage) const;  ///< without choices
+  std::string pieces(std::size_t choice, const std::string& text,
+                     const std::vector<TokenPiece>& pieces, const std::string& finish_reason) const;
+  std::string usage(const Usage& usage) const;  ///< without choices
 
  private:
-  nlohmann::ordered_json chunk(nlohmann::ordered_json choices) const;
-  AnswerHead head_;
-  bool include_usage_;
+  std::string chunk(const nlohmann::ordered_json& choice) const;
+  const AnswerHead head_;
+  const bool include_usage_;
+  const std::string begin_;  // of each chunk, up to its choices
 };
 
 }  // namespace strata

@@ -62,18 +62,14 @@ void WholeAnswer::on_error(const ApiError& error) { call_.refuse(error); }
 
 StreamedAnswer::StreamedAnswer(std::shared_ptr<HttpStream> stream, AnswerHead head,
                                bool include_usage, std::size_t choices)
-    : stream_(std::move(stream)),
-      chunks_(head, include_usage),
-      chat_(head.kind == AnswerKind::kChat),
-      include_usage_(include_usage),
-      begun_(choices, false) {}
+    : stream_(std::move(stream)), chunks_(std::move(head), include_usage), begun_(choices, false) {}
 
-bool StreamedAnswer::send(const nlohmann::ordered_json& json) {
-  return stream_->write("data: " + json_text(json) + "\n\n");
+bool StreamedAnswer::send(const std::string& json) {
+  return stream_->write("data: " + json + "\n\n");
 }
 
 bool StreamedAnswer::begin(std::size_t choice) {
-  if (!chat_ || begun_[choice]) return true;
+  if (!chunks_.has_roles() || begun_[choice]) return true;
   begun_[choice] = true;
   return send(chunks_.role(choice));
 }
@@ -84,9 +80,10 @@ bool StreamedAnswer::on_prompt(std::size_t choice, std::vector<TokenPiece> piece
 
 bool StreamedAnswer::on_pieces(std::size_t choice, std::vector<TokenPiece> pieces) {
   if (!begin(choice)) return false;
+  std::vector<TokenPiece> one(1);
   for (TokenPiece& piece : pieces) {
-    const std::string text = piece.text;
-    if (!send(chunks_.pieces(choice, text, {std::move(piece)}, ""))) return false;
+    one.front() = std::move(piece);
+    if (!send(chunks_.pieces(choice, one.front().text, one, ""))) return false;
   }
   return true;
 }
@@ -102,12 +99,12 @@ bool StreamedAnswer::on_end(std::size_t choice, ChoiceEnd end) {
 }
 
 void StreamedAnswer::on_done(const Usage& usage) {
-  if (include_usage_) send(chunks_.usage(usage));
+  if (chunks_.has_usage()) send(chunks_.usage(usage));
   finish();
 }
 
 void StreamedAnswer::on_error(const ApiError& error) {
-  send(error.json());
+  send(json_text(error.json()));
   finish();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "strata/http/routes.h"
@@ -35,7 +36,7 @@ class WholeAnswer final : public AnswerSink {
 };
 
 /// Writes server-sent events. The last token's chunk has the finish reason if the answer's length
-/// or a stop string ends it; after a token of end a chunk without text has it. "[DONE]" is last.
+/// or a stop string ends it; after an EOS token a chunk without text has it. "[DONE]" is last.
 class StreamedAnswer final : public AnswerSink {
  public:
   StreamedAnswer(std::shared_ptr<HttpStream> stream, AnswerHead head, bool include_usage,
@@ -47,14 +48,12 @@ class StreamedAnswer final : public AnswerSink {
   void on_error(const ApiError& error) override;
 
  private:
-  bool send(const nlohmann::ordered_json& json);
+  bool send(const std::string& json);
   bool begin(std::size_t choice);
   void finish();
 
   const std::shared_ptr<HttpStream> stream_;
   const ChunkJson chunks_;
-  const bool chat_;
-  const bool include_usage_;
   std::vector<bool> begun_;  // by choice: its role was sent
 };
 
