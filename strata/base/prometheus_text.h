@@ -5,6 +5,9 @@
 
 namespace strata {
 
+/// The content type of an HTTP answer in this format.
+inline constexpr const char* kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
+
 /// The value of a label between its quotes: backslashes, quotes and line ends are escaped.
 std::string prometheus_label_value(const std::string& text);
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <utility>
 
 #include "strata/base/json_text.h"
 #include "strata/openai/api_error.h"
+#include "strata/transport/secret.h"
 
 namespace strata {
 namespace {
@@ -20,21 +20,17 @@ bool is_plain_id(std::string_view text) {
 
 }  // namespace
 
-std::string random_id() {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::random_device device;
-  std::string id;
-  while (id.size() < 24)
-    for (std::uint32_t word = device(), i = 0; i < 8; ++i, word >>= 4) id += kDigits[word & 15];
-  return id;
+std::string random_id() { return make_secret().substr(0, 24); }
+
+std::string request_id(const HttpRequest& request) {
+  const std::string_view own = request.header("x-request-id");
+  return is_plain_id(own) ? std::string(own) : "req-" + random_id();
 }
 
 ApiCall::ApiCall(HttpRequest request, std::shared_ptr<HttpResponder> responder)
     : request_(std::make_shared<const HttpRequest>(std::move(request))),
-      responder_(std::move(responder)) {
-  const std::string_view own = request_->header("x-request-id");
-  id_ = is_plain_id(own) ? std::string(own) : "req-" + random_id();
-}
+      responder_(std::move(responder)),
+      id_(request_id(*request_)) {}
 
 void ApiCall::send(HttpAnswer answer) const {
   answer.headers.emplace_back("x-request-id", id_);
@@ -55,7 +51,7 @@ void ApiCall::answer_events(std::function<void(std::shared_ptr<HttpStream>)> wri
   send({.status = 200,
         .body = {},
         .type = kEventStream,
-        .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+        .headers = {{"X-Accel-Buffering", "no"}},
         .stream = std::move(write)});
 }
 

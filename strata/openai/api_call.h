@@ -17,7 +17,6 @@ class ApiError;
 
 class ApiCall {
  public:
-  /// The id is the client's x-request-id if that is short and plain, else a random one.
   ApiCall(HttpRequest request, std::shared_ptr<HttpResponder> responder);
 
   const HttpRequest& request() const { return *request_; }
@@ -46,5 +45,8 @@ HttpAnswer answer_of(const ApiError& error);
 
 /// 24 random hexadecimal digits.
 std::string random_id();
+
+/// The client's x-request-id if that is short and plain, else a random one.
+std::string request_id(const HttpRequest& request);
 
 }  // namespace strata

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "strata/base/json_text.h"
+#include "strata/base/prometheus_text.h"
+#include "strata/http/http_message.h"
 #include "strata/openai/answer_route.h"
 #include "strata/openai/api_call.h"
 #include "strata/openai/api_error.h"
@@ -18,7 +20,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBodyBytes = std::size_t{16} << 20;
-const char* const kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
 const char* const kHtmlText = "text/html; charset=utf-8";
 
 bool needs_key(std::string_view path) {
@@ -70,8 +71,10 @@ void answer_health(const OpenAiServer& server, const ApiCall& call) {
 }
 
 void refuse_embeddings(const OpenAiServer&, const ApiCall&) {
-  throw ApiError(
-      {.status = 501, .message = "the server computes no embeddings", .code = "not_implemented"});
+  throw ApiError({.status = 501,
+                  .message = "the server computes no embeddings",
+                  .type = "server_error",
+                  .code = "not_implemented"});
 }
 
 HttpRoute route(const std::shared_ptr<const OpenAiServer>& server, std::string method,
@@ -135,10 +138,16 @@ HttpRoutes openai_routes(OpenAiSetup setup) {
 }
 
 HttpListen openai_listen(HttpListen listen, std::shared_ptr<const Keys> keys) {
-  listen.refusal = [](const std::string&, HttpAnswer& answer) {
+  listen.refusal = [](HttpAnswer& answer) {
     if (answer.type == kJsonType) return;  // of `admit`
+    answer.headers.emplace_back("x-request-id", "req-" + random_id());
+    if (!has_body(answer.status)) return;  // of OPTIONS
     while (answer.body.ends_with('\n')) answer.body.pop_back();
-    answer.body = json_text(ApiError({.status = answer.status, .message = answer.body}).json());
+    answer.body = json_text(
+        ApiError({.status = answer.status,
+                  .message = answer.body,
+                  .type = answer.status >= 500 ? "server_error" : "invalid_request_error"})
+            .json());
     answer.type = kJsonType;
   };
   if (keys != nullptr)
@@ -147,7 +156,9 @@ HttpListen openai_listen(HttpListen listen, std::shared_ptr<const Keys> keys) {
         if (needs_key(request.path)) keys->find(request.header("authorization"));
         return std::nullopt;
       } catch (const ApiError& error) {
-        return answer_of(error);
+        HttpAnswer answer = answer_of(error);
+        answer.headers.emplace_back("x-request-id", request_id(request));
+        return answer;
       }
     };
   return listen;

@@ -32,6 +32,7 @@ HttpRoutes openai_routes(OpenAiSetup setup);
 /// objects. `keys`: null if requests need none.
 HttpListen openai_listen(HttpListen listen, std::shared_ptr<const Keys> keys);
 
-extern const std::string_view kChatPage;  ///< assets/chat.html with its style sheet and script
+extern const std::string_view
+    kChatPage;  ///< the page of assets/chat_*.html with its style sheet and script
 
 }  // namespace strata

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "strata/http/http_client_test.h"
 #include "strata/openai/fake_client_test.h"
 
 namespace strata {
@@ -107,11 +110,44 @@ TEST(OpenAiRoutes, PageIsHtmlOfItsOwn) {
 TEST(OpenAiRoutes, ServerRefusesWithErrorObjects) {
   const auto listen = openai_listen({}, nullptr);
   HttpAnswer answer{.status = 404, .body = "there is no such path\n"};
-  listen.refusal("/v1/none", answer);
+  listen.refusal(answer);
   EXPECT_EQ(answer.type, "application/json");
+  ASSERT_EQ(answer.headers.size(), 1U);
+  EXPECT_EQ(answer.headers[0].first, "x-request-id");
+  EXPECT_EQ(answer.headers[0].second.size(), 4 + 24U);
   EXPECT_EQ(answer.body,
             R"({"error":{"message":"there is no such path","type":"invalid_request_error",)"
             R"("param":null,"code":null}})");
+  HttpAnswer busy{.status = 503, .body = "the server is busy\n"};
+  listen.refusal(busy);
+  EXPECT_EQ(TestJson::parse(busy.body)["error"]["type"], "server_error");
+}
+
+TEST(OpenAiRoutes, OptionsHaveNoBodyAndTheConnectionContinues) {
+  const TestServer routes;
+  const HttpServer server(openai_listen({}, nullptr), routes.routes);
+  const std::string both = ask(server, "OPTIONS /v1/completions HTTP/1.1\r\n\r\n" + get("/health"));
+  const std::string options = both.substr(0, both.find("\r\n\r\n") + 4);
+  EXPECT_EQ(status_of(options), 204);
+  EXPECT_NE(options.find("Allow: POST, OPTIONS\r\n"), std::string::npos);
+  EXPECT_NE(options.find("x-request-id: req-"), std::string::npos);
+  EXPECT_EQ(options.find("Content-"), std::string::npos) << options;
+  const std::string health = both.substr(options.size());
+  EXPECT_EQ(status_of(health), 200) << both;
+  EXPECT_EQ(body_of(health), R"({"status":"ok"})");
+}
+
+TEST(OpenAiRoutes, StreamsStateTheirCachingOnce) {
+  const TestServer routes;
+  const HttpServer server(openai_listen({}, nullptr), routes.routes);
+  const std::string body = R"({"prompt":"ab","stream":true})";
+  const std::string answer =
+      ask(server, "POST /v1/completions HTTP/1.1\r\nConnection: close\r\nContent-Length: " +
+                      std::to_string(body.size()) + "\r\n\r\n" + body);
+  EXPECT_EQ(status_of(answer), 200);
+  const auto first = answer.find("Cache-Control: no-store\r\n");
+  EXPECT_NE(first, std::string::npos) << answer;
+  EXPECT_EQ(answer.find("Cache-Control", first + 1), std::string::npos) << answer;
 }
 
 TEST(OpenAiRoutes, UnknownKeyIsRefusedBeforeTheBodyIsRead) {
@@ -121,6 +157,10 @@ TEST(OpenAiRoutes, UnknownKeyIsRefusedBeforeTheBodyIsRead) {
   HttpRequest request{.method = "POST", .path = "/v1/completions"};
   ASSERT_TRUE(listen.admit(request).has_value());
   EXPECT_EQ(listen.admit(request)->status, 401);
+  request.headers = {{"X-Request-Id", "mine"}};
+  HttpAnswer refused = *listen.admit(request);
+  listen.refusal(refused);
+  EXPECT_EQ(std::ranges::count(refused.headers, HttpFields::value_type{"x-request-id", "mine"}), 1);
   request.headers = {{"Authorization", "Bearer sk-1"}};
   EXPECT_FALSE(listen.admit(request).has_value());
   for (const char* open : {"/", "/health", "/ping"})

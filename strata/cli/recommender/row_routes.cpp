@@ -1,11 +1,8 @@
 #include "strata/cli/recommender/row_routes.h"
 
+#include "strata/base/prometheus_text.h"
+
 namespace strata {
-namespace {
-
-constexpr const char* kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
-
-}  // namespace
 
 HttpRoutes row_routes(EmbedServer& server) {
   return {{"GET", "/metrics",
