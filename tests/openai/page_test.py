@@ -136,14 +136,19 @@ class Page(unittest.TestCase):
         self.assertEqual(got["score"]["token"], "a")
         self.assertEqual(len(got["score"]["alternatives"]), 5)
 
-    def test_begins_anew(self):
+    def test_new_button_clears_the_conversation(self):
         got = self.open("await say('x'); part('clear').click(); return {turns: count('.turn'), empty: part('empty').hidden, "
                         "messages}", answer="y\x03")
         self.assertEqual(got, {"turns": 0, "empty": False, "messages": []})
 
     def test_reports_refusals(self):
-        got = self.open("part('max-tokens').value = 4096; await say('x'); return {shown: texts('.error')}")
+        got = self.open("part('max-tokens').value = 4096; await say('x'); const failed = [...messages]; "
+                        "part('max-tokens').value = 2; await say('y'); return {shown: texts('.error'), failed, messages}",
+                        answer="ok\x03")
         self.assertEqual(len(got["shown"]), 1)
+        # A failed message is not part of the conversation.
+        self.assertEqual(got["failed"], [])
+        self.assertEqual(got["messages"], [{"role": "user", "content": "y"}, {"role": "assistant", "content": "ok"}])
         self.assertIn("context is 4096 tokens", got["shown"][0])
 
     def test_asks_for_a_key(self):

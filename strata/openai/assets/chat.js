@@ -111,7 +111,7 @@ const finishTurn = (turn, count, times, reason) => {
 
 const answer = async (turn, prompt) => {
   const times = {start: performance.now(), first: 0, last: 0}, conversation = messages;
-  let text = '', count = 0, reason = '';
+  let text = '', count = 0, reason = '', failed = false;
   try {
     const [path, body] = requestOf(prompt);
     const response = await fetch(path, {method: 'POST', headers: headers(), body: JSON.stringify(body), signal: running.signal});
@@ -132,11 +132,13 @@ const answer = async (turn, prompt) => {
       if (follow) toEnd();
     }
   } catch (error) {
+    failed = true;
     if (error.name === 'AbortError') reason = ', stopped';
     else turn.append(element('p', 'note error', error.message));
   }
   finishTurn(turn, count, times, reason);
-  conversation.push({role: 'assistant', content: text});
+  if (failed && text === '') conversation.pop();  // the message without an answer
+  else conversation.push({role: 'assistant', content: text});
 };
 
 const setRunning = controller => {
