@@ -6,6 +6,7 @@
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/verbs.h"
 #include "strata/jinja/chat_template.h"
+#include "strata/serve/text_generation.h"
 
 namespace strata {
 namespace {

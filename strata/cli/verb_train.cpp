@@ -30,6 +30,7 @@
 #include "strata/run/recipe_file.h"
 #include "strata/run/resume_point.h"
 #include "strata/run/training_run.h"
+#include "strata/serve/text_generation.h"
 #include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
