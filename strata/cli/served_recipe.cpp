@@ -11,15 +11,19 @@
 namespace strata {
 namespace {
 
+UserError not_text(const Task& task) {
+  return UserError({.operation = "cli.served_recipe",
+                    .where = "task",
+                    .what = "only a model of text continues a prompt",
+                    .expected = "task text",
+                    .got = task.title(),
+                    .fix = "name a model of text, and override neither task nor model.kind"});
+}
+
 // A checkpoint of a language model is served as one, even if an override names another task.
 TextTask& text_to_serve(Task& task) {
   if (auto* text = dynamic_cast<TextTask*>(&task)) return *text;
-  throw UserError({.operation = "cli.served_recipe",
-                   .where = "--set",
-                   .what = "only a model of text continues a prompt",
-                   .expected = "task text",
-                   .got = task.title(),
-                   .fix = "leave out the override of task or model.kind"});
+  throw not_text(task);
 }
 
 }  // namespace
@@ -46,6 +50,11 @@ Recipe recipe_of(const std::string& path, const std::vector<std::string>& overri
   });
 }
 
+Recipe text_recipe(Recipe recipe) {
+  if (!text_task(recipe)) throw not_text(*recipe.task);
+  return recipe;
+}
+
 ServedModel served_model(Recipe recipe, const std::string& checkpoint) {
   recipe.mesh.axes[Axis::kData] = 1;  // other replicas would only repeat the work
   RanksOptions ranks = ranks_options(recipe);
@@ -53,7 +62,8 @@ ServedModel served_model(Recipe recipe, const std::string& checkpoint) {
   return {.model = text_task(recipe)->model_options(),
           .tokenizer = recipe.task->tokenizer(),
           .checkpoint = checkpoint,
-          .ranks = std::move(ranks)};
+          .ranks = std::move(ranks),
+          .memory = recipe.memory};
 }
 
 }  // namespace strata

@@ -15,6 +15,9 @@ namespace strata {
 /// Errors  UserError: a path without a model of text, an override that is no field.
 Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides);
 
+/// The recipe; UserError if its task is not text.
+Recipe text_recipe(Recipe recipe);
+
 /// The decoder of a text recipe, with weights from `checkpoint`, on the stages and the
 /// tensor-parallel slices of one replica of its mesh.
 ServedModel served_model(Recipe recipe, const std::string& checkpoint);

@@ -18,12 +18,12 @@
 #include "strata/cli/report_origin.h"
 #include "strata/cli/run_messages.h"
 #include "strata/cli/verbs.h"
+#include "strata/disk/temporary_disk.h"
 #include "strata/run/inspection_text.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
 #include "strata/run/resume_point.h"
 #include "strata/run/training_run.h"
-#include "strata/train/temporary_disk.h"
 
 namespace strata {
 namespace {

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,8 @@
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/run_messages.h"
+#include "strata/cli/served_recipe.h"
+#include "strata/cli/serving_plan_text.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/ledger/zero_bytes.h"
 #include "strata/plan/search/shared_host.h"
@@ -30,6 +33,8 @@ struct PlanArguments {
   std::string machine;     // a known GPU or a file; empty: this machine
   std::string convention;  // for bytes per parameter; empty: ours
   bool program = false;
+  bool serve = false;
+  ServingArguments serving;
   std::string json;
 };
 
@@ -75,7 +80,29 @@ std::string machines_text(const PlannedRun& run, const MachineProfile& machine) 
          std::to_string((run.ranks + devices - 1) / devices) + " machines";
 }
 
+// A path with a model, rather than a recipe.
+bool is_model(const std::string& path) {
+  return std::filesystem::is_directory(path) || std::filesystem::path(path).extension() == ".gguf";
+}
+
+void run_serving_plan(const PlanArguments& arguments) {
+  if (!arguments.json.empty()) require_writable_file(arguments.json, "--json");
+  const bool here = arguments.machine.empty();
+  const std::string& path = arguments.recipe.path;
+  Recipe recipe = is_model(path) ? recipe_of(path, arguments.recipe.overrides)
+                                 : text_recipe(arguments.recipe.load());
+  const MachineProfile machine =
+      here ? this_machine(recipe) : with_device_of(recipe, find_machine(arguments.machine));
+  if (!here) recipe = on_machine(std::move(recipe), machine);
+  const ServingForecast forecast =
+      forecast_serving(served_model(std::move(recipe), path), arguments.serving.options(), machine,
+                       here && !arguments.estimate);
+  std::cout << forecast.text;
+  if (!arguments.json.empty()) write_file(arguments.json, forecast.json + "\n");
+}
+
 void run_plan(const PlanArguments& arguments) {
+  if (arguments.serve) return run_serving_plan(arguments);
   Recipe loaded = arguments.recipe.load();
   if (!arguments.json.empty()) require_writable_file(arguments.json, "--json");
   const bool here = arguments.machine.empty();
@@ -158,6 +185,13 @@ void add_plan_verb(CLI::App& app) {
       ->type_name("NAME")
       ->needs(machine);
   verb->add_flag("--program", arguments->program, "list every rank's actions");
+  CLI::Option* serve = verb->add_flag(
+      "--serve", arguments->serve,
+      "show what `strata serve` needs and reaches with a text recipe, checkpoint, Hugging Face "
+      "folder or GGUF file");
+  arguments->serving.add_to(*verb);
+  for (const char* option : {"--cache", "--context", "--sequences", "--pass-tokens"})
+    verb->get_option(option)->needs(serve);
   verb->add_option("--json", arguments->json, "write the plan to this file, too")
       ->type_name("FILE")
       ->check(refuse_empty_path);

@@ -114,6 +114,8 @@ struct CostTable {
   int weight_element_bytes = 4;
   /// the tensors of the mini-batch, on every rank that reads them
   std::int64_t batch_bytes = 0;
+  /// keys and values of served sequences, on every rank
+  std::int64_t page_bytes = 0;
   /// memory of the GPU driver on every rank; not allocated as tensors
   std::int64_t context_bytes = 0;
   /// memory of NCCL on every rank; not allocated as tensors

@@ -44,7 +44,8 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
   STRATA_CHECK_EQ(model.split().ranks, groups[Axis::kTensor].size(), "pipeline.stage_machine");
   if (groups[Axis::kTensor].size() > 1)
     tensor_ = std::make_unique<TensorGroup>(groups[Axis::kTensor], model.split().sequence);
-  if (!std::ranges::any_of(store.layers(), [&](int layer) { return updates_on_host(layer); }))
+  if (!optimizer ||
+      !std::ranges::any_of(store.layers(), [&](int layer) { return updates_on_host(layer); }))
     return;
   host_threads_ = std::make_unique<ThreadPool>(thread_pool().threads());
   host_updates_ = std::make_unique<Executor>(tensor_executor("host update"));

@@ -1,6 +1,7 @@
 // The reference computes the same gradients in the simplest way: one rank, no recompute, but the
 // same micro-batches, because the comparison includes the order of their sums.
 #include "strata/run/verify.h"
+#include "strata/disk/temporary_disk.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,6 @@
 #include "strata/run/rank_options.h"
 #include "strata/run/resume_point.h"
 #include "strata/run/training_run.h"
-#include "strata/train/temporary_disk.h"
 #include "strata/train/trainer.h"
 
 namespace strata {

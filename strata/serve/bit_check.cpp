@@ -88,9 +88,11 @@ std::string model_difference(at::ScalarType precision, Group& group) {
   const at::Tensor whole = whole_logits(model, nullptr, tokens, drawn_weight);
   bool equal = true;
   const std::int64_t pages = kSample / kPageTokens;
-  Decoder decoder(model, {}, {.page_tokens = kPageTokens, .pages = pages}, group);
-  for (const NamedState& weight : decoder.weights())
-    weight.local.copy_(drawn_weight(weight.name, weight.shape).view({-1}));
+  Decoder decoder(model, Mesh{}, {.page_tokens = kPageTokens, .pages = pages}, group);
+  decoder.fill([](const std::vector<NamedState>& weights) {
+    for (const NamedState& weight : weights)
+      weight.local.copy_(drawn_weight(weight.name, weight.shape).view({-1}));
+  });
   PassTokens next;
   for (std::int32_t page = 0; page < pages; ++page) next.pages.push_back(page);
   for (const std::int64_t count : {40, 1, 2, 460, 1, 1, 15, 1, 79}) {

@@ -1,18 +1,15 @@
-// Decoding is an evaluation of one micro-batch, with the same programs, interpreter and stage
+// Decoding is an evaluation of one micro-batch, with the same programs, interpreter, tiers and stage
 // machine as training. Its only sample consists of the new tokens of all sequences.
 #include "strata/serve/decoder.h"
 
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "strata/base/errors.h"
 
 namespace strata {
-
-at::ScalarType weight_type(const Sequential& model) {
-  return model.value_specs({{.shape = {1, 1}, .dtype = at::kLong}}).front().dtype;
-}
 
 namespace {
 
@@ -37,68 +34,97 @@ std::vector<int> layers_of(const Partition& partition, int stage) {
   return layers;
 }
 
-// Allocates only the weights of a stage.
-void insert_weights(LayerStore& store, const Sequential& model, const std::vector<int>& layers) {
-  const at::ScalarType dtype = weight_type(model);
-  for (const int layer : layers) {
-    const LayerLayout& layout = model.layout(layer);
-    store.insert(layer, layout, {.shard = {0, layout.own_numel}, .dtype = dtype, .trains = false});
-  }
+const Tie& tie_of(const Sequential& model, const WeightSpec& spec) {
+  for (const Tie& tie : model.dataflow().ties)
+    if (tie.name == spec.tie) return tie;
+  throw InternalError(
+      {.operation = "serve.weights", .what = "a tie without owner", .got = spec.tie});
 }
 
 }  // namespace
 
 std::string weight_name(const Sequential& model, int layer, const WeightSpec& spec) {
   if (spec.tie.empty()) return model.name(layer) + "." + spec.name;
-  for (const Tie& tie : model.dataflow().ties) {
-    if (tie.name != spec.tie) continue;
-    for (const WeightSpec& owned : model.layout(tie.owner).specs)
-      if (owned.tie == spec.tie) return model.name(tie.owner) + "." + owned.name;
-  }
+  const int owner = tie_of(model, spec).owner;
+  for (const WeightSpec& owned : model.layout(owner).specs)
+    if (owned.tie == spec.tie) return model.name(owner) + "." + owned.name;
   throw InternalError(
-      {.operation = "serve.weights", .what = "a tie without owner", .got = spec.tie});
+      {.operation = "serve.weights", .what = "a tie without weight", .got = spec.tie});
 }
 
-std::int64_t page_bytes(const Sequential& model, const Mesh& mesh, std::int64_t page_tokens) {
-  const int stages = mesh[Axis::kPipeline];
-  const Partition partition = even_partition(model.num_layers(), stages);
+StepPlan decoder_steps(const Sequential& model, const Mesh& mesh, TierLayout tiers) {
+  STRATA_CHECK_EQ(mesh[Axis::kData], 1, "serve.decoder");
+  LayerSet with_weights;
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    if (model.layout(layer).own_numel > 0) with_weights.add(layer);
+  const auto planned = [&](TierLayout layout) {
+    return StepPlan(model.dataflow(), with_weights,
+                    {.mesh = mesh,
+                     .partition = even_partition(model.num_layers(), mesh[Axis::kPipeline]),
+                     .tiers = std::move(layout)});
+  };
+  // Weights that other ranks use through a tie stay on the device, so nothing of their layer leaves
+  // it: there is no update elsewhere.
+  TierLayout on_ranks = planned(std::move(tiers)).decisions().tiers;
+  for (LayerTiers& layer : on_ranks.layers)
+    if (!layer.fetches_weights()) layer = {};
+  return planned(std::move(on_ranks));
+}
+
+std::int64_t page_bytes(const Sequential& model, const StepPlan& steps, std::int64_t page_tokens) {
+  const Partition& partition = steps.decisions().partition;
   std::int64_t most = 0;
-  for (int stage = 0; stage < stages; ++stage)
+  for (int stage = 0; stage < partition.num_stages(); ++stage)
     most = std::max(most, page_bytes(model, layers_of(partition, stage), page_tokens));
   return most;
 }
 
-Decoder::Decoder(const Sequential& model, const Mesh& mesh, const PageRoom& room,
-                 const Group& world)
+Decoder::Decoder(const Sequential& model, StepPlan steps, const PageRoom& room, const Group& world,
+                 const WeightTiers& tiers)
     : model_(model),
-      groups_(make_mesh_groups(world, mesh)),
-      plan_(model.dataflow(), /*with_weights=*/{},
-            {.partition = even_partition(model.num_layers(), mesh[Axis::kPipeline])}),
-      store_(Backends{}, Residency::kUntilReleased, world.device()),
-      cache_(model, layers_of(plan_.decisions().partition, groups_[Axis::kPipeline].rank()), room,
-             world.device()),
-      machine_(model, plan_, {}, store_, /*optimizer=*/nullptr, groups_) {
-  STRATA_CHECK_EQ(mesh[Axis::kData], 1, "serve.decoder");
-  insert_weights(store_, model,
-                 layers_of(plan_.decisions().partition, groups_[Axis::kPipeline].rank()));
+      steps_(std::move(steps)),
+      groups_(make_mesh_groups(world, steps_.decisions().mesh)),
+      host_account_(immortal_account("host memory of rank " + std::to_string(world.rank()),
+                                     tiers.host_bytes, "memory.host")),
+      store_(weight_backends(model, steps_, layers_here(), tiers, world, host_account_),
+             Residency::kUntilReleased, world.device(), &host_account_),
+      cache_(model, layers_here(), room, world.device()),
+      machine_(model, steps_, {}, store_, /*optimizer=*/nullptr, groups_) {
+  for (const int layer : layers_here())
+    store_.insert(layer, model.layout(layer), weight_placement(model, steps_, layer));
 }
 
-std::vector<NamedState> Decoder::weights() {
+std::vector<int> Decoder::layers_here() const {
+  return layers_of(steps_.decisions().partition, groups_[Axis::kPipeline].rank());
+}
+
+std::vector<NamedState> Decoder::weights_of(int layer) {
+  const LayerLayout& layout = model_.layout(layer);
+  const bool away = store_.placement(layer).tiers.fetches_weights();
+  const auto pin = std::make_shared<const Pin>(
+      store_.acquire(layer, away ? StateKind::kWeightShard : StateKind::kWeights));
   std::vector<NamedState> weights;
-  for (const int layer : store_.layers()) {
-    const LayerLayout& layout = model_.layout(layer);
-    const auto pin = std::make_shared<const Pin>(store_.acquire(layer, StateKind::kWeights));
-    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-      const WeightSpec& spec = layout.specs[i];
-      weights.push_back(
-          {.name = weight_name(model_, layer, spec),
-           .shape = spec.shape,
-           .local = pin->weights()[i].view({-1}),
-           .runs = slice_runs(spec, groups_[Axis::kTensor].rank(), groups_[Axis::kTensor].size()),
-           .pin = pin});
-    }
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const WeightSpec& spec = layout.specs[i];
+    const WeightPlacement& place = layout.placements[i];
+    if (place.borrowed && store_.contains(tie_of(model_, spec).owner)) continue;
+    weights.push_back(
+        {.name = weight_name(model_, layer, spec),
+         .shape = spec.shape,
+         .local = place.borrowed ? pin->weights()[i].view({-1})
+                                 : pin->weight_shard().narrow(0, place.offset, place.numel),
+         .runs = slice_runs(spec, groups_[Axis::kTensor].rank(), groups_[Axis::kTensor].size()),
+         .pin = pin});
   }
   return weights;
+}
+
+void Decoder::fill(const std::function<void(const std::vector<NamedState>& weights)>& read) {
+  for (const int layer : store_.layers()) {
+    read(weights_of(layer));
+    if (store_.placement(layer).tiers.fetches_weights())
+      store_.written(layer, StateKind::kWeightShard, {});
+  }
 }
 
 at::Tensor Decoder::forward(const Pass& pass) {
@@ -108,7 +134,7 @@ at::Tensor Decoder::forward(const Pass& pass) {
     packed.insert(packed.end(), sequence.tokens.begin(), sequence.tokens.end());
   const at::Tensor sample = at::tensor(packed, groups_.world.device().options(at::kLong));
   Decoding decoding{.caches = cache_.begin(pass), .pass = static_cast<std::int32_t>(passes_++)};
-  const Program& program = plan_.evaluation(1).programs[groups_[Axis::kPipeline].rank()];
+  const Program& program = steps_.evaluation(1).programs[groups_[Axis::kPipeline].rank()];
   machine_.begin(program, {.micro_batches = {{.inputs = {sample.unsqueeze(0)}}},
                            .training = false,
                            .decoding = &decoding});

@@ -1,8 +1,8 @@
 /// Continues texts token by token with weights and a cache of keys and values in pages, one object
 /// per rank.
 ///
-/// Build it in every rank's thread, fill weights() from a checkpoint, and call the same methods in
-/// the same order. A pass runs new tokens of several texts together and reads the weights once; the
+/// Build it in every rank's thread, fill() it from a checkpoint, and call the same methods in the
+/// same order. A pass runs new tokens of several texts together and reads the weights once; the
 /// caller chooses the tokens and the pages (batching/pass.h).
 ///
 /// On a CPU the logits of a token have the bits that training and evaluation compute for the text at
@@ -14,13 +14,14 @@
 ///
 /// Shapes   logits [rows, V] fp32.
 /// Threads  one rank's thread; forward() is collective.
-/// Errors   UserError: more stages than layers. InternalError: a pass that does not fit the pages.
-///          What layers, peers and budgets throw.
+/// Errors   InternalError: a pass that does not fit the pages. UserError: a folder that is not on a
+///          disk or has no room. What layers, peers and budgets throw.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,28 +30,38 @@
 #include "strata/comm/group.h"
 #include "strata/nn/graph/sequential.h"
 #include "strata/pipeline/stage_machine.h"
+#include "strata/schedule/step_plan.h"
 #include "strata/serve/key_value_cache.h"
+#include "strata/serve/weight_tiers.h"
 #include "strata/tier/store.h"
 
 namespace strata {
 
-/// The type of a model's weights and of the values between its layers.
-at::ScalarType weight_type(const Sequential& model);
-
 /// The name of a layer's weight in checkpoints; a tied weight has its owner's.
 std::string weight_name(const Sequential& model, int layer, const WeightSpec& spec);
 
-/// Bytes of one page of `page_tokens` tokens on the rank of a mesh that has the most; `model` as for
-/// Decoder. A budget of bytes divided by it is the number of pages of every rank.
-std::int64_t page_bytes(const Sequential& model, const Mesh& mesh, std::int64_t page_tokens);
+/// Cuts the layers evenly over mesh.pp stages. `tiers`: where their weights live; by default on the
+/// device. UserError: more stages than layers.
+StepPlan decoder_steps(const Sequential& model, const Mesh& mesh, TierLayout tiers = {});
+
+/// Bytes of one page of `page_tokens` tokens on the rank that has the most; `model` as for Decoder.
+/// A budget of bytes divided by it is the number of pages of every rank.
+std::int64_t page_bytes(const Sequential& model, const StepPlan& steps, std::int64_t page_tokens);
+
 class Decoder {
  public:
-  /// `model`: made for mesh.tp ranks with the logits as its output; must outlive the decoder. The
-  /// layers are cut evenly over mesh.pp stages; mesh.dp is 1.
-  Decoder(const Sequential& model, const Mesh& mesh, const PageRoom& room, const Group& world);
+  /// `model`: made for mesh.tp ranks with the logits as its output; must outlive the decoder.
+  /// `steps`: decoder_steps() of it; the mesh's dp is 1. `tiers`: for weights off the device.
+  Decoder(const Sequential& model, StepPlan steps, const PageRoom& room, const Group& world,
+          const WeightTiers& tiers = {});
+  /// With all weights on the device.
+  Decoder(const Sequential& model, const Mesh& mesh, const PageRoom& room, const Group& world)
+      : Decoder(model, decoder_steps(model, mesh), room, world) {}
 
-  /// The weights to fill. A rank with a use of a tied weight, but not its owner, has a copy.
-  std::vector<NamedState> weights();
+  /// Calls `read` with the weights of one layer after the other, which it fills: the host may have
+  /// no room for all layers at once. A rank with a use of a tied weight, but not its owner, has a
+  /// copy.
+  void fill(const std::function<void(const std::vector<NamedState>& weights)>& read);
 
   /// Adds the tokens of a pass to the pages. Returns the logits after the tokens that need them, in
   /// the order of the pass, on the ranks that hold the last layer; undefined elsewhere. All ranks
@@ -64,9 +75,13 @@ class Decoder {
   bool decides() const;
 
  private:
+  std::vector<int> layers_here() const;
+  std::vector<NamedState> weights_of(int layer);
+
   const Sequential& model_;
+  StepPlan steps_;
   MeshGroups groups_;
-  StepPlan plan_;
+  MemoryAccount& host_account_;  // outlived by what other ranks still read
   LayerStore store_;
   KeyValueCache cache_;
   StageMachine machine_;

@@ -3,14 +3,13 @@
 #include "strata/serve/decoder.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
-#include "strata/nn/graph/initialise.h"
+#include "strata/serve/example_weights_test.h"
 
 namespace strata {
 namespace {
@@ -62,22 +61,6 @@ std::vector<Kind> kinds() {
           {"Qwen3", changed(llama(), [](auto& o) { o.qk_norm = true; })}};
 }
 
-// Random values for every weight, also of norms and biases, because their first values would hide
-// errors. Seeded by the name in checkpoints, so that tied weights agree.
-at::Tensor drawn(const std::string& name, const std::vector<std::int64_t>& shape) {
-  const at::Tensor weight = at::empty(shape);
-  initialise(weight, {.name = name, .shape = shape, .init = {Init::Kind::kNormal, 0.3}}, "", 5);
-  return weight;
-}
-
-void fill(Decoder& decoder) {
-  for (const NamedState& weight : decoder.weights()) {
-    const at::Tensor whole = drawn(weight.name, weight.shape).view({-1});
-    for (const Run& run : weight.runs)
-      weight.local.narrow(0, run.local, run.numel).copy_(whole.narrow(0, run.global, run.numel));
-  }
-}
-
 std::vector<std::int64_t> text(std::int64_t length) {
   std::vector<std::int64_t> tokens;
   for (std::int64_t i = 0; i < length; ++i) tokens.push_back((i * i * 7 + 3 * i + 11) % 50);
@@ -93,9 +76,9 @@ at::Tensor whole_forward(DecoderOptions options, const std::vector<std::int64_t>
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     std::vector<at::Tensor> weights, inputs;
     for (const WeightSpec& spec : model.layout(layer).specs)
-      weights.push_back(
-          drawn(spec.tie.empty() ? model.name(layer) + "." + spec.name : "embed.tokens.weight",
-                spec.shape));
+      weights.push_back(example_weight(
+          spec.tie.empty() ? model.name(layer) + "." + spec.name : "embed.tokens.weight",
+          spec.shape));
     for (const InputRef& ref : model.inputs(layer))
       inputs.push_back(ref.value >= 0 ? values[ref.value] : at::tensor(tokens).unsqueeze(0));
     values[model.outputs(layer)[0]] =
@@ -129,7 +112,7 @@ TEST_P(Decoding, EqualsWholeForward) {
       make_model(options(), DecoderOutput::kLogits, {.ranks = mesh()[Axis::kTensor]});
   run_thread_ranks({.ranks = mesh().size()}, [&](Group& group, MemoryAccount&) {
     Decoder decoder(model, mesh(), {.page_tokens = kContext}, group);
-    fill(decoder);
+    fill_with_examples(decoder);
     for (int round = 0; round < 2; ++round) {
       std::size_t end = 0;
       for (const std::size_t count : {5, 1, 1, 1, 4, 1, 11}) {
@@ -163,10 +146,10 @@ TEST(DecoderMemory, IsOnlyThatOfWeightsAndCache) {
   const std::int64_t weights = model.num_weights() * 4;
   const std::int64_t cache = 2 * options.layers * kContext * options.kv_heads * (128 / 4) * 4;
   run_thread_ranks({}, [&](Group& group, MemoryAccount& account) {
-    Decoder decoder(model, {}, {.page_tokens = kContext}, group);
-    fill(decoder);
+    Decoder decoder(model, Mesh{}, {.page_tokens = kContext}, group);
+    fill_with_examples(decoder);
     account.reset_peak();
-    EXPECT_EQ(cache, page_bytes(model, Mesh{}, kContext));
+    EXPECT_EQ(cache, page_bytes(model, decoder_steps(model, {}), kContext));
     EXPECT_NEAR(static_cast<double>(account.current_bytes()), static_cast<double>(weights + cache),
                 0.01 * static_cast<double>(weights));
     decoder.forward(one(0, text(1)));

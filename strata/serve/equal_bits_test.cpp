@@ -1,6 +1,5 @@
 // Compares the logits of decoding with those of whole samples, bit by bit, for every position: alone,
 // in batches, in chunks, again after other texts took the pages, with pages of another text.
-#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,9 +12,9 @@
 #include "strata/comm/ranks.h"
 #include "strata/comm/tensor_group.h"
 #include "strata/models/model.h"
-#include "strata/nn/graph/initialise.h"
 #include "strata/serve/bit_check.h"
 #include "strata/serve/decoder.h"
+#include "strata/serve/example_weights_test.h"
 
 namespace strata {
 namespace {
@@ -52,18 +51,10 @@ std::vector<Shape> shapes() {
           {"Qwen", qwen}};
 }
 
-at::Tensor weight_of(const std::string& name, const std::vector<std::int64_t>& shape) {
-  at::Tensor weight = at::empty(shape, host_options(at::kFloat));
-  initialise(weight, {.name = name, .shape = shape, .init = {Init::Kind::kNormal, 0.2}}, "", 5);
-  return weight;
-}
+constexpr double kDeviation = 0.2;
 
-void fill_weights(Decoder& decoder) {
-  for (const NamedState& weight : decoder.weights()) {
-    const at::Tensor whole = weight_of(weight.name, weight.shape).view({-1});
-    for (const Run& run : weight.runs)
-      weight.local.narrow(0, run.local, run.numel).copy_(whole.narrow(0, run.global, run.numel));
-  }
+at::Tensor weight_of(const std::string& name, const std::vector<std::int64_t>& shape) {
+  return example_weight(name, shape, kDeviation);
 }
 
 using Tokens = std::vector<std::int64_t>;
@@ -187,7 +178,7 @@ class EqualBits : public testing::TestWithParam<std::tuple<std::size_t, at::Scal
                                         {.ranks = mesh()[Axis::kTensor]}, precision());
     run_thread_ranks({.ranks = mesh().size()}, [&](Group& group, MemoryAccount&) {
       Decoder decoder(model, mesh(), {.page_tokens = kPage, .pages = kPages}, group);
-      fill_weights(decoder);
+      fill_with_examples(decoder, kDeviation);
       run(decoder);
     });
   }

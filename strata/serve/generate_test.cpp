@@ -54,7 +54,7 @@ Generated generated(const std::vector<GenerateRequest>& requests, std::int64_t p
   const PageRoom room{.page_tokens = positions,
                       .pages = static_cast<std::int64_t>(requests.size())};
   run_thread_ranks({}, [&](Group& group, MemoryAccount&) {
-    Decoder decoder(model, {}, room, group);
+    Decoder decoder(model, Mesh{}, room, group);
     generate(decoder, group, requests,
              [&](std::size_t i, std::int64_t token) { made.texts[i].push_back(token); });
   });

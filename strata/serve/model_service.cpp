@@ -11,6 +11,7 @@
 #include "strata/base/error_source.h"
 #include "strata/base/units.h"
 #include "strata/comm/ranks.h"
+#include "strata/disk/temporary_disk.h"
 #include "strata/models/model.h"
 #include "strata/serve/decoder.h"
 #include "strata/serve/pass_loop.h"
@@ -35,7 +36,8 @@ void check_context(const ServedModel& served, std::int64_t context) {
 PageRoom room_of(const Sequential& model, const ServedModel& served,
                  const ServiceOptions& options) {
   check_context(served, options.context);
-  const std::int64_t bytes = page_bytes(model, served.ranks.mesh, kServedPageTokens);
+  const std::int64_t bytes =
+      page_bytes(model, decoder_steps(model, served.ranks.mesh), kServedPageTokens);
   const std::int64_t pages =
       std::max<std::int64_t>(1, (options.context + kServedPageTokens - 1) / kServedPageTokens);
   if (options.cache_bytes < pages * bytes)
@@ -49,13 +51,22 @@ PageRoom room_of(const Sequential& model, const ServedModel& served,
   return {.page_tokens = kServedPageTokens, .pages = options.cache_bytes / bytes};
 }
 
-std::int64_t context_of(const ServedModel& served, const PageRoom& room,
-                        const ServiceOptions& options) {
-  if (options.context > 0) return options.context;
-  return std::min(served.model.context, room.pages * room.page_tokens);
-}
-
 }  // namespace
+
+ServingRequest serving_request(const ServedModel& served, const Sequential& model,
+                               const ServiceOptions& options) {
+  const PageRoom room = room_of(model, served, options);
+  return {.model = model,
+          .mesh = served.ranks.mesh,
+          .room = room,
+          .context = options.context > 0
+                         ? options.context
+                         : std::min(served.model.context, room.pages * room.page_tokens),
+          .pass_tokens = options.pass_tokens,
+          .pass_logits = std::max(options.sequences, std::min(options.pass_tokens, kPassLogits)),
+          .memory = served.memory,
+          .smaller = "pass a smaller --cache or --pass-tokens"};
+}
 
 struct ModelService::Parts {
   Parts(ServedModel model, ServiceOptions chosen)
@@ -63,15 +74,15 @@ struct ModelService::Parts {
         options(std::move(chosen)),
         network(make_model(served.model, DecoderOutput::kLogits,
                            {.ranks = served.ranks.mesh[Axis::kTensor]})),
-        room(room_of(network, served, options)),
-        context(context_of(served, room, options)),
-        loop({.limits = {.pages = room.pages,
-                         .page_tokens = room.page_tokens,
-                         .context = context,
+        request(serving_request(served, network, options)),
+        plan(plan_serving(request)),
+        disk(served.memory.disk.path, "serve"),
+        loop({.limits = {.pages = request.room.pages,
+                         .page_tokens = request.room.page_tokens,
+                         .context = request.context,
                          .sequences = options.sequences,
-                         .pass_tokens = options.pass_tokens,
-                         .pass_logits = std::max(options.sequences,
-                                                 std::min(options.pass_tokens, kPassLogits)),
+                         .pass_tokens = request.pass_tokens,
+                         .pass_logits = request.pass_logits,
                          .waiting = options.waiting,
                          .longest_wait = options.longest_wait},
               .vocabulary = served.model.vocab,
@@ -86,8 +97,9 @@ struct ModelService::Parts {
   ServedModel served;
   ServiceOptions options;
   Sequential network;
-  PageRoom room;
-  std::int64_t context;
+  ServingRequest request;
+  ServingPlan plan;
+  TemporaryDisk disk;
   RequestLoop loop;
 
   std::mutex mutex;  // of all that follows but the thread
@@ -103,7 +115,7 @@ void ModelService::Parts::run() {
   RanksOptions ranks_options = served.ranks;
   ranks_options.warn = options.warn;
   // Page numbers of the deciding rank must exist in all processes.
-  ranks_options.fingerprint += "\ncache: " + std::to_string(room.pages) + " pages";
+  ranks_options.fingerprint += "\ncache: " + std::to_string(request.room.pages) + " pages";
   try {
     run_ranks(std::move(ranks_options), [this](Group& world, MemoryAccount&) { run_rank(world); });
     loop.end();
@@ -115,7 +127,7 @@ void ModelService::Parts::run() {
 }
 
 void ModelService::Parts::run_rank(Group& world) {
-  Decoder decoder(network, served.ranks.mesh, room, world);
+  Decoder decoder(network, plan.steps, request.room, world, weight_tiers(served, disk.path()));
   load(decoder, served);
   if (decoder.decides()) set(decides);
   world.barrier();
@@ -177,7 +189,8 @@ ServiceStatus ModelService::status() const {
   return status;
 }
 
-std::int64_t ModelService::context() const { return parts_->context; }
+std::int64_t ModelService::context() const { return parts_->request.context; }
+const ServingPlan& ModelService::plan() const { return parts_->plan; }
 std::int64_t ModelService::most_waiting() const { return parts_->options.waiting; }
 std::int64_t ModelService::vocabulary() const { return parts_->served.model.vocab; }
 

@@ -10,10 +10,11 @@
 /// Threads  any thread submits and cancels. Listeners are called by the deciding rank's thread, which
 ///          computes nothing meanwhile; they must not wait. After the ranks have ended, a thread of
 ///          the service calls them.
-/// Errors   UserError: a cache without room for a page or for `context`, limits that contradict; sampling out of range, a prompt or
-///          answer that never fits, a token that the model lacks (submit). SystemError: submit after
-///          the ranks have failed. A request whose logits are no numbers ends with
-///          FinishReason::kFailed; the others continue.
+/// Errors   UserError: a cache without room for a page or for `context`, limits that contradict, what
+///          plan_serving() refuses; sampling out of range, a prompt or answer that never fits, a
+///          token that the model lacks (submit). SystemError: submit after the ranks have failed. A
+///          request whose logits are no numbers ends with FinishReason::kFailed; the others
+///          continue.
 #pragma once
 
 #include <chrono>
@@ -24,6 +25,7 @@
 
 #include "strata/batching/token_service.h"
 #include "strata/serve/served_model.h"
+#include "strata/serve/serving_plan.h"
 
 namespace strata {
 
@@ -41,6 +43,10 @@ struct ServiceOptions {
   std::function<void(const std::string&)> warn = {};
 };
 
+/// What a service with these options plans; `model`: made for the tensor-parallel ranks of `served`.
+ServingRequest serving_request(const ServedModel& served, const Sequential& model,
+                               const ServiceOptions& options);
+
 class ModelService final : public TokenService {
  public:
   /// Starts the ranks of this process, which load the weights meanwhile.
@@ -55,6 +61,8 @@ class ModelService final : public TokenService {
   /// Whether the rank that decides runs in this process, so that it may submit. After
   /// wait_until_ready().
   bool decides() const;
+
+  const ServingPlan& plan() const;
 
   Admission submit(SequenceRequest request, SequenceListener listener) override;
   void cancel(std::uint64_t id) override;

@@ -2,7 +2,6 @@
 // the server does: it equals, bit for bit, the answer to the same request alone.
 #include "strata/serve/pass_loop.h"
 
-#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 #include <optional>
 #include <thread>
@@ -10,7 +9,7 @@
 
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
-#include "strata/nn/graph/initialise.h"
+#include "strata/serve/example_weights_test.h"
 
 namespace strata {
 namespace {
@@ -26,18 +25,6 @@ DecoderOptions small_model(DecoderKind kind) {
     options.qk_norm = true;
   }
   return options;
-}
-
-void draw_weights(Decoder& decoder) {
-  for (const NamedState& weight : decoder.weights()) {
-    const at::Tensor whole = at::empty(weight.shape);
-    initialise(whole,
-               {.name = weight.name, .shape = weight.shape, .init = {Init::Kind::kNormal, 0.3}}, "",
-               5);
-    for (const Run& run : weight.runs)
-      weight.local.narrow(0, run.local, run.numel)
-          .copy_(whole.view({-1}).narrow(0, run.global, run.numel));
-  }
 }
 
 struct Reply {
@@ -74,7 +61,7 @@ Serving serve(const DecoderOptions& options, const Mesh& mesh,
                       .pages = loop_options.limits.pages};
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
     Decoder decoder(model, mesh, room, world);
-    draw_weights(decoder);
+    fill_with_examples(decoder);
     run_passes(decoder, world, loop);
   });
   serving.status = loop.status();
@@ -167,7 +154,7 @@ TEST(PassLoop, WaitsForRequestsWithoutLosingRanks) {
   });
   run_thread_ranks({.ranks = 2}, [&](Group& world, MemoryAccount&) {
     Decoder decoder(model, {{Axis::kPipeline, 2}}, {.page_tokens = 8, .pages = 64}, world);
-    draw_weights(decoder);
+    fill_with_examples(decoder);
     run_passes(decoder, world, loop);
   });
   client.join();

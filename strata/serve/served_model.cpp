@@ -7,6 +7,11 @@
 
 namespace strata {
 
+WeightTiers weight_tiers(const ServedModel& served, const std::string& disk) {
+  const auto rate = static_cast<double>(served.memory.link_bandwidth.count);
+  return {.link = {.bytes_per_second = rate}, .host_bytes = served.memory.host.count, .disk = disk};
+}
+
 std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
   constexpr ErrorSource kErrors{
       "serve.tokenizer", "pass --set data.tokenizer=PATH, the tokenizer of the training text"};
@@ -22,9 +27,8 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
 }
 
 void load(Decoder& decoder, const ServedModel& served) {
-  // Pins the weights until the end.
-  std::vector<NamedState> weights = decoder.weights();
-  load_weights(served.checkpoint, served.model, weights);
+  const StateLoader checkpoint(served.checkpoint, served.model, SameModel::kWeights);
+  decoder.fill([&](const std::vector<NamedState>& weights) { checkpoint.read_weights(weights); });
 }
 
 }  // namespace strata

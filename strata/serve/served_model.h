@@ -1,4 +1,5 @@
-/// States what a decoder needs of a model: its sizes, tokenizer, weights, and the ranks that hold it.
+/// States what a decoder needs of a model: its sizes, tokenizer, weights, and the ranks and memory
+/// that hold it.
 #pragma once
 
 #include <memory>
@@ -6,7 +7,9 @@
 
 #include "strata/comm/ranks.h"
 #include "strata/models/decoder_options.h"
+#include "strata/plan/plan_options.h"
 #include "strata/serve/decoder.h"
+#include "strata/serve/weight_tiers.h"
 #include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
@@ -17,7 +20,12 @@ struct ServedModel {
   std::string
       checkpoint;      ///< a checkpoint, a folder that holds several, or another program's model
   RanksOptions ranks;  ///< the mesh's dp is 1: other replicas would repeat the same work
+  MemoryOptions memory = {};  ///< where the weights may live
 };
+
+/// For the weights that leave the device. `disk`: a folder of their own; empty: memory.disk.path is
+/// empty.
+WeightTiers weight_tiers(const ServedModel& served, const std::string& disk);
 
 /// UserError: the model has none, or the tokenizer has more tokens than the model.
 std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served);

@@ -5,8 +5,10 @@
 
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
+#include "strata/disk/temporary_disk.h"
 #include "strata/models/model.h"
 #include "strata/serve/generate.h"
+#include "strata/serve/serving_plan.h"
 #include "strata/tokenizer/text_stream.h"
 #include "strata/tokenizer/tokenizer.h"
 
@@ -32,25 +34,35 @@ std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
 std::vector<std::string> generate_text(const ServedModel& served, const TextRequest& request) {
   const auto tokenizer = tokenizer_of(served);
   std::vector<GenerateRequest> requests;
-  std::size_t longest = 0;
+  std::size_t longest = 0, prompts = 0;
   for (const std::string& prompt : request.prompts) {
     requests.push_back({.prompt = prompt_tokens(*tokenizer, prompt, request.begins),
                         .tokens = request.tokens,
                         .ends = tokenizer->ends(),
                         .sampling = {.temperature = request.temperature, .seed = request.seed}});
     longest = std::max(longest, requests.back().prompt.size());
+    prompts += requests.back().prompt.size();
   }
   const Mesh& mesh = served.ranks.mesh;
   const Sequential model =
       make_model(served.model, DecoderOutput::kLogits, {.ranks = mesh[Axis::kTensor]});
+  const auto at_once = static_cast<std::int64_t>(requests.size());
   const PageRoom room{.page_tokens = std::min(served.model.context,
                                               static_cast<std::int64_t>(longest) + request.tokens),
-                      .pages = static_cast<std::int64_t>(requests.size())};
+                      .pages = at_once};
+  const ServingPlan plan = plan_serving({.model = model,
+                                         .mesh = mesh,
+                                         .room = room,
+                                         .context = room.page_tokens,
+                                         .pass_tokens = static_cast<std::int64_t>(prompts),
+                                         .pass_logits = at_once,
+                                         .memory = served.memory});
+  const TemporaryDisk disk(served.memory.disk.path, "generate");
   RanksOptions ranks = served.ranks;
   if (request.in_this_process) ranks.rendezvous = Rendezvous{};
   std::vector<std::string> texts(requests.size());
   run_ranks(ranks, [&](Group& group, MemoryAccount&) {
-    Decoder decoder(model, mesh, room, group);
+    Decoder decoder(model, plan.steps, room, group, weight_tiers(served, disk.path()));
     load(decoder, served);
     const auto show = [&](std::size_t i, const std::string& piece) {
       if (group.rank() != 0) return;

@@ -47,8 +47,9 @@ struct ShardPlacement {
 
   /// Whether a kind of the shard is in host memory only while it is pinned.
   bool on_disk(StateKind kind) const {
-    if (!trains || shard.size() == 0 || tiers.states != Tier::kDisk) return false;
+    if (shard.size() == 0 || tiers.states != Tier::kDisk) return false;
     if (kind == StateKind::kWeightShard) return tiers.updated_weights() == Tier::kDisk;
+    if (!trains) return false;
     if (kind == StateKind::kGradientShard)
       return tiers.gradients == Tier::kDisk && !borrows_gradients;
     return kind == StateKind::kOptimizer && (optimizer_slots > 0 || dtype != at::kFloat);

@@ -129,6 +129,42 @@ class Serve(ProgramTest):
         server = self.serve(*split)
         self.assertEqual(choices(server, 8), choices(server, 1))
 
+    SMALL = ("--cache", "512KiB", "--pass-tokens", "16")
+
+    def plan(self, *arguments):
+        text = self.succeed("plan", *arguments, "--serve", *self.SMALL, "--json", "plan.json")
+        plan = json.loads((self.folder / "plan.json").read_text())
+        return text, plan, max(stage["peak_bytes"] for stage in plan["stages"])
+
+    def test_weights_off_the_device_give_the_same_answers(self):
+        expected = self.serve().text()
+        device = f"memory.device={self.plan('recipe.yaml', '--estimate', '--set', 'mesh.pp=1')[2] - 1}B"
+        for memory, where in ((["memory.weights=host"], "4 of 6 layers off the device (4 on the host)"),
+                              (["memory.weights=disk", "memory.disk.path=disk"], "(4 on the disk)"),
+                              (["mesh.pp=1", device], "layers off the device")):
+            server = self.serve(*self.SMALL, *(word for field in memory for word in ("--set", field)))
+            self.assertIn("memory    weights of ", "\n".join(server.lines))
+            self.assertIn(where, "\n".join(server.lines))
+            self.assertEqual(server.text(), expected)
+            self.assertEqual(server.end()[0], 0)
+        self.assertFalse((self.folder / "disk").exists())
+
+    def test_a_plan_shows_what_a_server_needs_and_reaches(self):
+        one_rank = ("--set", "mesh.pp=1")
+        text, plan, peak = self.plan("c", *one_rank)
+        self.assertEqual([row["at_once"] for row in plan["answers"]], [1, 4, 16])
+        self.assertGreater(plan["prompt"]["seconds"], 0)
+        self.assertIn("answers at once", text)
+        text, plan, same = self.plan("recipe.yaml", "--estimate", *one_rank)
+        self.assertEqual(same, peak)
+        self.assertNotIn("answers at once", text)
+        text, plan, less = self.plan("recipe.yaml", "--estimate", *one_rank, "--set", f"memory.device={peak - 1}B")
+        self.assertLess(less, peak)
+        self.assertGreater(plan["layers_off_device"], 0)
+        self.refuse("plan", "recipe.yaml", "--serve", *self.SMALL, "--set", "memory.device=4KiB",
+                    says=["[plan.memory]", "memory.device="])
+        self.refuse("plan", "recipe.yaml", "--cache", "1MiB", says="--serve")
+
     def test_processes_serve_what_threads_serve(self):
         text = self.serve().text()
         server = self.serve(launch=("-n", "2"))

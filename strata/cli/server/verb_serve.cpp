@@ -19,6 +19,7 @@
 #include "strata/base/user_text.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/served_recipe.h"
+#include "strata/cli/serving_plan_text.h"
 #include "strata/cli/verbs.h"
 #include "strata/cli/version.h"
 #include "strata/http/http_server.h"
@@ -35,10 +36,10 @@ namespace {
 constexpr std::chrono::milliseconds kSignalPoll{100};
 
 struct ServeArguments {
-  std::string checkpoint, name, listen = "127.0.0.1:8000", keys, cache = "1GiB";
+  std::string checkpoint, name, listen = "127.0.0.1:8000", keys;
   std::vector<std::string> overrides;
   HttpTls tls;
-  ServiceOptions service;
+  ServingArguments serving;
   double drain_seconds = 30;
   double longest_wait_seconds = 0;
 };
@@ -110,14 +111,14 @@ void run_serve(ServeArguments arguments) {
   const ServedModel served =
       served_model(recipe_of(arguments.checkpoint, arguments.overrides), arguments.checkpoint);
   tokenizer_of(served);  // refuses a model without one before it loads
-  arguments.service.longest_wait =
+  ServiceOptions options = arguments.serving.options();
+  options.longest_wait =
       std::chrono::milliseconds(static_cast<std::int64_t>(arguments.longest_wait_seconds * 1e3));
-  arguments.service.cache_bytes = parse_bytes(arguments.cache).count;
-  arguments.service.warn = [](const std::string& warning) { std::cerr << warning << std::endl; };
+  options.warn = [](const std::string& warning) { std::cerr << warning << std::endl; };
   if (arguments.name.empty()) arguments.name = name_of_folder(arguments.checkpoint);
   const auto keys =
       arguments.keys.empty() ? nullptr : std::make_shared<const Keys>(Keys::read(arguments.keys));
-  const auto service = std::make_shared<ModelService>(served, arguments.service);
+  const auto service = std::make_shared<ModelService>(served, options);
   std::optional<HttpServer> http;
   const auto listen = [&] {
     http.emplace(openai_listen(address, keys),
@@ -126,6 +127,8 @@ void run_serve(ServeArguments arguments) {
                                 .version = kVersion}));
     std::cout << "serving   " << arguments.name << " at http" << (address.tls ? "s" : "") << "://"
               << http->address() << ": " << describe(served, *service) << std::endl;
+    if (const std::string tiers = tiers_sentence(service->plan()); !tiers.empty())
+      std::cout << "memory    " << tiers << std::endl;
   };
   // Other processes may have the rank that decides; only with it there is something to serve.
   const bool alone = rendezvous_from_environment().alone();
@@ -171,19 +174,8 @@ void add_serve_verb(CLI::App& app) {
   CLI::Option* key = add("--tls-key", "FILE", arguments->tls.key_file, "PEM, without a password");
   certificate->needs(key);
   key->needs(certificate);
-  add("--cache", "BYTES", arguments->cache, "memory for keys and values, on each rank")
-      ->capture_default_str();
-  add("--context", "TOKENS", arguments->service.context,
-      "of the longest prompt with its answer; default: the model's context, or what --cache has "
-      "room for")
-      ->check(at_least(1));
-  add("--sequences", "COUNT", arguments->service.sequences, "answers that run at once, at most")
-      ->check(at_least(1))
-      ->capture_default_str();
-  add("--pass-tokens", "COUNT", arguments->service.pass_tokens, "tokens of a pass, at most")
-      ->check(at_least(1))
-      ->capture_default_str();
-  add("--waiting", "COUNT", arguments->service.waiting,
+  arguments->serving.add_to(*verb);
+  add("--waiting", "COUNT", arguments->serving.service.waiting,
       "requests that wait, at most; others get status 429")
       ->check(at_least(1))
       ->capture_default_str();
@@ -191,7 +183,7 @@ void add_serve_verb(CLI::App& app) {
       "refuses a request that is predicted to wait longer, with status 429; 0: none")
       ->check(at_least(0))
       ->capture_default_str();
-  add("--guesses", "COUNT", arguments->service.guesses,
+  add("--guesses", "COUNT", arguments->serving.service.guesses,
       "tokens that a pass guesses from repeated text and checks; the answers stay the same")
       ->check(between(0, 16))
       ->capture_default_str();

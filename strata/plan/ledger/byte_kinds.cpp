@@ -11,11 +11,11 @@ static_assert(kNumByteKinds == count_enumerators<ByteKind>());
 const char* name_of(ByteKind kind) {
   using enum ByteKind;
   static constexpr EnumNames<ByteKind> kNames{
-      {kWeights, "weights"},       {kGradients, "gradients"},   {kStates, "states"},
-      {kReplicas, "replicas"},     {kSaved, "saved"},           {kValues, "values"},
-      {kTransients, "transients"}, {kBuffers, "buffers"},       {kBatch, "batch"},
-      {kContext, "context"},       {kWorkspaces, "workspaces"}, {kCommunicators, "NCCL"},
-      {kPools, "pools"},           {kRounding, "rounding"}};
+      {kWeights, "weights"},       {kGradients, "gradients"}, {kStates, "states"},
+      {kReplicas, "replicas"},     {kSaved, "saved"},         {kValues, "values"},
+      {kTransients, "transients"}, {kBuffers, "buffers"},     {kBatch, "batch"},
+      {kPages, "pages"},           {kContext, "context"},     {kWorkspaces, "workspaces"},
+      {kCommunicators, "NCCL"},    {kPools, "pools"},         {kRounding, "rounding"}};
   return kNames[kind];
 }
 

@@ -1,5 +1,5 @@
-// The trainer creates the folder when it writes; it rejects a disk that is too small.
-#include "strata/train/temporary_disk.h"
+// The user of the folder creates it when it writes; it rejects a disk that is too small.
+#include "strata/disk/temporary_disk.h"
 
 #include <unistd.h>
 

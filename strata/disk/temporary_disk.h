@@ -1,5 +1,5 @@
-/// Creates a folder next to a run's disk states, for states that no run will resume from, and
-/// removes it at the end. Existing files are not changed.
+/// Names a folder next to a run's disk states, for states that no run will resume from, and removes
+/// it at the end. Existing files are not changed.
 ///
 /// Threads  one; every process of a run has its own.
 #pragma once

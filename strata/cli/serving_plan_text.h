@@ -1,0 +1,32 @@
+/// Prints what `strata serve` would need and reach, before anything is loaded: `strata plan --serve`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "strata/plan/machine_profile.h"
+#include "strata/serve/model_service.h"
+
+namespace strata {
+
+/// The options of a server that decide what it needs, for `strata plan --serve` and `strata serve`.
+struct ServingArguments {
+  std::string cache = "1GiB";
+  ServiceOptions service;
+
+  void add_to(CLI::App& verb);
+  ServiceOptions options() const;  ///< UserError: a --cache that is no number of bytes
+};
+
+struct ServingForecast {
+  std::string text;
+  std::string json;
+};
+
+/// `measure`: measures passes of a few blocks on this machine; false: only bytes. `machine`: the rates
+/// of its tiers.
+/// Errors  UserError: what serving_request() and plan_serving() refuse.
+ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions& options,
+                                 const MachineProfile& machine, bool measure);
+
+}  // namespace strata
