@@ -50,10 +50,12 @@ HWY_INLINE void transpose(Group (&v)[4]) {
 }
 
 // The sums of kRows rows with kGroups groups of columns that begin at `columns`, `terms` products
-// each.
+// each. Brings the elements `ahead` of these into a cache: the columns are too many streams for a
+// processor to predict.
 template <int kRows, int kGroups, typename T>
 HWY_INLINE void add_piece(const float* x, std::int64_t x_stride, const T* const* columns,
-                          std::int64_t begin, std::int64_t terms, Group (&sums)[kRows][kGroups]) {
+                          std::int64_t begin, std::int64_t terms, std::int64_t ahead,
+                          Group (&sums)[kRows][kGroups]) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Lanes4or8 d;
   for (auto& row : sums)
@@ -71,6 +73,11 @@ HWY_INLINE void add_piece(const float* x, std::int64_t x_stride, const T* const*
   };
   std::int64_t k = begin;
   const std::int64_t end = begin + terms;
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (; k + kLine <= end; k += kLine) {
+    for (int c = 0; c < kGroups * kGroup; ++c) __builtin_prefetch(columns[c] + k + ahead, 0, 2);
+    for (std::int64_t at = k; at < k + kLine; at += 4) step(columns, at, at, 4);
+  }
   for (; k + 4 <= end; k += 4) step(columns, k, k, 4);
   if (k == end) return;
   T last[kGroups * kGroup][4] = {};  // reading on might leave the weight
@@ -96,7 +103,8 @@ HWY_INLINE void multiply_groups(const float* x, std::int64_t x_stride, std::int6
   const std::int64_t piece = sum_piece(in);
   for (std::int64_t k = 0; k < in; k += piece) {
     Group sums[kRows][kGroups];
-    add_piece<kRows, kGroups>(x, x_stride, columns, k, std::min(piece, in - k), sums);
+    add_piece<kRows, kGroups>(x, x_stride, columns, k, std::min(piece, in - k),
+                              kGroups * kGroup * in, sums);
     for (int r = 0; r < kRows; ++r)
       for (int g = 0; g < kGroups; ++g) {
         float* to = result[r] + g * kGroup;
