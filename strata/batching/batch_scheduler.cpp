@@ -190,6 +190,7 @@ void BatchScheduler::drop_pages(Sequence& sequence) {
 void BatchScheduler::start_waiting(Room& room) {
   for (auto next = std::next(sequences_.begin(), running_);
        next != sequences_.end() && running_ < limits_.sequences && room.tokens > 0; ++next) {
+    if (held_ && !next->second.started) break;
     if (!start(next->second)) break;
     plan(next->second, room);
   }
@@ -320,6 +321,11 @@ void BatchScheduler::set_weights(std::uint64_t version) {
     if (sequence.scored < sequence.prompt) sequence.scored = 0;
   }
   weights_ = version;
+}
+
+// Those that have started are the oldest.
+bool BatchScheduler::drained() const {
+  return sequences_.empty() || !sequences_.begin()->second.started;
 }
 
 void BatchScheduler::measure(std::chrono::nanoseconds pass) {

@@ -78,7 +78,7 @@ class BatchScheduler {
   Admission add(NewSequence sequence);
 
   /// Gives the rows of the next pass, after the pass before has run: its keys and values lie in
-  /// their pages now. Empty only if there is no sequence.
+  /// their pages now. Empty only if there is no sequence, or none that may start.
   Batch next_pass();
 
   /// Appends the tokens that the row of a sequence chose: the guesses that were right, in order,
@@ -99,6 +99,11 @@ class BatchScheduler {
   /// Takes all pages from all sequences, and never finds the pages of earlier weights again:
   /// running sequences compute their tokens anew with the weights of this version.
   void set_weights(std::uint64_t version);
+
+  /// While `held`, no sequence starts for the first time, so that those that have started end.
+  void hold(bool held) { held_ = held; }
+  /// Whether no sequence has started that has not ended.
+  bool drained() const;
 
   /// Reports the time of a pass, from which waiting times are predicted.
   void measure(std::chrono::nanoseconds pass);
@@ -158,6 +163,7 @@ class BatchScheduler {
   PagePool pool_;
   std::map<std::uint64_t, Sequence> sequences_;
   std::uint64_t weights_ = 0;
+  bool held_ = false;
   std::uint64_t last_id_ = 0;
   std::int64_t running_ = 0;
   double pass_seconds_ = 0;  // moving average

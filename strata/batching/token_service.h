@@ -112,6 +112,9 @@ class TokenService {
   virtual std::int64_t context() const = 0;       ///< tokens of the longest sequence
   virtual std::int64_t most_waiting() const = 0;  ///< sequences that may wait at once
   virtual std::int64_t vocabulary() const = 0;    ///< tokens of the model
+  /// Names the weights that compute now: the checkpoint's folder or file. An answer is computed by
+  /// one set of weights; from its first token to on_finish this is their name.
+  virtual std::string weights() const = 0;
 };
 
 }  // namespace strata

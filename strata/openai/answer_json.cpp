@@ -82,6 +82,11 @@ Json usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
+// A member that follows others.
+std::string weights_member(const AnswerHead& head) {
+  return head.weights ? ",\"system_fingerprint\":" + json_text(Json(head.weights())) : "";
+}
+
 // The object's text without its last brace.
 std::string open_object(const Json& object) {
   std::string text = json_text(object);
@@ -107,6 +112,7 @@ Json whole_answer(const AnswerHead& head, const std::vector<ChoiceAnswer>& choic
     answer["choices"].push_back(std::move(choice));
   }
   answer["usage"] = usage_json(usage);
+  if (head.weights) answer["system_fingerprint"] = head.weights();
   return answer;
 }
 
@@ -115,15 +121,16 @@ ChunkJson::ChunkJson(AnswerHead head, bool include_usage)
       include_usage_(include_usage),
       begin_(open_object(head_json(head_, "chat.completion.chunk")) + ",\"choices\":[") {}
 
-std::string ChunkJson::chunk(const Json& choice) const {
-  return begin_ + json_text(choice) + (include_usage_ ? "],\"usage\":null}" : "]}");
+std::string ChunkJson::chunk(const Json& choice, const std::string& weights) const {
+  return begin_ + json_text(choice) + "]" + weights + (include_usage_ ? ",\"usage\":null}" : "}");
 }
 
 std::string ChunkJson::role(std::size_t choice) const {
   return chunk({{"index", choice},
                 {"delta", {{"role", "assistant"}, {"content", ""}}},
                 {"logprobs", nullptr},
-                {"finish_reason", nullptr}});
+                {"finish_reason", nullptr}},
+               /*weights=*/"");
 }
 
 std::string ChunkJson::pieces(std::size_t choice, const std::string& text,
@@ -136,11 +143,11 @@ std::string ChunkJson::pieces(std::size_t choice, const std::string& text,
     part["delta"] = pieces.empty() && text.empty() ? Json::object() : Json{{"content", text}};
   part["logprobs"] = pieces.empty() ? Json(nullptr) : scores_json(head_, pieces);
   part["finish_reason"] = finish_reason.empty() ? Json(nullptr) : Json(finish_reason);
-  return chunk(part);
+  return chunk(part, weights_member(head_));
 }
 
 std::string ChunkJson::usage(const Usage& usage) const {
-  return begin_ + "],\"usage\":" + json_text(usage_json(usage)) + '}';
+  return begin_ + "]" + weights_member(head_) + ",\"usage\":" + json_text(usage_json(usage)) + '}';
 }
 
 }  // namespace strata

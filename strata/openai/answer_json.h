@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct AnswerHead {
   std::int64_t created = 0;  ///< seconds since 1970
   std::string model;
   bool scored = false;  ///< whether probabilities were requested
+  /// Names the weights that compute now; called when a token is there, or the end. Null: no name.
+  std::function<std::string()> weights = {};
 };
 
 struct Usage {
@@ -52,7 +55,7 @@ class ChunkJson {
   std::string usage(const Usage& usage) const;  ///< without choices
 
  private:
-  std::string chunk(const nlohmann::ordered_json& choice) const;
+  std::string chunk(const nlohmann::ordered_json& choice, const std::string& weights) const;
   const AnswerHead head_;
   const bool include_usage_;
   const std::string begin_;  // of each chunk, up to its choices

@@ -48,7 +48,8 @@ void answer_generation(AnswerKind kind, const ServedModels& models, const ApiCal
                         .id = (chat ? "chatcmpl-" : "cmpl-") + random_id(),
                         .created = seconds_since_1970(),
                         .model = served.model->name,
-                        .scored = options.likeliest.has_value()};
+                        .scored = options.likeliest.has_value(),
+                        .weights = [model = served.model] { return model->service->weights(); }};
   const auto generation = std::make_shared<Generation>(
       served.model, std::move(request), RequestRecord(served.metrics, std::move(use)));
   generation->submit();

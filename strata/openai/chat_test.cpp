@@ -31,7 +31,8 @@ TEST(Chat, AnswerHasShapeOfOpenAi) {
       R"({"id":"chatcmpl","object":"chat.completion","created":1,"model":"m","choices":[)"
       R"({"index":0,"message":{"role":"assistant","content":"<use","refusal":null},)"
       R"("logprobs":null,"finish_reason":"length"}],"usage":{"prompt_tokens":19,)"
-      R"("completion_tokens":4,"total_tokens":23,"prompt_tokens_details":{"cached_tokens":1}}})");
+      R"("completion_tokens":4,"total_tokens":23,"prompt_tokens_details":{"cached_tokens":1}},)"
+      R"("system_fingerprint":"step-00000007"})");
 }
 
 TEST(Chat, StreamBeginsWithTheRole) {

@@ -22,11 +22,12 @@ SequenceRequest submitted(const TestJson& more) {
 
 TEST(Completions, AnswerHasShapeOfOpenAi) {
   const TestServer server;
-  EXPECT_EQ(without_ids(server.completion(request())).dump(),
-            R"({"id":"cmpl","object":"text_completion","created":1,"model":"m","choices":[)"
-            R"({"index":0,"text":"abca","logprobs":null,"finish_reason":"length"}],)"
-            R"("usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,)"
-            R"("prompt_tokens_details":{"cached_tokens":1}}})");
+  EXPECT_EQ(
+      without_ids(server.completion(request())).dump(),
+      R"({"id":"cmpl","object":"text_completion","created":1,"model":"m","choices":[)"
+      R"({"index":0,"text":"abca","logprobs":null,"finish_reason":"length"}],)"
+      R"("usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,)"
+      R"("prompt_tokens_details":{"cached_tokens":1}},"system_fingerprint":"step-00000007"})");
 }
 
 TEST(Completions, StreamHasOneChunkATokenAndOneId) {
@@ -35,7 +36,8 @@ TEST(Completions, StreamHasOneChunkATokenAndOneId) {
   ASSERT_EQ(chunks.size(), 2u);
   EXPECT_EQ(without_ids(chunks[0]).dump(),
             R"({"id":"cmpl","object":"text_completion","created":1,"model":"m","choices":[)"
-            R"({"index":0,"text":"a","logprobs":null,"finish_reason":null}]})");
+            R"({"index":0,"text":"a","logprobs":null,"finish_reason":null}],)"
+            R"("system_fingerprint":"step-00000007"})");
   EXPECT_EQ(without_ids(chunks[1])["choices"].dump(),
             R"([{"index":0,"text":"b","logprobs":null,"finish_reason":"length"}])");
   EXPECT_EQ(chunks[0]["id"], chunks[1]["id"]);

@@ -88,6 +88,7 @@ class FakeService final : public TokenService {
   }
   std::int64_t context() const override { return options_.context; }
   std::int64_t most_waiting() const override { return options_.most_waiting; }
+  std::string weights() const override { return "step-00000007"; }
   std::int64_t vocabulary() const override { return options_.vocabulary; }
 
   /// What was submitted, in order.

@@ -87,6 +87,7 @@ struct ModelService::Parts {
                          .longest_wait = options.longest_wait},
               .vocabulary = served.model.vocab,
               .guesses = options.guesses,
+              .weights = weights_name(served.checkpoint),
               .warn = options.warn}) {}
 
   void run();
@@ -128,11 +129,13 @@ void ModelService::Parts::run() {
 
 void ModelService::Parts::run_rank(Group& world) {
   Decoder decoder(network, plan.steps, request.room, world, weight_tiers(served, disk.path()));
-  load(decoder, served);
+  load_checkpoint(decoder, served.model, served.checkpoint);
   if (decoder.decides()) set(decides);
   world.barrier();
   set(ready);
-  run_passes(decoder, world, loop);
+  run_passes(decoder, world, loop, [&](Decoder& filled, const std::string& checkpoint) {
+    load_checkpoint(filled, served.model, checkpoint);
+  });
 }
 
 void ModelService::Parts::set(bool& flag) {
@@ -190,6 +193,13 @@ ServiceStatus ModelService::status() const {
 }
 
 std::int64_t ModelService::context() const { return parts_->request.context; }
+// Reads the files before the ranks do: a rank that finds them damaged has lost its old weights.
+void ModelService::load(const std::string& checkpoint) {
+  check_checkpoint(checkpoint, parts_->served.model);
+  parts_->loop.load(checkpoint, weights_name(checkpoint));
+}
+
+std::string ModelService::weights() const { return parts_->loop.weights(); }
 const ServingPlan& ModelService::plan() const { return parts_->plan; }
 std::int64_t ModelService::most_waiting() const { return parts_->options.waiting; }
 std::int64_t ModelService::vocabulary() const { return parts_->served.model.vocab; }

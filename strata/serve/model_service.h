@@ -64,12 +64,20 @@ class ModelService final : public TokenService {
 
   const ServingPlan& plan() const;
 
+  /// Replaces the weights by those of another checkpoint of the same model, without losing a
+  /// request: answers that have started end with the old weights, later ones have the new ones.
+  /// Returns when they have them. In the process that decides; one thread at a time.
+  /// UserError, and nothing changes: a file that is damaged or of another model. SystemError: the
+  /// ranks have ended.
+  void load(const std::string& checkpoint);
+
   Admission submit(SequenceRequest request, SequenceListener listener) override;
   void cancel(std::uint64_t id) override;
   ServiceStatus status() const override;
   std::int64_t context() const override;
   std::int64_t most_waiting() const override;
   std::int64_t vocabulary() const override;
+  std::string weights() const override;
 
  private:
   struct Parts;

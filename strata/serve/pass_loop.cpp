@@ -15,35 +15,49 @@ void send_to_others(Group& world, const PassMessage& message) {
     if (peer != world.rank()) world.send(peer, tag, tensor);
 }
 
-void decide(Decoder& decoder, Group& world, RequestLoop& loop) {
+// All ranks have the weights when it returns.
+void replace_weights(Decoder& decoder, Group& world, const PassMessage& message,
+                     const LoadWeights& load) {
+  world.report_progress("loading weights");
+  load(decoder, message.checkpoint);
+  world.barrier();
+}
+
+void decide(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights& load) {
   for (;;) {
     world.report_progress("waiting for requests");
     const PassMessage message = loop.next_pass();
     send_to_others(world, message);
     if (message.order == PassOrder::kStop) return;
     if (message.order == PassOrder::kWait) continue;
+    if (message.order == PassOrder::kLoad) {
+      replace_weights(decoder, world, message, load);
+      loop.loaded();
+      continue;
+    }
     const at::Tensor logits = decoder.forward(message.pass).cpu();
     loop.consume({logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel())});
   }
 }
 
-void follow(Decoder& decoder, Group& world, int deciding_rank) {
+void follow(Decoder& decoder, Group& world, int deciding_rank, const LoadWeights& load) {
   for (;;) {
     world.report_progress("waiting for requests");
     const PassMessage message =
         pass_message_of(world.receive(deciding_rank, world.next_collective()));
     if (message.order == PassOrder::kStop) return;
     if (message.order == PassOrder::kRun) decoder.forward(message.pass);
+    if (message.order == PassOrder::kLoad) replace_weights(decoder, world, message, load);
   }
 }
 
 }  // namespace
 
-void run_passes(Decoder& decoder, Group& world, RequestLoop& loop) {
+void run_passes(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights& load) {
   double deciding_rank = decoder.decides() ? world.rank() : 0;
   world.all_reduce({&deciding_rank, 1});
-  if (decoder.decides()) return decide(decoder, world, loop);
-  follow(decoder, world, static_cast<int>(deciding_rank));
+  if (decoder.decides()) return decide(decoder, world, loop, load);
+  follow(decoder, world, static_cast<int>(deciding_rank), load);
 }
 
 }  // namespace strata

@@ -4,10 +4,14 @@
 /// While it has no request, it sends a sign of life every second, so that waiting ranks do not count
 /// as stalled (transport/watchdog.h).
 ///
+/// Weights  `load` fills the decoder from a checkpoint when the request loop asks for it.
 /// Threads  collective; returns on all ranks when the loop stops. `loop` is used on the rank that
 ///          decides; each process may pass its own.
 /// Errors   what passes throw.
 #pragma once
+
+#include <functional>
+#include <string>
 
 #include "strata/comm/group.h"
 #include "strata/serve/decoder.h"
@@ -15,6 +19,8 @@
 
 namespace strata {
 
-void run_passes(Decoder& decoder, Group& world, RequestLoop& loop);
+using LoadWeights = std::function<void(Decoder& decoder, const std::string& checkpoint)>;
+
+void run_passes(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights& load = {});
 
 }  // namespace strata

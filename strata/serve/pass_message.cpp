@@ -1,4 +1,4 @@
-// The tensor holds the order, the number of rows, and for each row its position, its number of
+// The tensor holds the order, the characters of the checkpoint, the number of rows, and for each row its position, its number of
 // logits, and its tokens and pages, each list after its length.
 #include "strata/serve/pass_message.h"
 
@@ -41,8 +41,9 @@ void append_list(std::vector<std::int64_t>& numbers, const List& list) {
 }  // namespace
 
 at::Tensor tensor_of(const PassMessage& message) {
-  std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(message.order),
-                                       std::ssize(message.pass)};
+  std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(message.order)};
+  append_list(numbers, message.checkpoint);
+  numbers.push_back(std::ssize(message.pass));
   for (const PassTokens& row : message.pass) {
     numbers.push_back(row.position);
     numbers.push_back(row.logits);
@@ -55,10 +56,13 @@ at::Tensor tensor_of(const PassMessage& message) {
 PassMessage pass_message_of(const at::Tensor& tensor) {
   STRATA_CHECK(tensor.scalar_type() == at::kLong && tensor.is_contiguous(), "serve.pass_message");
   NumberReader numbers({tensor.const_data_ptr<std::int64_t>(), std::size_t(tensor.numel())});
-  const std::int64_t order = numbers.next(), rows = numbers.next();
+  const std::int64_t order = numbers.next();
   STRATA_CHECK(order >= 0 && order <= static_cast<std::int64_t>(PassOrder::kStop),
                "serve.pass_message");
   PassMessage message{.order = PassOrder{order}};
+  for (const std::int64_t character : numbers.list())
+    message.checkpoint.push_back(static_cast<char>(character));
+  const std::int64_t rows = numbers.next();
   for (std::int64_t i = 0; i < rows; ++i) {
     PassTokens& row = message.pass.emplace_back();
     row.position = numbers.next();

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 
 #include "strata/batching/pass.h"
 
@@ -14,12 +15,14 @@ namespace strata {
 enum class PassOrder : std::int64_t {
   kRun,   ///< runs the pass
   kWait,  ///< shows that the deciding rank lives; no pass
+  kLoad,  ///< replaces the weights by those of a checkpoint; no pass
   kStop,  ///< ends the ranks' loops
 };
 
 struct PassMessage {
   PassOrder order = PassOrder::kRun;
-  Pass pass = {};  ///< of kRun
+  Pass pass = {};               ///< of kRun
+  std::string checkpoint = {};  ///< of kLoad
 };
 
 at::Tensor tensor_of(const PassMessage& message);

@@ -35,7 +35,7 @@ void check(const SequenceRequest& request, std::int64_t vocabulary) {
 }  // namespace
 
 RequestLoop::RequestLoop(const RequestLoopOptions& options)
-    : options_(options), scheduler_(options.limits) {}
+    : options_(options), scheduler_(options.limits), weights_(options.weights) {}
 
 Admission RequestLoop::submit(SequenceRequest request, SequenceListener listener) {
   check(request, options_.vocabulary);
@@ -77,16 +77,47 @@ void RequestLoop::end(const std::string& error) {
   Lock lock(mutex_);
   if (ended_) return;
   ended_ = true;
+  changed_.notify_all();
   const FinishReason reason = error.empty() ? FinishReason::kCancelled : FinishReason::kFailed;
   while (!answers_.empty()) finish(lock, answers_.begin()->first, reason, error);
 }
 
+void RequestLoop::load(const std::string& checkpoint, const std::string& name) {
+  Lock lock(mutex_);
+  checkpoint_ = checkpoint;
+  next_weights_ = name;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return checkpoint_.empty() || ended_; });
+  if (ended_)
+    throw kErrors.system(checkpoint, "the ranks have ended before they had the weights",
+                         "ranks that run", "ranks that have ended", "start the server again");
+}
+
+void RequestLoop::loaded() {
+  const Lock lock(mutex_);
+  scheduler_.set_weights(++version_);
+  scheduler_.hold(false);
+  weights_ = std::exchange(next_weights_, {});
+  checkpoint_.clear();
+  changed_.notify_all();
+}
+
+std::string RequestLoop::weights() const {
+  const Lock lock(mutex_);
+  return weights_;
+}
+
 PassMessage RequestLoop::next_pass() {
   Lock lock(mutex_);
-  const auto has_work = [&] { return stops_ || !cancelled_.empty() || !scheduler_.empty(); };
+  const auto has_work = [&] {
+    return stops_ || !cancelled_.empty() || !scheduler_.empty() || !checkpoint_.empty();
+  };
   changed_.wait_for(lock, kWaitTime, has_work);
   finish_cancelled(lock);
   if (stops_) return {.order = PassOrder::kStop};
+  scheduler_.hold(!checkpoint_.empty());
+  if (!checkpoint_.empty() && scheduler_.drained())
+    return {.order = PassOrder::kLoad, .checkpoint = checkpoint_};
   if (scheduler_.empty()) return {.order = PassOrder::kWait};
   guess();
   batch_ = scheduler_.next_pass();

@@ -1,6 +1,6 @@
 /// Decides, on the rank that gets the logits, what each pass computes, and answers the requests.
 ///
-/// Threads  one thread calls next_pass() and consume() in turn; any thread calls the others.
+/// Threads  one thread calls next_pass(), loaded() and consume() in turn; any thread calls the others.
 /// Errors   as ModelService::submit().
 #pragma once
 
@@ -29,6 +29,7 @@ struct RequestLoopOptions {
   BatchLimits limits;
   std::int64_t vocabulary = 0;
   std::int64_t guesses = 0;  ///< as ServiceOptions::guesses
+  std::string weights = {};  ///< name of the first weights
   /// Called with the error of a request that the model failed; may be null.
   std::function<void(const std::string&)> warn = {};
 };
@@ -45,8 +46,15 @@ class RequestLoop {
   /// Ends all requests, with kCancelled or, with an error, with kFailed; submit() then throws.
   void end(const std::string& error = {});
 
+  /// Replaces the weights by those of a checkpoint, under a new name: lets the answers that have
+  /// started end, then orders kLoad; requests wait meanwhile. Returns when the ranks have the
+  /// weights. One thread at a time.
+  void load(const std::string& checkpoint, const std::string& name);
+  std::string weights() const;  ///< name
+
   /// Waits for a request; kWait after a second without one.
   PassMessage next_pass();
+  void loaded();  ///< after kLoad, when the ranks have the weights
   /// Answers the requests of the pass that next_pass() returned. `logits` [rows, V], in its order.
   void consume(std::span<const float> logits);
 
@@ -74,7 +82,10 @@ class RequestLoop {
   std::condition_variable changed_;
   BatchScheduler scheduler_;
   std::map<std::uint64_t, std::shared_ptr<Answer>> answers_;
-  std::set<std::uint64_t> cancelled_;  // that still have an answer
+  std::set<std::uint64_t> cancelled_;   // that still have an answer
+  std::string checkpoint_;              // to load; empty: none
+  std::string weights_, next_weights_;  // names
+  std::uint64_t version_ = 0;
   bool stops_ = false;
   bool ended_ = false;
 };

@@ -7,8 +7,10 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "strata/base/errors.h"
@@ -217,6 +219,57 @@ TEST(RequestLoop, CancelsWaitingAndRunningRequests) {
   EXPECT_EQ(waiting.finish->reason, FinishReason::kCancelled);
   EXPECT_EQ(last.tokens, continued({3}, 5));
   EXPECT_EQ(loop.status().used_pages, 0);
+}
+
+// Answers are computed by one set of weights each, and pages of the old ones are not used again.
+TEST(RequestLoop, ReplacesWeightsBetweenAnswers) {
+  RequestLoopOptions options = small_options();
+  options.limits.sequences = 1;
+  options.weights = "old";
+  RequestLoop loop(options);
+  PagedTexts texts(4);
+  Heard first, second, third;
+  std::map<const Heard*, std::set<std::string>> weights;
+  const auto submit = [&](Heard& heard, std::int64_t tokens) {
+    SequenceListener listener = listener_of(heard);
+    listener.on_token = [&, heard_by = listener.on_token](const ScoredToken& token) {
+      weights[&heard].insert(loop.weights());
+      heard_by(token);
+    };
+    loop.submit(greedy({1, 2, 3, 4, 5, 6, 7, 8, 9}, tokens), std::move(listener));
+  };
+  submit(first, 20);
+  loop.consume(texts.forward(loop.next_pass().pass));
+  submit(second, 4);
+  std::thread loader([&] { loop.load("folder/new", "new"); });
+  bool loads = false;
+  while (!loads || !second.finish) {
+    const PassMessage message = loop.next_pass();
+    if (message.order == PassOrder::kRun) loop.consume(texts.forward(message.pass));
+    if (message.order != PassOrder::kLoad) continue;
+    EXPECT_EQ(message.checkpoint, "folder/new");
+    EXPECT_TRUE(first.finish);
+    EXPECT_TRUE(second.finish || second.tokens.empty());
+    loads = true;
+    loop.loaded();
+  }
+  loader.join();
+  submit(third, 3);
+  run_all(loop, texts);
+  EXPECT_EQ(weights[&first], std::set<std::string>{"old"});
+  EXPECT_EQ(weights[&second].size(), 1);
+  EXPECT_EQ(weights[&third], std::set<std::string>{"new"});
+  const std::int64_t of_second = weights[&second].contains("new") ? 8 : 0;
+  EXPECT_EQ(third.finish->cached_tokens, of_second);
+  EXPECT_EQ(loop.weights(), "new");
+}
+
+TEST(RequestLoop, ALoadFailsWhenTheRanksEnd) {
+  RequestLoop loop(small_options());
+  std::thread loader([&] { EXPECT_THROW(loop.load("folder/new", "new"), SystemError); });
+  while (loop.next_pass().order != PassOrder::kLoad) continue;
+  loop.end("a rank was lost");
+  loader.join();
 }
 
 TEST(RequestLoop, ComputesProbabilitiesOnlyIfTheyAreRequested) {

@@ -1,9 +1,11 @@
 #include "strata/serve/served_model.h"
 
+#include <filesystem>
 #include <vector>
 
 #include "strata/base/error_source.h"
 #include "strata/checkpoint/loader.h"
+#include "strata/checkpoint/reader.h"
 
 namespace strata {
 
@@ -26,9 +28,20 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
   return tokenizer;
 }
 
-void load(Decoder& decoder, const ServedModel& served) {
-  const StateLoader checkpoint(served.checkpoint, served.model, SameModel::kWeights);
-  decoder.fill([&](const std::vector<NamedState>& weights) { checkpoint.read_weights(weights); });
+void load_checkpoint(Decoder& decoder, const DecoderOptions& model, const std::string& checkpoint) {
+  const StateLoader loader(checkpoint, model, SameModel::kWeights);
+  decoder.fill([&](const std::vector<NamedState>& weights) { loader.read_weights(weights); });
+}
+
+void check_checkpoint(const std::string& checkpoint, const DecoderOptions& model) {
+  const StateLoader same(checkpoint, model, SameModel::kWeights);
+  CheckpointReader::open(checkpoint).verify_all();
+}
+
+std::string weights_name(const std::string& checkpoint) {
+  if (checkpoint.empty()) return {};
+  const std::filesystem::path folder = CheckpointReader::open(checkpoint).folder();
+  return std::filesystem::weakly_canonical(folder).filename().string();
 }
 
 }  // namespace strata

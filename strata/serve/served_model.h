@@ -30,7 +30,14 @@ WeightTiers weight_tiers(const ServedModel& served, const std::string& disk);
 /// UserError: the model has none, or the tokenizer has more tokens than the model.
 std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served);
 
-/// Fills the decoder's weights from the checkpoint.
-void load(Decoder& decoder, const ServedModel& served);
+/// Fills the weights of a decoder of `model` from a checkpoint, a folder of several, or another
+/// program's model.
+void load_checkpoint(Decoder& decoder, const DecoderOptions& model, const std::string& checkpoint);
+
+/// Reads all files of a checkpoint. UserError: a damaged file, another model.
+void check_checkpoint(const std::string& checkpoint, const DecoderOptions& model);
+
+/// The name of a checkpoint's weights: "step-00000400", or that of another program's folder or file.
+std::string weights_name(const std::string& checkpoint);
 
 }  // namespace strata

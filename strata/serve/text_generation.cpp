@@ -63,7 +63,7 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
   std::vector<std::string> texts(requests.size());
   run_ranks(ranks, [&](Group& group, MemoryAccount&) {
     Decoder decoder(model, plan.steps, room, group, weight_tiers(served, disk.path()));
-    load(decoder, served);
+    load_checkpoint(decoder, served.model, served.checkpoint);
     const auto show = [&](std::size_t i, const std::string& piece) {
       if (group.rank() != 0) return;
       texts[i] += piece;

@@ -165,6 +165,43 @@ class Serve(ProgramTest):
                     says=["[plan.memory]", "memory.device="])
         self.refuse("plan", "recipe.yaml", "--cache", "1MiB", says="--serve")
 
+    def test_a_server_follows_a_run_without_losing_a_request(self):
+        first = self.serve().complete(logprobs=0)["choices"]
+        server = self.serve("--follow", "0.1", launch=("-n", "2"))
+        answers = []
+        training = self.start("train", "recipe.yaml", "--resume", "c", "--set", "train.checkpoint_folder=c",
+                              "--set", "train.steps=16")
+        deadline = time.time() + 60
+        while time.time() < deadline and not (answers and answers[-1]["system_fingerprint"] == "step-00000016"):
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                answers += pool.map(lambda _: server.complete(logprobs=0), range(4))
+        self.assertEqual(training.wait(timeout=60), 0)
+        later = self.serve().complete(logprobs=0)["choices"]
+        self.assertNotEqual(later, first)
+        choices = {"step-00000008": first, "step-00000016": later}
+        for answer in answers:
+            self.assertEqual(answer["choices"], choices[answer["system_fingerprint"]])
+        self.assertEqual({answer["system_fingerprint"] for answer in answers}, set(choices))
+        self.assertIn("promoted  c/step-00000016", server.end()[1])
+
+    def test_a_gate_and_damage_keep_a_checkpoint_away(self):
+        self.succeed("train", "recipe.yaml", "--resume", "c", "--set", "train.checkpoint_folder=later",
+                     "--set", "train.steps=12")
+        gated = self.serve("--follow", "0.1", "--gate", "test -e accepted; test -e accepted # ")
+        damaged = self.serve("--follow", "0.1")
+        step = self.folder / "later" / "step-00000012"
+        weights = next(step.glob("*.safetensors"))
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        step.rename(self.folder / "c" / step.name)
+        for server, words in ((gated, "the gate ended with exit code 1"), (damaged, "checksum")):
+            line = server.process.stdout.readline()
+            self.assertRegex(line, r"^refused   .*" + words)
+            self.assertEqual(server.complete()["system_fingerprint"], "step-00000008")
+            self.assertEqual(server.end()[0], 0)
+        self.refuse("serve", "c/step-00000008", "--follow", "1", says=["--follow", "several"])
+        self.refuse("serve", "c", "--gate", "true", says="--follow")
+
     def test_processes_serve_what_threads_serve(self):
         text = self.serve().text()
         server = self.serve(launch=("-n", "2"))

@@ -17,8 +17,11 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
+#include "strata/checkpoint/folder.h"
+#include "strata/checkpoint/reader.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/served_recipe.h"
+#include "strata/cli/server/checkpoint_follower.h"
 #include "strata/cli/serving_plan_text.h"
 #include "strata/cli/verbs.h"
 #include "strata/cli/version.h"
@@ -42,6 +45,8 @@ struct ServeArguments {
   ServingArguments serving;
   double drain_seconds = 30;
   double longest_wait_seconds = 0;
+  double follow_seconds = 0;
+  std::string gate;
 };
 
 // SIGINT and SIGTERM. Held back, they wait for take(); else each ends the program at once.
@@ -95,6 +100,32 @@ std::string describe(const ServedModel& served, const ModelService& service) {
          count_of(service.status().pages, "page") + " of keys and values";
 }
 
+// Follows the folder that the checkpoint is or lies in; null: --follow was not passed.
+std::unique_ptr<CheckpointFollower> follower(const ServeArguments& arguments,
+                                             const std::shared_ptr<ModelService>& service) {
+  if (arguments.follow_seconds == 0) return nullptr;
+  const std::string current = CheckpointReader::open(arguments.checkpoint).folder();
+  return std::make_unique<CheckpointFollower>(
+      FollowOptions{
+          .folder = arguments.checkpoint,
+          .interval =
+              std::chrono::milliseconds(static_cast<std::int64_t>(arguments.follow_seconds * 1e3)),
+          .gate = arguments.gate,
+          .report = [](const std::string& sentence) { std::cout << sentence << std::endl; }},
+      service, current);
+}
+
+// A single checkpoint, or another program's model, has no later one.
+void require_folder_of_checkpoints(const ServeArguments& arguments) {
+  if (arguments.follow_seconds == 0 || !list_checkpoints(arguments.checkpoint).empty()) return;
+  throw UserError({.operation = "cli.serve",
+                   .where = "--follow",
+                   .what = "no later checkpoint can appear at this path",
+                   .expected = "a folder that holds several: train.checkpoint_folder of a run",
+                   .got = arguments.checkpoint,
+                   .fix = "name the folder, or leave out --follow"});
+}
+
 // Lets requests end, for a bounded time.
 void drain(HttpServer& http, double seconds) {
   std::cout << "draining  " << count_of(http.requests(), "request") << ", at most " << seconds
@@ -108,6 +139,7 @@ void run_serve(ServeArguments arguments) {
   const Signals signals;
   const auto start = std::chrono::steady_clock::now();
   const HttpListen address = listen_of(arguments);
+  require_folder_of_checkpoints(arguments);
   const ServedModel served =
       served_model(recipe_of(arguments.checkpoint, arguments.overrides), arguments.checkpoint);
   tokenizer_of(served);  // refuses a model without one before it loads
@@ -143,6 +175,7 @@ void run_serve(ServeArguments arguments) {
   if (!alone) listen();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::cout << "ready     after " << seconds.count() << " s" << std::endl;
+  const std::unique_ptr<CheckpointFollower> following = follower(arguments, service);
   while (!signals.take())
     if (service->ends_within(kSignalPoll)) return;
   signals.let_end_program();
@@ -191,6 +224,13 @@ void add_serve_verb(CLI::App& app) {
       "in which running requests may end after SIGTERM")
       ->check(at_least(0))
       ->capture_default_str();
+  CLI::Option* follow = add("--follow", "SECONDS", arguments->follow_seconds,
+                            "takes each later checkpoint of the folder; looks for it so often")
+                            ->check(at_least(0.1));
+  add("--gate", "COMMAND", arguments->gate,
+      "with --follow: a shell command that gets a checkpoint's path and refuses it by an exit code "
+      "other than 0")
+      ->needs(follow);
   add("--set", "FIELD=VALUE", arguments->overrides, "override a field of the recipe")
       ->allow_extra_args(false);
   verb->callback([arguments] { run_serve(*arguments); });
