@@ -1,4 +1,5 @@
-/// Prints what `strata serve` would need and reach, before anything is loaded: `strata plan --serve`.
+/// Prints what `strata serve` would need and reach, before anything is loaded: `strata plan
+/// --serve`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -23,8 +24,8 @@ struct ServingForecast {
   std::string json;
 };
 
-/// `measure`: measures passes of a few blocks on this machine; false: only bytes. `machine`: the rates
-/// of its tiers.
+/// `measure`: measures passes of a few blocks on this machine; false: only bytes. `machine`: the
+/// rates of its tiers.
 /// Errors  UserError: what serving_request() and plan_serving() refuse.
 ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions& options,
                                  const MachineProfile& machine, bool measure);
