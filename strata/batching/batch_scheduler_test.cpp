@@ -151,6 +151,34 @@ TEST(BatchScheduler, ReusesNoPagesForScoresOrAnotherKeyOrOtherWeights) {
   EXPECT_EQ(server.pass().pass[0].position, 12);
 }
 
+TEST(BatchScheduler, StartsNoSequenceWhileItIsHeld) {
+  Server server(small_limits());
+  server.add(count_to(9), 6);
+  EXPECT_EQ(server.pass().pass.size(), 1u);
+  server.scheduler.hold(true);
+  server.add({1, 2}, 2);
+  EXPECT_FALSE(server.scheduler.drained());
+  while (!server.scheduler.drained()) EXPECT_LE(server.pass().pass.size(), 1u);
+  EXPECT_EQ(server.scheduler.status().running, 0);
+  EXPECT_EQ(server.scheduler.status().waiting, 1);
+  EXPECT_TRUE(server.scheduler.next_pass().pass.empty());
+  server.scheduler.hold(false);
+  server.run_to_end(10);
+}
+
+// A preempted sequence has started, so it ends although it is held.
+TEST(BatchScheduler, EndsPreemptedSequencesWhileItIsHeld) {
+  BatchLimits limits = small_limits();
+  limits.pages = 6;
+  Server server(limits);
+  server.add(count_to(4), 16);
+  server.add(count_to(5), 16);
+  while (server.scheduler.status().preemptions == 0) server.pass();
+  server.scheduler.hold(true);
+  server.run_to_end(100);
+  EXPECT_TRUE(server.scheduler.drained());
+}
+
 TEST(BatchScheduler, ComputesTheCommonBeginningOfSequencesThatComeTogetherOnce) {
   BatchLimits limits = small_limits();
   limits.pass_tokens = limits.pass_logits = 40;

@@ -242,6 +242,7 @@ TEST(RequestLoop, ReplacesWeightsBetweenAnswers) {
   loop.consume(texts.forward(loop.next_pass().pass));
   submit(second, 4);
   std::thread loader([&] { loop.load("folder/new", "new"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the loader waits by then
   bool loads = false;
   while (!loads || !second.finish) {
     const PassMessage message = loop.next_pass();
@@ -346,6 +347,10 @@ TEST(PassMessage, SurvivesItsTensor) {
     EXPECT_EQ(got.pass[i].logits, sent.pass[i].logits);
   }
   EXPECT_EQ(pass_message_of(tensor_of({.order = PassOrder::kStop})).order, PassOrder::kStop);
+  const PassMessage load =
+      pass_message_of(tensor_of({.order = PassOrder::kLoad, .checkpoint = "a/b"}));
+  EXPECT_EQ(load.order, PassOrder::kLoad);
+  EXPECT_EQ(load.checkpoint, "a/b");
   EXPECT_THROW(pass_message_of(tensor_of(sent).slice(0, 0, 8)), InternalError);
 }
 

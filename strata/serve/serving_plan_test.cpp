@@ -130,6 +130,18 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
                                      Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}})));
 
+// With a large vocabulary the peak is at the logits.
+TEST(ServingPlanBudgets, CountsTheLogitsOfAPass) {
+  const Case c{.kind = DecoderKind::kGpt, .pass_tokens = 64, .pass_logits = 64};
+  DecoderOptions options = model_of(c.kind);
+  options.vocab = 20000;
+  options.width = 32;
+  options.heads = 2;
+  const Sequential model = make_model(options, DecoderOutput::kLogits);
+  const ServingPlan plan = plan_serving(request_of(c, model));
+  EXPECT_LE(measured_peaks(c, model, plan, "")[0], peak_bytes(plan.ledger));
+}
+
 // Every budget between the least and the whole model: the plan fits it, and so do the ranks.
 TEST(ServingPlanBudgets, FewerBytesMoveMoreLayersOffTheDevice) {
   const Case c{.kind = DecoderKind::kLlama};

@@ -185,15 +185,17 @@ class Serve(ProgramTest):
         self.assertIn("promoted  c/step-00000016", server.end()[1])
 
     def test_a_gate_and_damage_keep_a_checkpoint_away(self):
-        self.succeed("train", "recipe.yaml", "--resume", "c", "--set", "train.checkpoint_folder=later",
-                     "--set", "train.steps=12")
-        gated = self.serve("--follow", "0.1", "--gate", "test -e accepted; test -e accepted # ")
-        damaged = self.serve("--follow", "0.1")
+        # Weights of more than 4 MiB, of which opening verifies only the first chunk.
+        wide = ("train", "recipe.yaml", "--set", "model.width=192", "--set", "mesh.pp=1", "--set")
+        self.succeed(*wide, "train.checkpoint_folder=c2")
+        self.succeed(*wide, "train.checkpoint_folder=later", "--set", "train.steps=12", "--resume", "c2")
+        gated, damaged = (Server(self, "c2", "--listen", "127.0.0.1:0", "--follow", "0.1", *gate)
+                          for gate in (("--gate", "test -e accepted # "), ()))
         step = self.folder / "later" / "step-00000012"
-        weights = next(step.glob("*.safetensors"))
+        weights = step / "model.safetensors"
         whole = weights.read_bytes()
         weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-        step.rename(self.folder / "c" / step.name)
+        step.rename(self.folder / "c2" / step.name)
         for server, words in ((gated, "the gate ended with exit code 1"), (damaged, "checksum")):
             line = server.process.stdout.readline()
             self.assertRegex(line, r"^refused   .*" + words)
