@@ -8,8 +8,9 @@ set(STRATA_TASKS "${STRATA_ALL_TASKS}" CACHE STRING "Tasks of the program: text,
 # Folders of strata/ that only this task needs (tools/check_layers.py reads this line).
 set(STRATA_FOLDERS_OF_recommender tabular rowserver embed)
 
-# The server of models (strata serve) may be left out, too: it needs Boost's headers, as do the servers of rows.
-option(STRATA_SERVER "The verb serve: models over HTTP" ON)
+# The server of models (strata serve) may be left out, too: it needs Boost's headers, gRPC and protobuf, as do the servers
+# of rows.
+option(STRATA_SERVER "The verb serve: models over HTTP and gRPC" ON)
 if(STRATA_TESTS AND NOT STRATA_SERVER)
   message(FATAL_ERROR "STRATA_SERVER: the tests need the server; set STRATA_TESTS=OFF")
 endif()

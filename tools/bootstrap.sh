@@ -40,9 +40,9 @@ packages=(
 recommender_packages=(
   "zlib1g-dev:logs of samples that gzip has packed"
   "librocksdb-dev:rows of embeddings that memory has no room for"
-  "libgrpc++-dev:trainers and servers of embedding rows talk by gRPC"
-  "libprotobuf-dev:the messages of that service, which libgrpc++-dev does not bring"
-  "protobuf-compiler-grpc:makes the sources of that service"
+  "libgrpc++-dev:trainers and servers of embedding rows, and clients of KServe, talk by gRPC"
+  "libprotobuf-dev:the messages of these services, which libgrpc++-dev does not bring"
+  "protobuf-compiler-grpc:makes the sources of these services"
   "libboost1.81-dev:HTTP of models, metrics and health (Beast, headers only)"
 )
 test_packages=(

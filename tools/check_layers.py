@@ -14,7 +14,7 @@ LEVELS = [
     ["layout", "disk", "transport", "pretrained", "tabular", "batching", "device"],
     ["schedule", "comm", "tokenizer", "jinja", "rowserver", "http"],
     ["plan", "report", "nn", "data", "embed", "openai"],
-    ["optim", "models"],
+    ["optim", "models", "kserve"],
     ["tier"],
     ["checkpoint"],
     ["pipeline"],
@@ -29,6 +29,7 @@ LEVELS = [
 ROOMS = {
     "plan": ["simulate", "ledger", "search", "text"],
     "rowserver": ["codec", "rows", "shard", "wire"],
+    "kserve": ["model", "rest", "rpc"],
 }
 # A task that a program may be built without, with the folders that it alone needs: only they and
 # the rooms of its name (task/recommender, run/recommender, cli/recommender) see one another, and
@@ -42,11 +43,13 @@ SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
      lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "pretrained", "tokenizer",
                                         "report", "plan", "tabular", "jinja", "batching", "rowserver", "http", "embed",
-                                        "openai")),
+                                        "openai", "kserve")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"rocksdb/"), "RocksDB",
      lambda folder, file: (folder, file) == ("rowserver", "rows/cold_rows.cpp")),
+    (re.compile(r"grpc(pp)?/|google/protobuf/|\w+\.pb\.h"), "gRPC",
+     lambda folder, file: folder in ("rowserver", "kserve") and file.split("/")[0] in ("wire", "rpc")),
     (re.compile(r"boost/"), "Boost",
      lambda folder, file: folder == "http" and file in ("http_server.cpp", "http_server_socket.h")),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"

@@ -256,8 +256,8 @@ struct HttpServer::Parts {
   asio::awaitable<bool> send(ConnectionPointer connection, const HttpAnswer& answer,
                              HttpFraming framing);
   asio::awaitable<bool> send_pieces(ConnectionPointer connection, bool chunked);
-  asio::awaitable<bool> refuse(ConnectionPointer connection, HttpAnswer answer,
-                               HttpFraming framing);
+  asio::awaitable<bool> refuse(ConnectionPointer connection, HttpAnswer answer, HttpFraming framing,
+                               const HttpRequest& request);
   HttpExchange::Thread thread_of(const ConnectionPointer& connection) const;
 
   const HttpListen listen;
@@ -307,7 +307,7 @@ asio::awaitable<void> HttpServer::Parts::converse(ConnectionPointer connection, 
   if (!co_await connection->socket.shake_hands(limits.request)) co_return;
   asio::co_spawn(context, receive(connection), asio::detached);
   if (is_refused)
-    co_await refuse(connection, refusal(503, "the server has too many connections"), {});
+    co_await refuse(connection, refusal(503, "the server has too many connections"), {}, {});
   else
     while (co_await exchange(connection)) {
     }
@@ -417,11 +417,12 @@ asio::awaitable<bool> HttpServer::Parts::exchange(ConnectionPointer connection) 
     HttpFraming framing = incoming.framing();
     // The next request's begin is doubtful after a malformed one.
     framing.keep_alive = framing.keep_alive && refused->status != 400 && refused->status < 500;
-    co_return co_await refuse(connection, std::move(*refused), framing);
+    co_return co_await refuse(connection, std::move(*refused), framing, incoming.request);
   }
   const auto exchange = std::make_shared<HttpExchange>(limits.stream_bytes, thread_of(connection));
   if (!exchanges.enter(exchange, incoming.route->while_draining))
-    co_return co_await refuse(connection, refusal(503, "the server is shutting down"), {});
+    co_return co_await refuse(connection, refusal(503, "the server is shutting down"), {},
+                              incoming.request);
   connection->exchange = exchange;
   if (connection->ended) exchange->client_left();
   // Also runs if the server ends, and with it this coroutine.
@@ -488,8 +489,8 @@ asio::awaitable<bool> HttpServer::Parts::send_pieces(ConnectionPointer connectio
 
 // Sends an answer of the server's own; whether the connection stays open.
 asio::awaitable<bool> HttpServer::Parts::refuse(ConnectionPointer connection, HttpAnswer answer,
-                                                HttpFraming framing) {
-  if (listen.refusal) listen.refusal(answer);
+                                                HttpFraming framing, const HttpRequest& request) {
+  if (listen.refusal) listen.refusal(answer, request);
   co_return co_await send(connection, answer, framing) && framing.keep_alive;
 }
 

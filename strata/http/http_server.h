@@ -63,9 +63,9 @@ struct HttpListen {
   /// thread: it must return soon and not throw.
   std::function<std::optional<HttpAnswer>(const HttpRequest&)> admit = {};
   /// Changes the answers that the server itself gives, such as 404 and the 204 of OPTIONS, for
-  /// example to JSON; their body is a plain text or empty. It may not change the status. Runs on
-  /// the server's thread, as `admit`.
-  std::function<void(HttpAnswer&)> refusal = {};
+  /// example to JSON; their body is a plain text or empty. It may not change the status. The
+  /// request has what was read of it: perhaps no path. Runs on the server's thread, as `admit`.
+  std::function<void(HttpAnswer&, const HttpRequest&)> refusal = {};
 };
 
 class HttpServer {

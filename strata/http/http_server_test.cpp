@@ -170,7 +170,7 @@ TEST(HttpServer, AdmitsRequestsBeforeTheirBodies) {
     if (request.path == "/health" || request.header("Authorization") == "Bearer key") return {};
     return HttpAnswer{.status = 401, .headers = {{"WWW-Authenticate", "Bearer"}}};
   };
-  listen.refusal = [](HttpAnswer& answer) {
+  listen.refusal = [](HttpAnswer& answer, const HttpRequest&) {
     answer.type = "application/json";
     answer.body = std::to_string(answer.status);
   };

@@ -32,7 +32,7 @@ ApiCall::ApiCall(HttpRequest request, std::shared_ptr<HttpResponder> responder)
       responder_(std::move(responder)),
       id_(request_id(*request_)) {}
 
-void ApiCall::send(HttpAnswer answer) const {
+void ApiCall::answer(HttpAnswer answer) const {
   answer.headers.emplace_back("x-request-id", id_);
   if (key != nullptr)
     for (auto& header : key->headers()) answer.headers.push_back(std::move(header));
@@ -44,18 +44,18 @@ void ApiCall::answer(const nlohmann::ordered_json& json) const {
 }
 
 void ApiCall::answer(std::string text, std::string type) const {
-  send({.status = 200, .body = std::move(text), .type = std::move(type)});
+  answer(HttpAnswer{.status = 200, .body = std::move(text), .type = std::move(type)});
 }
 
 void ApiCall::answer_events(std::function<void(std::shared_ptr<HttpStream>)> write) const {
-  send({.status = 200,
-        .body = {},
-        .type = kEventStream,
-        .headers = {{"X-Accel-Buffering", "no"}},
-        .stream = std::move(write)});
+  answer(HttpAnswer{.status = 200,
+                    .body = {},
+                    .type = kEventStream,
+                    .headers = {{"X-Accel-Buffering", "no"}},
+                    .stream = std::move(write)});
 }
 
-void ApiCall::refuse(const ApiError& error) const { send(answer_of(error)); }
+void ApiCall::refuse(const ApiError& error) const { answer(answer_of(error)); }
 
 HttpAnswer answer_of(const ApiError& error) {
   HttpAnswer answer{

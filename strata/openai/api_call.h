@@ -28,11 +28,10 @@ class ApiCall {
   void answer(const nlohmann::ordered_json& json) const;
   void answer(std::string text, std::string type) const;
   void answer_events(std::function<void(std::shared_ptr<HttpStream>)> write) const;
+  void answer(HttpAnswer answer) const;  ///< adds the headers of every answer
   void refuse(const ApiError& error) const;
 
  private:
-  void send(HttpAnswer answer) const;
-
   std::shared_ptr<const HttpRequest> request_;
   std::shared_ptr<HttpResponder> responder_;
   std::string id_;

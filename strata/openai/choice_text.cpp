@@ -48,7 +48,7 @@ NamedToken ChoiceText::named(std::int64_t token, std::optional<double> log_proba
 
 // Before the token is pushed: its bytes depend on the tokens before it.
 TokenPiece ChoiceText::piece_of(const ScoredToken& token) const {
-  TokenPiece piece{.text = {}, .offset = characters_};
+  TokenPiece piece{.text = {}, .id = token.token, .offset = characters_};
   if (!scored_) return piece;
   piece.token = named(token.token, token.log_probability);
   for (const auto& [each, log_probability] : token.likeliest)
@@ -59,7 +59,7 @@ TokenPiece ChoiceText::piece_of(const ScoredToken& token) const {
 std::vector<TokenPiece> ChoiceText::prompt(const std::vector<ScoredToken>& scores) {
   std::vector<TokenPiece> pieces;
   for (std::size_t i = 0; i < prompt_.size(); ++i) {
-    TokenPiece piece{.text = {}, .offset = characters_};
+    TokenPiece piece{.text = {}, .id = prompt_[i], .offset = characters_};
     if (i > 0 && i <= scores.size())
       piece = piece_of(scores[i - 1]);
     else if (scored_)

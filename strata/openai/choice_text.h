@@ -29,6 +29,7 @@ struct NamedToken {
 
 struct TokenPiece {
   std::string text;         ///< the characters that the token completes
+  std::int64_t id = -1;     ///< of the token
   std::int64_t offset = 0;  ///< characters of the choice's text before it
   NamedToken token = {};    ///< only if probabilities were requested; also the alternatives
   std::vector<NamedToken> likeliest = {};

@@ -1,6 +1,7 @@
 #include "strata/openai/metrics.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 
 #include "strata/base/prometheus_text.h"
@@ -157,7 +158,8 @@ void Histogram::add(double value) {
 }
 
 RequestCounts::RequestCounts()
-    : finished{{"stop", 0}, {"length", 0}, {"abort", 0}, {"error", 0}},
+    : ended{{"success", {}}, {"abort", {}}, {"error", {}}, {"refused", {}}},
+      finished{{"stop", 0}, {"length", 0}, {"abort", 0}, {"error", 0}},
       first_token_seconds({.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                            1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560}),
       next_token_seconds({.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
@@ -194,9 +196,14 @@ void ModelMetrics::choice_ended(const std::string& finish_reason, std::int64_t t
     counts_.generated_tokens.add(static_cast<double>(tokens));
 }
 
-void ModelMetrics::ended(double seconds) {
+void ModelMetrics::ended(const std::string& outcome, double seconds) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::scoped_lock lock(mutex_);
-  counts_.request_seconds.add(seconds);
+  if (outcome != "refused") counts_.request_seconds.add(seconds);
+  EndedRequests& requests = counts_.ended[outcome];
+  ++requests.count;
+  requests.seconds += seconds;
+  counts_.last_end = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
 RequestCounts ModelMetrics::counts() const {

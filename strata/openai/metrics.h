@@ -33,9 +33,18 @@ class Histogram {
   double sum_ = 0;
 };
 
+/// Requests that have ended in one way.
+struct EndedRequests {
+  std::int64_t count = 0;
+  double seconds = 0;  ///< from their starts to their ends
+};
+
 /// What the requests of one model did.
 struct RequestCounts {
   RequestCounts();
+  /// "success", "abort" (the client left), "error", "refused" (the service had no room).
+  std::map<std::string, EndedRequests> ended;
+  std::int64_t last_end = 0;                     ///< milliseconds since 1970; 0: none
   std::map<std::string, std::int64_t> finished;  ///< choices by reason
   Histogram first_token_seconds, next_token_seconds, request_seconds;
   Histogram prompt_tokens, generated_tokens, choices, max_tokens;
@@ -47,7 +56,7 @@ class ModelMetrics {
   void first_token(double seconds);
   void next_token(double seconds);
   void choice_ended(const std::string& finish_reason, std::int64_t tokens);
-  void ended(double seconds);
+  void ended(const std::string& outcome, double seconds);  ///< a key of RequestCounts::ended
 
   RequestCounts counts() const;
 

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "strata/tokenizer/text_stream.h"
+
 namespace strata {
 
 std::int64_t seconds_since_1970() {
@@ -30,6 +32,13 @@ OpenAiModel open_model(std::string name, const std::string& tokenizer,
 std::vector<std::int64_t> prompt_tokens(const OpenAiModel& model, std::string_view text,
                                         bool begins) {
   return begins ? model.tokenizer->encode_with_prefix(text) : model.tokenizer->encode(text);
+}
+
+std::string decoded_text(const OpenAiModel& model, std::span<const std::int64_t> tokens) {
+  TextStream stream(*model.tokenizer, {});
+  std::string text;
+  for (const std::int64_t token : tokens) text += stream.push(token);
+  return text + stream.finish();
 }
 
 }  // namespace strata

@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "strata/batching/token_service.h"
 #include "strata/jinja/chat_template.h"
+#include "strata/openai/metrics.h"
 #include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
@@ -27,6 +29,8 @@ struct OpenAiModel {
   std::map<std::int64_t, std::string> token_names = {};  ///< of `special`
   std::vector<std::int64_t> ends = {};                   ///< tokens that end a text
   std::int64_t created = 0;                              ///< seconds since 1970
+  /// Counts the requests of all front ends; copies of the model share it.
+  std::shared_ptr<ModelMetrics> metrics = std::make_shared<ModelMetrics>();
 };
 
 /// `tokenizer`: "bytes", a folder or a tokenizer.json; chat template and special tokens come from
@@ -41,5 +45,8 @@ std::int64_t seconds_since_1970();  ///< by the system's clock
 /// Tokens of a text; with `begins`, after those that the tokenizer puts in front of every text.
 std::vector<std::int64_t> prompt_tokens(const OpenAiModel& model, std::string_view text,
                                         bool begins);
+
+/// The text of tokens.
+std::string decoded_text(const OpenAiModel& model, std::span<const std::int64_t> tokens);
 
 }  // namespace strata

@@ -13,12 +13,12 @@ namespace {
 
 const FileUse kBody{.operation = "openai.request", .fix = "send a JSON object"};
 
-JsonPart parsed_body(const std::string& body) {
+JsonPart parsed(const std::string& body, const std::string& name) {
   try {
-    return JsonDocument::parse(body, "the body", kBody).root();
+    return JsonDocument::parse(body, name, kBody).root();
   } catch (const UserError& error) {
     const ErrorText& text = error.text();
-    throw ApiError({.message = "the body cannot be used: " + text.what + ": expected " +
+    throw ApiError({.message = name + " cannot be used: " + text.what + ": expected " +
                                text.expected + ", got " + text.got,
                     .code = "invalid_json"});
   }
@@ -44,7 +44,8 @@ std::string range_text(const std::string& minimum, const std::string& maximum) {
 
 }  // namespace
 
-RequestFields::RequestFields(const std::string& body) : object_(parsed_body(body)) {}
+RequestFields::RequestFields(const std::string& body, const std::string& name)
+    : object_(parsed(body, name)) {}
 
 const nlohmann::json* RequestFields::find(const std::string& field) const {
   const nlohmann::json& object = object_.value();

@@ -18,13 +18,15 @@ namespace strata {
 
 class RequestFields {
  public:
-  explicit RequestFields(const std::string& body);
+  /// `name` of the text, for errors.
+  explicit RequestFields(const std::string& body, const std::string& name = "the body");
 
   /// The fields of a field that is an object; errors name them "stream_options.include_usage".
   RequestFields inner(const std::string& field) const;
 
   const nlohmann::json* find(const std::string& field) const;  ///< null if missing
   std::string place(const std::string& field) const { return prefix_ + field; }  ///< for errors
+  const nlohmann::json& value() const { return object_.value(); }  ///< what the text holds
 
   bool flag(const std::string& field, bool otherwise) const;
   std::int64_t whole(const std::string& field, std::int64_t otherwise, std::int64_t minimum,

@@ -15,7 +15,10 @@ void RequestRecord::start(std::size_t prompt_tokens, std::int64_t max_tokens, st
   metrics_->started(prompt_tokens, max_tokens, choices);
 }
 
-void RequestRecord::take_back() { release(0); }
+void RequestRecord::take_back() {
+  metrics_->ended("refused", seconds_between(start_, Clock::now()));
+  release(0);
+}
 
 void RequestRecord::token(std::size_t choice) {
   const Clock::time_point now = Clock::now();
@@ -28,12 +31,13 @@ void RequestRecord::token(std::size_t choice) {
 }
 
 void RequestRecord::choice_ended(const std::string& finish_reason, std::int64_t tokens) {
+  if (finish_reason == "abort" || finish_reason == "error") outcome_ = finish_reason;
   metrics_->choice_ended(finish_reason, tokens);
 }
 
 void RequestRecord::end(const Usage& usage) {
   if (ended_) return;
-  metrics_->ended(seconds_between(start_, Clock::now()));
+  metrics_->ended(outcome_, seconds_between(start_, Clock::now()));
   release(usage.prompt_tokens + usage.completion_tokens);
 }
 

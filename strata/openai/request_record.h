@@ -33,6 +33,7 @@ class RequestRecord {
   std::shared_ptr<KeyUse> use_;
   Clock::time_point start_ = Clock::now();
   std::vector<Clock::time_point> last_token_ = {};  // by choice; start_: none yet
+  std::string outcome_ = "success";                 // as ModelMetrics::ended()
   bool ended_ = false;
 };
 

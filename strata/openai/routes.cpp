@@ -29,13 +29,15 @@ bool needs_key(std::string_view path) {
 // What all routes share.
 struct OpenAiServer {
   explicit OpenAiServer(OpenAiSetup setup)
-      : models(std::move(setup.models)),
+      : models(setup.models),
         keys(std::move(setup.keys)),
-        version(std::move(setup.version)) {}
+        version(std::move(setup.version)),
+        further_metrics(std::move(setup.further_metrics)) {}
 
   const ServedModels models;
   const std::shared_ptr<const Keys> keys;
   const std::string version;
+  const std::function<std::string()> further_metrics;
 };
 
 using Answer = std::function<void(const OpenAiServer&, const ApiCall&)>;
@@ -117,7 +119,8 @@ HttpRoutes openai_routes(OpenAiSetup setup) {
     call.answer(std::string(kChatPage), kHtmlText);
   };
   const Answer metrics = [](const OpenAiServer& all, const ApiCall& call) {
-    call.answer(all.models.metrics_text(), kPrometheusText);
+    call.answer(all.models.metrics_text() + (all.further_metrics ? all.further_metrics() : ""),
+                kPrometheusText);
   };
   const Answer version = [](const OpenAiServer& all, const ApiCall& call) {
     call.answer(Json{{"version", all.version}});
@@ -138,7 +141,7 @@ HttpRoutes openai_routes(OpenAiSetup setup) {
 }
 
 HttpListen openai_listen(HttpListen listen, std::shared_ptr<const Keys> keys) {
-  listen.refusal = [](HttpAnswer& answer) {
+  listen.refusal = [](HttpAnswer& answer, const HttpRequest&) {
     if (answer.type == kJsonType) return;  // of `admit`
     answer.headers.emplace_back("x-request-id", "req-" + random_id());
     if (!has_body(answer.status)) return;  // of OPTIONS

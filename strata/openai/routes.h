@@ -7,6 +7,7 @@
 /// Threads  the routes answer asynchronously and occupy no handler thread while a model computes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,9 +21,10 @@
 namespace strata {
 
 struct OpenAiSetup {
-  std::vector<OpenAiModel> models;        ///< at least one; the names differ
-  std::shared_ptr<const Keys> keys = {};  ///< null: requests need no key
-  std::string version = {};               ///< of the server
+  std::vector<OpenAiModel> models;                    ///< at least one; the names differ
+  std::shared_ptr<const Keys> keys = {};              ///< null: requests need no key
+  std::string version = {};                           ///< of the server
+  std::function<std::string()> further_metrics = {};  ///< text of Prometheus that /metrics appends
 };
 
 /// Routes that need no key: /, /health, /ping. All others need one if the server has keys.

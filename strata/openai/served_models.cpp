@@ -6,10 +6,9 @@
 
 namespace strata {
 
-ServedModels::ServedModels(std::vector<OpenAiModel> models) {
-  for (OpenAiModel& model : models)
-    entries_.push_back(
-        {std::make_shared<const OpenAiModel>(std::move(model)), std::make_shared<ModelMetrics>()});
+ServedModels::ServedModels(const std::vector<OpenAiModel>& models) {
+  for (const OpenAiModel& model : models)
+    entries_.push_back({std::make_shared<const OpenAiModel>(model), model.metrics});
 }
 
 const ServedModelEntry& ServedModels::named(const std::string& name, const ApiCall& call) const {

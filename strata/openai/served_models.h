@@ -21,7 +21,7 @@ struct ServedModelEntry {
 
 class ServedModels {
  public:
-  explicit ServedModels(std::vector<OpenAiModel> models);
+  explicit ServedModels(const std::vector<OpenAiModel>& models);
 
   /// ApiError 404: no model has the name. 403: the key may not use it.
   const ServedModelEntry& named(const std::string& name, const ApiCall& call) const;

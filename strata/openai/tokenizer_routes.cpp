@@ -5,7 +5,6 @@
 
 #include "strata/openai/api_error.h"
 #include "strata/openai/chat_request.h"
-#include "strata/tokenizer/text_stream.h"
 
 namespace strata {
 namespace {
@@ -37,10 +36,7 @@ nlohmann::ordered_json detokenize(const ServedModels& models, const ApiCall& cal
   const OpenAiModel& model = *models.of(fields, call).model;
   if (fields.find("tokens") == nullptr) refuse_field("tokens", "a list of tokens", "nothing");
   const auto tokens = fields.tokens("tokens", model.service->vocabulary());
-  TextStream stream(*model.tokenizer, {});
-  std::string text;
-  for (const std::int64_t token : tokens) text += stream.push(token);
-  return {{"prompt", text + stream.finish()}};
+  return {{"prompt", decoded_text(model, tokens)}};
 }
 
 nlohmann::ordered_json tokenizer_info(const ServedModels& models, const ApiCall& call) {

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FULL_PROGRAM = os.environ["STRATA_FULL_PROGRAM"]
 BUILD = pathlib.Path(os.environ["STRATA_BUILD"])
 LIBRARIES = re.compile(r"grpc|gpr\b|absl|protobuf|protoc|rocksdb|libz\b|/z\b|-lz\b", re.IGNORECASE)
-FOLDERS = re.compile(r"strata/(rowserver|tabular|embed|http|openai|cli/server|(task|run|cli)/recommender)/")
+FOLDERS = re.compile(r"strata/(rowserver|tabular|embed|http|openai|kserve|cli/server|(task|run|cli)/recommender)/")
 WITHOUT = "this program was built without task 'recommender'"
 
 

@@ -22,13 +22,12 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/server/checkpoint_follower.h"
+#include "strata/cli/server/model_servers.h"
 #include "strata/cli/serving_plan_text.h"
 #include "strata/cli/verbs.h"
 #include "strata/cli/version.h"
-#include "strata/http/http_server.h"
 #include "strata/openai/keys.h"
 #include "strata/openai/model.h"
-#include "strata/openai/routes.h"
 #include "strata/serve/model_service.h"
 #include "strata/transport/rendezvous.h"
 #include "strata/transport/server_address.h"
@@ -39,7 +38,7 @@ namespace {
 constexpr std::chrono::milliseconds kSignalPoll{100};
 
 struct ServeArguments {
-  std::string checkpoint, name, listen = "127.0.0.1:8000", keys;
+  std::string checkpoint, name, listen = "127.0.0.1:8000", grpc_listen, keys;
   std::vector<std::string> overrides;
   HttpTls tls;
   ServingArguments serving;
@@ -87,6 +86,14 @@ HttpListen listen_of(const ServeArguments& arguments) {
   return listen;
 }
 
+std::optional<InferenceListen> grpc_listen_of(const ServeArguments& arguments) {
+  if (arguments.grpc_listen.empty()) return std::nullopt;
+  InferenceListen listen{
+      .address = tcp_address(arguments.grpc_listen, "--grpc-listen", "127.0.0.1:8001")};
+  if (!arguments.tls.certificate_file.empty()) listen.tls = arguments.tls;
+  return listen;
+}
+
 std::string count_of(std::int64_t count, const std::string& name) {
   return std::to_string(count) + ' ' + name + (count == 1 ? "" : "s");
 }
@@ -126,20 +133,12 @@ void require_folder_of_checkpoints(const ServeArguments& arguments) {
                    .fix = "name the folder, or leave out --follow"});
 }
 
-// Lets requests end, for a bounded time.
-void drain(HttpServer& http, double seconds) {
-  std::cout << "draining  " << count_of(http.requests(), "request") << ", at most " << seconds
-            << " s; another signal ends the program at once" << std::endl;
-  http.stop_accepting();
-  http.wait_idle(std::chrono::steady_clock::now() +
-                 std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3)));
-}
-
 void run_serve(ServeArguments arguments) {
   const Signals signals;
   const auto start = std::chrono::steady_clock::now();
   const HttpListen address = listen_of(arguments);
   require_folder_of_checkpoints(arguments);
+  const std::optional<InferenceListen> grpc_address = grpc_listen_of(arguments);
   const ServedModel served =
       served_model(recipe_of(arguments.checkpoint, arguments.overrides), arguments.checkpoint);
   tokenizer_of(served);  // refuses a model without one before it loads
@@ -151,14 +150,12 @@ void run_serve(ServeArguments arguments) {
   const auto keys =
       arguments.keys.empty() ? nullptr : std::make_shared<const Keys>(Keys::read(arguments.keys));
   const auto service = std::make_shared<ModelService>(served, options);
-  std::optional<HttpServer> http;
+  std::optional<ModelServers> servers;
   const auto listen = [&] {
-    http.emplace(openai_listen(address, keys),
-                 openai_routes({.models = {open_model(arguments.name, served.tokenizer, service)},
-                                .keys = keys,
-                                .version = kVersion}));
-    std::cout << "serving   " << arguments.name << " at http" << (address.tls ? "s" : "") << "://"
-              << http->address() << ": " << describe(served, *service) << std::endl;
+    servers.emplace(address, grpc_address, open_model(arguments.name, served.tokenizer, service),
+                    keys);
+    std::cout << "serving   " << arguments.name << " at " << servers->addresses() << ": "
+              << describe(served, *service) << std::endl;
     if (const std::string tiers = tiers_sentence(service->plan()); !tiers.empty())
       std::cout << "memory    " << tiers << std::endl;
   };
@@ -179,7 +176,11 @@ void run_serve(ServeArguments arguments) {
   while (!signals.take())
     if (service->ends_within(kSignalPoll)) return;
   signals.let_end_program();
-  drain(*http, arguments.drain_seconds);
+  const ServiceStatus running = service->status();
+  std::cout << "draining  " << count_of(running.running + running.waiting, "answer")
+            << ", at most " << arguments.drain_seconds
+            << " s; another signal ends the program at once" << std::endl;
+  servers->drain(arguments.drain_seconds);
   const ServiceStatus status = service->status();
   std::cout << "stopped   " << status.prompt_tokens << " tokens of prompts, "
             << status.generated_tokens << " generated" << std::endl;
@@ -188,7 +189,7 @@ void run_serve(ServeArguments arguments) {
 }  // namespace
 
 void add_serve_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("serve", "answer OpenAI's clients with a trained model");
+  CLI::App* verb = app.add_subcommand("serve", "answer OpenAI's and KServe's clients with a trained model");
   auto arguments = std::make_shared<ServeArguments>();
   const auto add = [&](const char* name, const char* what, auto& target, const char* help) {
     return verb->add_option(name, target, help)->type_name(what);
@@ -199,6 +200,8 @@ void add_serve_verb(CLI::App& app) {
   add("--listen", "HOST:PORT", arguments->listen,
       "address to answer at; port 0 chooses a free port")
       ->capture_default_str();
+  add("--grpc-listen", "HOST:PORT", arguments->grpc_listen,
+      "address to answer KServe's clients at by gRPC; without it none; port 0 chooses a free port");
   add("--name", "NAME", arguments->name,
       "the model's name for clients; default: the folder's name");
   add("--keys", "FILE", arguments->keys, "YAML with the keys of clients and their limits");
