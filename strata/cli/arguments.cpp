@@ -48,7 +48,7 @@ ServerAddress tcp_address(const std::string& text, const std::string& option,
   if (!address.is_socket()) return address;
   throw UserError({.operation = "cli.arguments",
                    .where = option,
-                   .what = "HTTP is answered over TCP only",
+                   .what = "the server answers over TCP only",
                    .expected = "HOST:PORT",
                    .got = text,
                    .fix = "pass " + option + ' ' + example});

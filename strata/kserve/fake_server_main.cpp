@@ -35,10 +35,10 @@ int serve(const Arguments& arguments) {
     keys = std::make_shared<const Keys>(Keys::read(arguments.at("keys")));
   const auto models = std::make_shared<const ModelRepository>(
       std::vector<ModelRepository::Model>{std::make_shared<TextModel>(model)});
-  HttpRoutes routes = openai_routes({.models = {model},
-                                     .keys = keys,
-                                     .version = "fake",
-                                     .further_metrics = [=] { return models->metrics_text(); }});
+  HttpRoutes routes =
+      openai_routes({.models = {model}, .keys = keys, .version = "fake", .further_metrics = [=] {
+                       return models->metrics_text();
+                     }});
   std::ranges::move(kserve_routes({.models = models, .keys = keys, .version = "fake"}),
                     std::back_inserter(routes));
   const HttpServer http(kserve_listen(openai_listen({}, keys), keys), std::move(routes));
@@ -55,7 +55,8 @@ int serve(const Arguments& arguments) {
 }  // namespace strata
 
 int main(int count, char** texts) {
-  strata::Arguments arguments = {{"answer", ""}, {"token_ms", "0"}, {"requests", "64"}, {"keys", ""}};
+  strata::Arguments arguments = {
+      {"answer", ""}, {"token_ms", "0"}, {"requests", "64"}, {"keys", ""}};
   for (int i = 1; i < count; ++i) {
     const std::string text = texts[i];
     arguments[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);

@@ -204,6 +204,20 @@ class Serve(ProgramTest):
         self.refuse("serve", "c/step-00000008", "--follow", "1", says=["--follow", "several"])
         self.refuse("serve", "c", "--gate", "true", says="--follow")
 
+    def test_clients_of_kserve_get_the_same_text(self):
+        server = self.serve("--grpc-listen", "127.0.0.1:0")
+        self.assertRegex(server.lines[0], r"by gRPC at 127\.0\.0\.1:\d+: ")
+        fields = {"text_input": WORDS, "max_tokens": 12, "temperature": 0}
+        written = WORDS + server.text()
+        self.assertEqual(server.post("/v2/models/tiny/generate", fields)["text_output"], written)
+        answer = server.post("/v2/models/tiny/infer", {
+            "inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [WORDS]}],
+            "parameters": {"max_tokens": 12, "temperature": 0}})
+        self.assertEqual(answer["outputs"], [{"name": "text_output", "datatype": "BYTES", "shape": [1], "data": [written]}])
+        self.assertEqual(server.get("/v2/health/ready"), "")
+        self.assertEqual(server.metric("nv_inference_request_success"), 3)
+        self.assertEqual(server.end()[0], 0)
+
     def test_processes_serve_what_threads_serve(self):
         text = self.serve().text()
         server = self.serve(launch=("-n", "2"))
@@ -273,6 +287,7 @@ class Serve(ProgramTest):
     def test_refuses_what_cannot_be_served(self):
         self.refuse("serve", "c", "--listen", "unix:/tmp/a", says=["--listen", "HOST:PORT"])
         self.refuse("serve", "c", "--listen", "127.0.0.1:99999", says="port")
+        self.refuse("serve", "c", "--grpc-listen", "unix:/tmp/a", says=["--grpc-listen", "HOST:PORT"])
         self.refuse("serve", "none", says="none")
         self.refuse("serve", "c", "--context", "1000", says=["--context", "at most 32"])
         self.refuse("serve", "c", "--keys", "missing.yaml", says="missing.yaml")

@@ -14,10 +14,10 @@ namespace {
 
 HttpRoutes routes_of(const OpenAiModel& model, const std::shared_ptr<const ModelRepository>& models,
                      const std::shared_ptr<const Keys>& keys) {
-  HttpRoutes routes = openai_routes({.models = {model},
-                                     .keys = keys,
-                                     .version = kVersion,
-                                     .further_metrics = [=] { return models->metrics_text(); }});
+  HttpRoutes routes =
+      openai_routes({.models = {model}, .keys = keys, .version = kVersion, .further_metrics = [=] {
+                       return models->metrics_text();
+                     }});
   for (HttpRoute& route : kserve_routes({.models = models, .keys = keys, .version = kVersion}))
     routes.push_back(std::move(route));
   return routes;

@@ -88,8 +88,8 @@ HttpListen listen_of(const ServeArguments& arguments) {
 
 std::optional<InferenceListen> grpc_listen_of(const ServeArguments& arguments) {
   if (arguments.grpc_listen.empty()) return std::nullopt;
-  InferenceListen listen{
-      .address = tcp_address(arguments.grpc_listen, "--grpc-listen", "127.0.0.1:8001")};
+  InferenceListen listen{.address =
+                             tcp_address(arguments.grpc_listen, "--grpc-listen", "127.0.0.1:8001")};
   if (!arguments.tls.certificate_file.empty()) listen.tls = arguments.tls;
   return listen;
 }
@@ -177,9 +177,9 @@ void run_serve(ServeArguments arguments) {
     if (service->ends_within(kSignalPoll)) return;
   signals.let_end_program();
   const ServiceStatus running = service->status();
-  std::cout << "draining  " << count_of(running.running + running.waiting, "answer")
-            << ", at most " << arguments.drain_seconds
-            << " s; another signal ends the program at once" << std::endl;
+  std::cout << "draining  " << count_of(running.running + running.waiting, "answer") << ", at most "
+            << arguments.drain_seconds << " s; another signal ends the program at once"
+            << std::endl;
   servers->drain(arguments.drain_seconds);
   const ServiceStatus status = service->status();
   std::cout << "stopped   " << status.prompt_tokens << " tokens of prompts, "
@@ -189,7 +189,8 @@ void run_serve(ServeArguments arguments) {
 }  // namespace
 
 void add_serve_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("serve", "answer OpenAI's and KServe's clients with a trained model");
+  CLI::App* verb =
+      app.add_subcommand("serve", "answer OpenAI's and KServe's clients with a trained model");
   auto arguments = std::make_shared<ServeArguments>();
   const auto add = [&](const char* name, const char* what, auto& target, const char* help) {
     return verb->add_option(name, target, help)->type_name(what);

@@ -9,10 +9,10 @@
 namespace strata {
 namespace {
 
-const TensorSpec& spec_of(const std::vector<TensorSpec>& specs, const std::string& name,
-                          const char* kind) {
+const TensorMetadata& spec_of(const std::vector<TensorMetadata>& specs, const std::string& name,
+                              const char* kind) {
   std::string known;
-  for (const TensorSpec& spec : specs) {
+  for (const TensorMetadata& spec : specs) {
     if (spec.name == name) return spec;
     known += (known.empty() ? "" : ", ") + spec.name;
   }
@@ -38,7 +38,7 @@ RequestTime ModelStatistics::failed() const {
 void check_request(const ModelDescription& description, const InferenceRequest& request) {
   std::set<std::string> inputs, outputs;
   for (const Tensor& tensor : request.inputs) {
-    const TensorSpec& spec = spec_of(description.inputs, tensor.name, "input");
+    const TensorMetadata& spec = spec_of(description.inputs, tensor.name, "input");
     if (!inputs.insert(tensor.name).second) refuse_tensor(tensor.name, "occurs twice");
     if (tensor.datatype != spec.datatype)
       refuse_tensor(tensor.name, "must be " + std::string(name_of(spec.datatype)) + ", got " +
@@ -47,7 +47,7 @@ void check_request(const ModelDescription& description, const InferenceRequest& 
       refuse_tensor(tensor.name, "must have the shape " + shape_text(spec.shape) + ", got " +
                                      shape_text(tensor.shape));
   }
-  for (const TensorSpec& spec : description.inputs)
+  for (const TensorMetadata& spec : description.inputs)
     if (!spec.optional && !inputs.contains(spec.name)) refuse_tensor(spec.name, "is missing");
   for (const std::string& output : request.outputs) {
     spec_of(description.outputs, output, "output");

@@ -23,7 +23,7 @@ namespace strata {
 
 class ApiError;
 
-struct TensorSpec {
+struct TensorMetadata {
   std::string name;
   Datatype datatype = Datatype::kBytes;
   TensorShape shape;      ///< -1: a dimension of any size
@@ -33,7 +33,7 @@ struct TensorSpec {
 struct ModelDescription {
   std::string name;
   std::string platform;  ///< the kind of model: "strata_text"
-  std::vector<TensorSpec> inputs, outputs;
+  std::vector<TensorMetadata> inputs, outputs;
   bool decoupled = false;  ///< a request may have several answers
 };
 

@@ -44,7 +44,7 @@ struct TextPart {
 /// Converts the pieces of a generation to answers: one, or one a token.
 class TextAnswers final : public AnswerSink {
  public:
-  TextAnswers(TextRequest request, std::shared_ptr<InferenceSink> sink)
+  TextAnswers(TextInference request, std::shared_ptr<InferenceSink> sink)
       : outputs_(std::move(request.outputs)),
         stream_(request.answer.options.stream),
         sink_(std::move(sink)) {
@@ -127,7 +127,7 @@ ModelStatistics TextModel::statistics() const {
 std::function<void()> TextModel::infer(const InferenceRequest& request,
                                        std::shared_ptr<InferenceSink> sink) {
   refuse_unless_ready(*model_);
-  TextRequest text = read_text_request(request, *model_);
+  TextInference text = read_text_request(request, *model_);
   const auto generation = start_generation(model_, text.answer, request.key);
   generation->begin(std::make_shared<TextAnswers>(std::move(text), std::move(sink)));
   return [left = std::weak_ptr(generation)] {

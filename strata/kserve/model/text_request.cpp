@@ -120,7 +120,7 @@ void refuse_several_answers(const AnswerOptions& options) {
 
 }  // namespace
 
-std::vector<TensorSpec> text_inputs() {
+std::vector<TensorMetadata> text_inputs() {
   return {{kTextInput, Datatype::kBytes, {1}, true},
           {kInputIds, Datatype::kInt64, {-1}, true},
           {kStream, Datatype::kBool, {1}, true},
@@ -128,15 +128,15 @@ std::vector<TensorSpec> text_inputs() {
           {kExcludeInput, Datatype::kBool, {1}, true}};
 }
 
-std::vector<TensorSpec> text_outputs() {
+std::vector<TensorMetadata> text_outputs() {
   return {{kTextOutput, Datatype::kBytes, {1}, false},
           {kOutputIds, Datatype::kInt64, {-1}, true},
           {kLogProbabilities, Datatype::kFp32, {-1}, true},
           {kFinishReason, Datatype::kBytes, {1}, true}};
 }
 
-TextRequest read_text_request(const InferenceRequest& request, const OpenAiModel& model) {
-  TextRequest text{.answer = {}, .prefix = {}, .outputs = wanted_outputs(request)};
+TextInference read_text_request(const InferenceRequest& request, const OpenAiModel& model) {
+  TextInference text{.answer = {}, .prefix = {}, .outputs = wanted_outputs(request)};
   Json fields = read_fields(request);
   const bool stream = take_flag(request, kStream, fields).value_or(false);
   const std::optional<bool> excludes = take_flag(request, kExcludeInput, fields);

@@ -22,15 +22,15 @@ inline constexpr const char *kTextInput = "text_input", *kInputIds = "input_ids"
                             *kLogProbabilities = "log_probabilities",
                             *kFinishReason = "finish_reason";
 
-struct TextRequest {
+struct TextInference {
   AnswerRequest answer;  ///< one prompt, one choice
   std::string prefix;    ///< the text of the prompt, if the answer begins with it
   std::vector<std::string> outputs;
 };
 
-std::vector<TensorSpec> text_inputs();
-std::vector<TensorSpec> text_outputs();
+std::vector<TensorMetadata> text_inputs();
+std::vector<TensorMetadata> text_outputs();
 
-TextRequest read_text_request(const InferenceRequest& request, const OpenAiModel& model);
+TextInference read_text_request(const InferenceRequest& request, const OpenAiModel& model);
 
 }  // namespace strata

@@ -12,7 +12,7 @@
 namespace strata {
 namespace {
 
-Tensor tensor_of(const TensorSpec& spec, const nlohmann::json& value) {
+Tensor tensor_of(const TensorMetadata& spec, const nlohmann::json& value) {
   const bool is_list = value.is_array();
   Tensor tensor{.name = spec.name,
                 .datatype = spec.datatype,
@@ -31,7 +31,7 @@ InferenceRequest read_generate_body(const std::string& body, const ModelDescript
   if (fields.find("parameters") != nullptr) request.parameters = fields.inner("parameters").value();
   for (const auto& [name, value] : fields.value().items()) {
     if (name == "id" || name == "parameters" || value.is_null()) continue;
-    const auto input = std::ranges::find(model.inputs, name, &TensorSpec::name);
+    const auto input = std::ranges::find(model.inputs, name, &TensorMetadata::name);
     if (input == model.inputs.end())
       request.parameters[name] = value;
     else

@@ -1,5 +1,5 @@
-/// Reads and writes the bodies of POST /v2/models/NAME/infer: JSON, followed by the bytes of tensors
-/// that are not in it.
+/// Reads and writes the bodies of POST /v2/models/NAME/infer: JSON, followed by the bytes of
+/// tensors that are not in it.
 ///
 /// Source  Open Inference Protocol; Triton's extension for binary tensor data.
 /// Errors  ApiError 400: malformed JSON, lengths that do not add up, tensors in shared memory.

@@ -185,8 +185,9 @@ TEST(Infer, RefusesFieldsThatItCannotObey) {
             std::string::npos);
   request = text_request("abc");
   request["inputs"][1]["data"] = {"[1]"};
-  EXPECT_EQ(server.refusal(kInfer, request.dump()),
-            "sampling_parameters cannot be used: this is no JSON object: expected {...}, got array");
+  EXPECT_EQ(
+      server.refusal(kInfer, request.dump()),
+      "sampling_parameters cannot be used: this is no JSON object: expected {...}, got array");
 }
 
 TEST(Infer, AsksTheClientToComeBackIfTheQueueIsFull) {

@@ -5,17 +5,17 @@ namespace {
 
 using Ordered = nlohmann::ordered_json;
 
-Ordered tensors_json(const std::vector<TensorSpec>& specs) {
+Ordered tensors_json(const std::vector<TensorMetadata>& specs) {
   Ordered list = Ordered::array();
-  for (const TensorSpec& spec : specs)
+  for (const TensorMetadata& spec : specs)
     list.push_back(
         {{"name", spec.name}, {"datatype", name_of(spec.datatype)}, {"shape", spec.shape}});
   return list;
 }
 
-Ordered config_tensors(const std::vector<TensorSpec>& specs, bool inputs) {
+Ordered config_tensors(const std::vector<TensorMetadata>& specs, bool inputs) {
   Ordered list = Ordered::array();
-  for (const TensorSpec& spec : specs) {
+  for (const TensorMetadata& spec : specs) {
     list.push_back(
         {{"name", spec.name}, {"data_type", config_type(spec.datatype)}, {"dims", spec.shape}});
     if (inputs) list.back()["optional"] = spec.optional;

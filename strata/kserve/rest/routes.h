@@ -1,5 +1,5 @@
-/// Offers models over KServe's protocol, version 2 (Open Inference Protocol), in HTTP: docs/serving.md
-/// describes each route.
+/// Offers models over HTTP by KServe's protocol, version 2 (Open Inference Protocol):
+/// docs/serving.md describes each route.
 ///
 ///     HttpServer server(kserve_listen(openai_listen({.port = 8000}, keys), keys),
 ///                       routes of openai_routes() and kserve_routes());

@@ -80,8 +80,7 @@ void InferStream::start_request() {
   }
   const auto sink = std::make_shared<Sink>(
       shared_from_this(), number,
-      InferenceRequest{
-          .model = incoming_.model_name(), .id = incoming_.id(), .may_stream = true});
+      InferenceRequest{.model = incoming_.model_name(), .id = incoming_.id(), .may_stream = true});
   std::function<void()> cancel;
   try {
     InferenceRequest request = read_infer_message(incoming_);

@@ -61,9 +61,9 @@ class InferStream : public std::enable_shared_from_this<InferStream> {
   std::uint64_t last_number_ = 0;
   std::deque<inference::ModelStreamInferResponse> queue_;  // the first is being written
   std::size_t queued_bytes_ = 0;
-  bool paused_ = false;      // no read is pending, because the queue is long
-  bool ends_ = false;        // no further request is read
-  bool over_ = false;        // Finish() was called, or the client has gone
+  bool paused_ = false;  // no read is pending, because the queue is long
+  bool ends_ = false;    // no further request is read
+  bool over_ = false;    // Finish() was called, or the client has gone
 };
 
 }  // namespace strata

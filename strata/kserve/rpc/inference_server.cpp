@@ -39,9 +39,8 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const std::optional<Http
   if (!tls) return grpc::InsecureServerCredentials();
   const FileUse use{.operation = "kserve.tls", .fix = "name a file in PEM"};
   grpc::SslServerCredentialsOptions options(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
-  options.pem_key_cert_pairs.push_back(
-      {read_file(tls->key_file, use, kMostFileBytes),
-       read_file(tls->certificate_file, use, kMostFileBytes)});
+  options.pem_key_cert_pairs.push_back({read_file(tls->key_file, use, kMostFileBytes),
+                                        read_file(tls->certificate_file, use, kMostFileBytes)});
   return grpc::SslServerCredentials(options);
 }
 
@@ -72,9 +71,8 @@ struct InferenceServer::Parts {
 InferenceServer::InferenceServer(const InferenceListen& listen,
                                  std::shared_ptr<const ModelRepository> models,
                                  std::shared_ptr<const Keys> keys, std::string version)
-    : parts_(new Parts{
-          .service = {std::move(models), std::move(keys), std::move(version)},
-          .address = listen.address}) {
+    : parts_(new Parts{.service = {std::move(models), std::move(keys), std::move(version)},
+                       .address = listen.address}) {
   silence_log();
   grpc::ServerBuilder builder;
   ServerAddress& address = parts_->address;

@@ -1,8 +1,8 @@
 /// Listens for the calls of KServe's gRPC service (rpc/inference.proto).
 ///
 /// A message may have 16 MiB, the messages and buffers of all calls together 512 MiB, the metadata
-/// of a call 64 KiB; a connection has 128 calls at once, 10 s for the TLS handshake, and closes after 5
-/// minutes without a call. Messages are not compressed.
+/// of a call 64 KiB. A connection has 128 calls at once and 10 s for the TLS handshake, and closes
+/// after 5 minutes without a call. Messages are not compressed.
 ///
 /// Threads  any.
 /// Errors   UserError: an address where the server cannot listen; TLS files that cannot be read.

@@ -70,9 +70,9 @@ InferenceService::Reactor* InferenceService::ServerReady(Context* context,
   return answer(context, [&] { response->set_ready(!draining() && models_->ready()); });
 }
 
-InferenceService::Reactor* InferenceService::ModelReady(
-    Context* context, const inference::ModelReadyRequest* request,
-    inference::ModelReadyResponse* response) {
+InferenceService::Reactor* InferenceService::ModelReady(Context* context,
+                                                        const inference::ModelReadyRequest* request,
+                                                        inference::ModelReadyResponse* response) {
   return answer(context, [&] {
     response->set_ready(
         models_->find(request->name(), request->version(), key_of(*context))->ready());
@@ -130,9 +130,9 @@ InferenceService::Reactor* InferenceService::RepositoryIndex(
   });
 }
 
-InferenceService::Reactor* InferenceService::ModelInfer(
-    Context* context, const inference::ModelInferRequest* request,
-    inference::ModelInferResponse* response) {
+InferenceService::Reactor* InferenceService::ModelInfer(Context* context,
+                                                        const inference::ModelInferRequest* request,
+                                                        inference::ModelInferResponse* response) {
   try {
     return start_infer_call(*models_, *context, *request, *response, key_of(*context));
   } catch (const ApiError& error) {

@@ -110,7 +110,7 @@ void set_time(const RequestTime& time, inference::StatisticDuration& message) {
 }
 
 template <typename Message>
-void set_config_tensor(const TensorSpec& spec, Message& message) {
+void set_config_tensor(const TensorMetadata& spec, Message& message) {
   inference::DataType type = inference::TYPE_INVALID;
   inference::DataType_Parse(config_type(spec.datatype), &type);
   message.set_name(spec.name);
@@ -127,9 +127,8 @@ InferenceRequest read_infer_message(const inference::ModelInferRequest& message)
                                std::to_string(message.inputs_size()) + " inputs need as many",
                     .param = "raw_input_contents",
                     .code = "invalid_value"});
-  InferenceRequest request{.model = message.model_name(),
-                           .version = message.model_version(),
-                           .id = message.id()};
+  InferenceRequest request{
+      .model = message.model_name(), .version = message.model_version(), .id = message.id()};
   for (const auto& [name, parameter] : message.parameters())
     request.parameters[name] = value_of(parameter);
   for (int i = 0; i < message.inputs_size(); ++i)
@@ -159,7 +158,7 @@ void write_answer(const InferenceRequest& request, const InferenceAnswer& answer
 }
 
 void write_metadata(const ModelDescription& model, inference::ModelMetadataResponse& message) {
-  const auto set = [](const TensorSpec& spec, auto& tensor) {
+  const auto set = [](const TensorMetadata& spec, auto& tensor) {
     tensor.set_name(spec.name);
     tensor.set_datatype(name_of(spec.datatype));
     for (const std::int64_t size : spec.shape) tensor.add_shape(size);
@@ -167,20 +166,20 @@ void write_metadata(const ModelDescription& model, inference::ModelMetadataRespo
   message.set_name(model.name);
   message.add_versions(kModelVersion);
   message.set_platform(model.platform);
-  for (const TensorSpec& spec : model.inputs) set(spec, *message.add_inputs());
-  for (const TensorSpec& spec : model.outputs) set(spec, *message.add_outputs());
+  for (const TensorMetadata& spec : model.inputs) set(spec, *message.add_inputs());
+  for (const TensorMetadata& spec : model.outputs) set(spec, *message.add_outputs());
 }
 
 void write_config(const ModelDescription& model, inference::ModelConfig& message) {
   message.set_name(model.name);
   message.set_platform(model.platform);
   message.set_backend("strata");
-  for (const TensorSpec& spec : model.inputs) {
+  for (const TensorMetadata& spec : model.inputs) {
     auto& input = *message.add_input();
     set_config_tensor(spec, input);
     input.set_optional(spec.optional);
   }
-  for (const TensorSpec& spec : model.outputs) set_config_tensor(spec, *message.add_output());
+  for (const TensorMetadata& spec : model.outputs) set_config_tensor(spec, *message.add_output());
   message.mutable_model_transaction_policy()->set_decoupled(model.decoupled);
 }
 
@@ -197,9 +196,9 @@ void write_statistics(const std::vector<ModelRepository::Model>& models,
     auto& times = *each.mutable_inference_stats();
     set_time(statistics.success, *times.mutable_success());
     set_time(statistics.failed(), *times.mutable_fail());
-    for (auto* unmeasured : {times.mutable_queue(), times.mutable_compute_input(),
-                             times.mutable_compute_infer(), times.mutable_compute_output(),
-                             times.mutable_cache_hit(), times.mutable_cache_miss()})
+    for (auto* unmeasured :
+         {times.mutable_queue(), times.mutable_compute_input(), times.mutable_compute_infer(),
+          times.mutable_compute_output(), times.mutable_cache_hit(), times.mutable_cache_miss()})
       set_time({}, *unmeasured);
   }
 }
