@@ -110,7 +110,7 @@ TEST(OpenAiRoutes, PageIsHtmlOfItsOwn) {
 TEST(OpenAiRoutes, ServerRefusesWithErrorObjects) {
   const auto listen = openai_listen({}, nullptr);
   HttpAnswer answer{.status = 404, .body = "there is no such path\n"};
-  listen.refusal(answer);
+  listen.refusal(answer, {});
   EXPECT_EQ(answer.type, "application/json");
   ASSERT_EQ(answer.headers.size(), 1U);
   EXPECT_EQ(answer.headers[0].first, "x-request-id");
@@ -119,7 +119,7 @@ TEST(OpenAiRoutes, ServerRefusesWithErrorObjects) {
             R"({"error":{"message":"there is no such path","type":"invalid_request_error",)"
             R"("param":null,"code":null}})");
   HttpAnswer busy{.status = 503, .body = "the server is busy\n"};
-  listen.refusal(busy);
+  listen.refusal(busy, {});
   EXPECT_EQ(TestJson::parse(busy.body)["error"]["type"], "server_error");
 }
 
@@ -159,7 +159,7 @@ TEST(OpenAiRoutes, UnknownKeyIsRefusedBeforeTheBodyIsRead) {
   EXPECT_EQ(listen.admit(request)->status, 401);
   request.headers = {{"X-Request-Id", "mine"}};
   HttpAnswer refused = *listen.admit(request);
-  listen.refusal(refused);
+  listen.refusal(refused, {});
   EXPECT_EQ(std::ranges::count(refused.headers, HttpFields::value_type{"x-request-id", "mine"}), 1);
   request.headers = {{"Authorization", "Bearer sk-1"}};
   EXPECT_FALSE(listen.admit(request).has_value());
