@@ -105,17 +105,15 @@ def main():
     if not python.exists():
         print(f"scores: skipped, {python} is missing; see bench/serve/install_peers.sh")
         return
-    server = servers.Server("strata", "strata", "fp32", (
-        options.strata, "serve", str(options.model), "--listen", "127.0.0.1:{port}", "--name", "m",
-        "--set", f"mesh.threads={options.threads}"), {"temperature": 0})
+    server = servers.strata(options.strata, options.model, "fp32", options.threads)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tasks(folder, options.text.read_text(), options.documents, random.Random(options.seed))
         with servers.started(server, options.threads, 300) as (address, _):
-            ours = scores(python, folder, "ours", "local-completions",
+            ours = scores(str(python), folder, "ours", "local-completions",
                           f"model=m,base_url=http://{address}/v1/completions,tokenizer={options.model},"
                           "tokenizer_backend=huggingface,num_concurrent=4,max_retries=1")
-        theirs = scores(python, folder, "theirs", "hf",
+        theirs = scores(str(python), folder, "theirs", "hf",
                         f"pretrained={options.model},dtype=float32,device=cpu")
     for score in SCORES:
         print(f"{score:14} strata serve {ours[score]:.10f}   transformers {theirs[score]:.10f}")

@@ -32,8 +32,8 @@ class Server:
     environment: dict = field(default_factory=dict)
 
 
-def strata(program, model, precision, threads):
-    command = (program, "serve", str(model / "fp32"), "--listen", "127.0.0.1:{port}", "--name", "m",
+def strata(program, folder, precision, threads):
+    command = (program, "serve", str(folder), "--listen", "127.0.0.1:{port}", "--name", "m",
                "--set", f"mesh.threads={threads}", "--set", f"train.precision={precision}")
     return Server(f"strata {precision}", "strata", precision, command, OPENAI)
 
@@ -49,8 +49,8 @@ def transformers(python, model, precision, threads):
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
     program = "from transformers.cli.transformers import main; main()"
     command = (python, "-c", program, "serve", str(model / "fp32"), "--device", "cpu", "--dtype",
-               dtype, "--continuous-batching", "--host", "127.0.0.1", "--port", "{port}",
-               "--log-level", "error")
+               dtype, "--continuous-batching", "--cb-num-blocks", "64", "--cb-max-batch-tokens",
+               "512", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "error")
     return Server(f"transformers {precision}", "transformers", precision, command,
                   {**TRANSFORMERS, "model": str(model / "fp32")}, {"HF_HUB_OFFLINE": "1"})
 
@@ -96,7 +96,7 @@ def contestants(program, peers_folder, only, model, precisions, threads):
             print(f"run: without {kind}: {python} has no package {package}; "
                   f"see bench/serve/install_peers.sh", file=sys.stderr)
     for precision in precisions:
-        result.append(strata(program, model, precision, threads))
+        result.append(strata(program, model / "fp32", precision, threads))
         result += [peer(str(interpreter(peers_folder, peer.__name__)), model, precision, threads)
                    for peer in PEERS[precision]
                    if peer.__name__ in only and versions[peer.__name__]]

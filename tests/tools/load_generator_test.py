@@ -104,15 +104,15 @@ class LoadGenerator(unittest.TestCase):
 
     def test_levels_have_prompts_of_their_own_and_a_seed_repeats_them(self):
         text = "".join(f"Ge1:{n} " + " ".join(f"w{n}x{m}" for m in range(10)) + "\n" for n in range(99))
-        levels = load.prompts_of_levels(text, 3, [1, 4], 2, 6)
-        self.assertEqual([len(levels[clients]) for clients in (1, 4)], [6, 8])
+        levels = load.prompts_of_levels(text, 3, [1, 3, 4], 2, 6)
+        self.assertEqual([len(levels[clients]) for clients in (1, 3, 4)], [6, 6, 8])
         every = [prompt for prompts in levels.values() for prompt in prompts]
-        self.assertEqual(len(set(every)), 14)
+        self.assertEqual(len(set(every)), 20)
         lengths = [len(prompt.split()) for prompt in every]
         self.assertTrue(load.FEWEST_WORDS <= min(lengths) < max(lengths) <= load.MOST_WORDS)
         self.assertNotIn("Ge1", "".join(every))
-        self.assertEqual(levels, load.prompts_of_levels(text, 3, [1, 4], 2, 6))
-        self.assertNotEqual(levels, load.prompts_of_levels(text, 4, [1, 4], 2, 6))
+        self.assertEqual(levels, load.prompts_of_levels(text, 3, [1, 3, 4], 2, 6))
+        self.assertNotEqual(levels, load.prompts_of_levels(text, 4, [1, 3, 4], 2, 6))
 
 
 if __name__ == "__main__":
