@@ -146,6 +146,8 @@ def started(server, threads, limit_seconds):
     address = f"127.0.0.1:{port}"
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **server.environment}
     command = [part.replace("{port}", str(port)) for part in server.command]
+    # SIGTERM unwinds the bench like an exception, so that no server outlives it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryFile() as log:
         begin = time.perf_counter()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,

