@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = [
     ["base"],
-    ["layout", "disk", "transport", "pretrained", "tabular", "batching", "device"],
+    ["layout", "disk", "transport", "pretrained", "tabular", "batching", "grammar", "device"],
     ["schedule", "comm", "tokenizer", "jinja", "rowserver", "http"],
     ["plan", "report", "nn", "data", "embed", "openai"],
     ["optim", "models", "kserve"],
@@ -42,8 +42,8 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
      lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "pretrained", "tokenizer",
-                                        "report", "plan", "tabular", "jinja", "batching", "rowserver", "http", "embed",
-                                        "openai", "kserve")),
+                                        "report", "plan", "tabular", "jinja", "batching", "grammar", "rowserver", "http",
+                                        "embed", "openai", "kserve")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"rocksdb/"), "RocksDB",

@@ -74,8 +74,8 @@ struct SequenceRequest {
   std::optional<int> likeliest = {};
   std::uint64_t scope = 0;  ///< requests reuse keys and values only of requests of the same scope
   bool score_prompt = false;
-  /// Gives the tokens that may follow the answer so far, as bits by token; null: all may. The
-  /// service calls it from one thread at a time.
+  /// Gives the tokens that may follow the answer so far, as bits by token; if no bit is set, the
+  /// answer ends. Null: all may. The service calls it from one thread at a time.
   std::function<std::vector<std::uint64_t>(const std::vector<std::int64_t>& answer)> allowed = {};
 };
 

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "strata/batching/token_service.h"
+#include "strata/grammar/token_grammar.h"
 #include "strata/openai/request_fields.h"
 
 namespace strata {
@@ -26,11 +28,12 @@ struct AnswerOptions {
   int choices = 1;
   int candidates = 1;  ///< the most likely `choices` of them are sent
   bool stream = false;
-  bool include_usage = false;  ///< of a stream
+  bool include_usage = false;                  ///< of a stream
+  std::shared_ptr<TokenGrammar> grammar = {};  ///< that all answers match; null: none
 };
 
 /// `vocabulary`: of the model. Without a seed, the seed is random. Does not read the length and
-/// the fields of probabilities, which differ by route.
+/// the fields of probabilities, which differ by route, nor those of grammars (output_grammar.h).
 AnswerOptions read_answer_options(const RequestFields& fields, std::int64_t vocabulary);
 
 /// Refuses a field whose value is neither missing, null, false, empty nor `neutral`.

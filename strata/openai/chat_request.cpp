@@ -4,6 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/openai/api_error.h"
+#include "strata/openai/output_grammar.h"
 
 namespace strata {
 namespace {
@@ -94,6 +95,7 @@ std::string chat_text(const RequestFields& fields, const OpenAiModel& model) {
 AnswerRequest read_chat_request(const RequestFields& fields, const OpenAiModel& model) {
   AnswerRequest request{.options = read_answer_options(fields, model.service->vocabulary()),
                         .prompts = {}};
+  request.options.grammar = read_output_grammar(fields, model);
   for (const char* field : {"max_tokens", "max_completion_tokens"})
     if (fields.find(field) != nullptr)
       request.options.max_tokens = fields.whole(field, 0, 1, INT32_MAX);

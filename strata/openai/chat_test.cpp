@@ -131,7 +131,7 @@ TEST(Chat, RefusalsNameTheField) {
   EXPECT_EQ(field({{"max_tokens", 0}}), "max_tokens");
   EXPECT_EQ(field({{"tools", {{{"type", "function"}}}}}), "tools");
   EXPECT_EQ(field({{"modalities", {"text", "audio"}}}), "modalities");
-  EXPECT_EQ(field({{"response_format", {{"type", "json_object"}}}}), "response_format");
+  EXPECT_EQ(field({{"response_format", {{"type", "xml"}}}}), "response_format.type");
   const auto error =
       server.refusal(kChatPath, conversation({{"messages", {{{"role", "bad"}, {"content", ""}}}}}));
   EXPECT_NE(error["message"].get<std::string>().find("no such role"), std::string::npos);

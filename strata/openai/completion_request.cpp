@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "strata/openai/api_error.h"
+#include "strata/openai/output_grammar.h"
 
 namespace strata {
 namespace {
@@ -65,6 +66,7 @@ AnswerRequest read_completion_request(const RequestFields& fields, const OpenAiM
                         .prompts = {},
                         .echo = fields.flag("echo", false)};
   AnswerOptions& options = request.options;
+  options.grammar = read_output_grammar(fields, model);
   if (fields.find("max_tokens") != nullptr)
     options.max_tokens = fields.whole("max_tokens", 0, 0, INT32_MAX);
   if (fields.find("logprobs") != nullptr)

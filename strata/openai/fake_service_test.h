@@ -1,6 +1,6 @@
 /// Answers requests without a model, in its own thread: token i of an answer is token i of the
 /// prompt, over and over; with a temperature it is token i + seed. With a script, token i is that
-/// of the script.
+/// of the script. In place of a token that may not follow it is the first one that may.
 ///
 /// The log probability of a token is that of fake_score(), or 0 without `likeliest`. Each round hands one token to every
 /// request, so the answers of several requests interleave.
@@ -133,6 +133,18 @@ class FakeService final : public TokenService {
     if (running.listener.on_prompt) running.listener.on_prompt(std::move(scores));
   }
 
+  // The token, or the first one that may follow; -1: none may.
+  std::int64_t permitted(const SequenceRequest& request, const std::vector<std::int64_t>& answer,
+                         std::int64_t token) const {
+    if (!request.allowed) return token;
+    const std::vector<std::uint64_t> bits = request.allowed(answer);
+    const auto may = [&](std::int64_t i) { return (bits.at(i / 64) >> (i % 64) & 1) != 0; };
+    if (may(token)) return token;
+    for (std::int64_t i = 0; i < options_.vocabulary; ++i)
+      if (may(i)) return i;
+    return -1;
+  }
+
   // Null: the request continues.
   const Finish* next(Running& running) const {
     static const Finish kStopped{.reason = FinishReason::kStop, .cached_tokens = 1, .error = {}};
@@ -149,7 +161,10 @@ class FakeService final : public TokenService {
     const auto& source = options_.script.empty() ? request.prompt : options_.script;
     const bool draws = request.sampling.temperature > 0 && options_.script.empty();
     const std::uint64_t shift = draws ? request.sampling.seed : 0;
-    const std::int64_t token = source[(static_cast<std::uint64_t>(count) + shift) % source.size()];
+    const std::int64_t token =
+        permitted(request, running.answer,
+                  source[(static_cast<std::uint64_t>(count) + shift) % source.size()]);
+    if (token < 0) return &kStopped;
     if (count >= request.min_tokens && std::ranges::count(request.ends, token) > 0)
       return &kStopped;
     running.answer.push_back(token);

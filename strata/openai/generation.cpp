@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "strata/openai/api_error.h"
+#include "strata/openai/output_grammar.h"
 
 namespace strata {
 
@@ -34,24 +35,30 @@ SequenceRequest Generation::sequence_request(std::size_t choice) const {
   SequenceRequest request{.prompt = request_.prompts[sequences_[choice].prompt],
                           .max_tokens = *options.max_tokens,
                           .min_tokens = options.min_tokens,
-                          .ends = options.stop_tokens,
+                          .ends = {},
                           .sampling = options.sampling,
                           .likeliest = options.likeliest,
                           .scope = request_.scope,
                           .score_prompt = request_.echo && options.likeliest.has_value()};
   if (options.candidates > options.choices)  // their mean log probabilities are compared
     request.likeliest = options.likeliest.value_or(0);
-  if (!options.ignore_ends)
-    request.ends.insert(request.ends.end(), model_->ends.begin(), model_->ends.end());
+  request.ends = ends();
+  if (options.grammar) {
+    request.allowed = allowed_by_grammar(options, request.ends);
+    request.min_tokens = 0;  // the grammar may end earlier
+  }
   if (only_one_token_is_scored()) request.ends.clear();
   request.sampling.seed += choice % static_cast<std::size_t>(options.candidates);
   return request;
 }
 
-bool Generation::ends(std::int64_t token) const {
+// A text that matches its grammar ends with an EOS token, also with ignore_eos.
+std::vector<std::int64_t> Generation::ends() const {
   const AnswerOptions& options = request_.options;
-  return std::ranges::count(options.stop_tokens, token) > 0 ||
-         (!options.ignore_ends && std::ranges::count(model_->ends, token) > 0);
+  std::vector<std::int64_t> ends = options.stop_tokens;
+  if (!options.ignore_ends || options.grammar)
+    ends.insert(ends.end(), model_->ends.begin(), model_->ends.end());
+  return ends;
 }
 
 SequenceListener Generation::listener(std::size_t choice) {
@@ -162,7 +169,7 @@ void Generation::on_token(std::size_t choice, const ScoredToken& token) {
   ++sequence.tokens;
   sequence.log_probability += token.log_probability;
   record_.token(choice);
-  const bool is_end = only_one_token_is_scored() && ends(token.token);
+  const bool is_end = only_one_token_is_scored() && std::ranges::count(ends(), token.token) > 0;
   auto pieces = is_end ? sequence.text.push_end(token) : sequence.text.push(token);
   sequence.stopped = is_end || sequence.text.stopped();
   if (sequence.text.stopped()) unwanted_.push_back(choice);

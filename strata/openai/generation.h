@@ -72,7 +72,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   SequenceRequest sequence_request(std::size_t choice) const;
   bool only_one_token_is_scored() const;
-  bool ends(std::int64_t token) const;
+  std::vector<std::int64_t> ends() const;
   SequenceListener listener(std::size_t choice);
   void submit_all();
   void take_back();

@@ -94,6 +94,11 @@ TEST(HostileRequests, EveryFieldRefusesValuesOfOtherTypes) {
                             "add_generation_prompt",
                             "chat_template_kwargs",
                             "response_format",
+                            "structured_outputs",
+                            "guided_json",
+                            "guided_regex",
+                            "guided_choice",
+                            "guided_grammar",
                             "tools",
                             "chat_template",
                             "suffix",
@@ -137,6 +142,8 @@ TEST(HostileRequests, MutatedBodiesNeverCrashTheServer) {
       R"("stream_options":{"include_usage":true}})",
       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text",)"
       R"("text":"t"}]}],"max_tokens":2,"logprobs":true,"top_logprobs":3,"top_k":4,"min_p":0.1})",
+      R"({"prompt":"text","max_tokens":5,"response_format":{"type":"json_schema","json_schema":{"name":"n",)"
+      R"("schema":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}}})",
       R"({"prompt":"text","add_special_tokens":false,"tokens":[104,105]})"};
   std::mt19937 random(20261124);
   const auto below = [&](std::size_t count) { return random() % count; };

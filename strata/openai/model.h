@@ -16,6 +16,7 @@
 #include "strata/batching/token_service.h"
 #include "strata/jinja/chat_template.h"
 #include "strata/openai/metrics.h"
+#include "strata/openai/model_grammars.h"
 #include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
@@ -31,6 +32,7 @@ struct OpenAiModel {
   std::int64_t created = 0;                              ///< seconds since 1970
   /// Counts the requests of all front ends; copies of the model share it.
   std::shared_ptr<ModelMetrics> metrics = std::make_shared<ModelMetrics>();
+  std::shared_ptr<ModelGrammars> grammars = std::make_shared<ModelGrammars>();
 };
 
 /// `tokenizer`: "bytes", a folder or a tokenizer.json; chat template and special tokens come from

@@ -1,6 +1,8 @@
 #include "strata/openai/request_fields.h"
 
 #include <cmath>
+#include <sstream>
+#include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/json_text.h"
@@ -45,7 +47,7 @@ std::string range_text(const std::string& minimum, const std::string& maximum) {
 }  // namespace
 
 RequestFields::RequestFields(const std::string& body, const std::string& name)
-    : object_(parsed(body, name)) {}
+    : object_(parsed(body, name)), body_(std::make_shared<const std::string>(body)) {}
 
 const nlohmann::json* RequestFields::find(const std::string& field) const {
   const nlohmann::json& object = object_.value();
@@ -57,7 +59,17 @@ RequestFields RequestFields::inner(const std::string& field) const {
   const JsonPart object = object_.member(field);
   if (!object.value().is_object())
     refuse_field(place(field), "an object", short_json(object.value()));
-  return {object, place(field) + '.'};
+  return {object, place(field) + '.', body_};
+}
+
+nlohmann::ordered_json RequestFields::in_order(const std::string& field) const {
+  nlohmann::ordered_json value = nlohmann::ordered_json::parse(*body_);
+  std::istringstream steps(place(field));
+  for (std::string step; std::getline(steps, step, '.');) {
+    nlohmann::ordered_json inner = std::move(value[step]);
+    value = std::move(inner);
+  }
+  return value;
 }
 
 bool RequestFields::flag(const std::string& field, bool otherwise) const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ class RequestFields {
   const nlohmann::json* find(const std::string& field) const;  ///< null if missing
   std::string place(const std::string& field) const { return prefix_ + field; }  ///< for errors
   const nlohmann::json& value() const { return object_.value(); }  ///< what the text holds
+  /// A field whose objects have their members in the order of the body. Parses the body again.
+  nlohmann::ordered_json in_order(const std::string& field) const;
 
   bool flag(const std::string& field, bool otherwise) const;
   std::int64_t whole(const std::string& field, std::int64_t otherwise, std::int64_t minimum,
@@ -38,10 +41,11 @@ class RequestFields {
   std::vector<std::int64_t> tokens(const std::string& field, std::int64_t vocabulary) const;
 
  private:
-  RequestFields(JsonPart object, std::string prefix)
-      : object_(std::move(object)), prefix_(std::move(prefix)) {}
+  RequestFields(JsonPart object, std::string prefix, std::shared_ptr<const std::string> body)
+      : object_(std::move(object)), prefix_(std::move(prefix)), body_(std::move(body)) {}
   JsonPart object_;
-  std::string prefix_;
+  std::string prefix_;  // "stream_options."
+  std::shared_ptr<const std::string> body_;
 };
 
 /// A list of numbers of tokens; `place` names it in errors.

@@ -29,6 +29,8 @@ std::vector<std::int64_t> Answer::choose(LogitSampler& sampler, std::span<const 
     const auto z = logits.subspan(row * vocabulary, vocabulary);
     const std::vector<std::uint64_t> allowed =
         request_.allowed ? request_.allowed(tokens_) : std::vector<std::uint64_t>();
+    ended_ = request_.allowed && std::ranges::all_of(allowed, [](auto bits) { return bits == 0; });
+    if (ended_) return chosen;
     const bool may_end = std::ssize(tokens_) >= request_.min_tokens;
     const std::int64_t token =
         sampler.choose(z, request_.sampling,

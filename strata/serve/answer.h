@@ -30,7 +30,8 @@ class Answer {
   std::vector<std::int64_t> choose(LogitSampler& sampler, std::span<const float> logits,
                                    std::span<const std::int64_t> guesses);
 
-  bool ended() const { return ended_; }  ///< chose a token that ends the text
+  /// Whether a token that ends the text was chosen, or no token may follow.
+  bool ended() const { return ended_; }
   /// Whether the prompt's scores were all that the request wanted.
   bool wants_no_token() const { return request_.max_tokens == 0; }
 

@@ -1,0 +1,61 @@
+/// Finds the tokens that may follow a text so that it can still become one that a grammar matches.
+///
+/// A token may follow if some continuation of the text with its bytes matches; a token may end within
+/// a character. Answers to one request share a grammar, and with it the states and tokens that were
+/// found.
+///
+/// Threads  any; one at a time finds tokens.
+/// Cost     the first time in a state one walk over the vocabulary without tokens whose first bytes
+///          cannot follow; then a copy of a bit a token.
+/// Errors   UserError: limits of StateSets.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "strata/grammar/automaton.h"
+#include "strata/grammar/state_sets.h"
+#include "strata/grammar/token_trie.h"
+
+namespace strata {
+
+struct AllowedTokens {
+  std::vector<std::uint64_t> bits;  ///< by token
+  bool may_end = false;             ///< the text matches
+};
+
+class TokenGrammar {
+ public:
+  TokenGrammar(std::shared_ptr<const Automaton> automaton, std::shared_ptr<const TokenTrie> trie);
+
+  /// A text that grows.
+  class Text {
+   private:
+    friend class TokenGrammar;
+    std::vector<std::int64_t> tokens_;
+    StateSets::State state_ = StateSets::kDead;
+    std::uint64_t age_ = 0;  // of the state
+  };
+
+  /// The tokens that may follow `tokens`, whose common beginning with the last call's is not read
+  /// again. InternalError if the grammar does not allow `tokens`.
+  AllowedTokens allowed(Text& text, std::span<const std::int64_t> tokens);
+
+ private:
+  using Mask = std::vector<std::uint64_t>;
+  void follow(Text& text, std::span<const std::int64_t> tokens);
+  const Mask& mask_of(StateSets::State state);
+  Mask walk(StateSets::State state);
+
+  const std::shared_ptr<const TokenTrie> trie_;
+  std::mutex mutex_;  // of what follows
+  StateSets sets_;
+  std::vector<std::unique_ptr<const Mask>> masks_;  // by state
+  std::uint64_t masks_age_ = 0;
+  std::size_t mask_count_ = 0;
+};
+
+}  // namespace strata
