@@ -1,8 +1,8 @@
 /// Builds the parts of JSON texts: strings, numbers, fixed values and values of any kind.
 ///
-/// Between two parts of an object or a list a text may have a space, or one or two line ends with up
-/// to 20 blanks after them: after "{", "[", "," and ":", and before "}" and "]". So models write as
-/// they are used to, but not white space without end.
+/// Between two parts of an object or a list a text may have a space, or one or two line ends with
+/// up to 20 blanks after them: after "{", "[", "," and ":", and before "}" and "]". So models write
+/// as they are used to, but not white space without end.
 ///
 /// Threads  one. The grammar must outlive this object.
 #pragma once

@@ -1,17 +1,18 @@
 /// Reads a JSON Schema (draft 2020-12) as the grammar of the JSON texts that it accepts.
 ///
-/// Every text of the grammar is valid. These valid texts are left out: members in another order than
-/// that of "properties"; members that no list of "properties" names, unless "additionalProperties"
-/// allows them; whole numbers with a fraction or an exponent; white space beyond JsonExpressions. A
-/// schema without "type" has the types that its other keywords are about. "oneOf" is read as "anyOf".
+/// Every text of the grammar is valid. These valid texts are left out: members in another order
+/// than that of "properties"; members that no list of "properties" names, unless
+/// "additionalProperties" allows them; whole numbers with a fraction or an exponent; white space
+/// beyond JsonExpressions. A schema without "type" has the types that its other keywords are about.
+/// "oneOf" is read as "anyOf".
 ///
 /// Reads type, enum, const, anyOf, oneOf, allOf, $ref within the schema, nullable; properties,
 /// required, additionalProperties, minProperties and maxProperties of maps; prefixItems, items,
-/// minItems, maxItems; minLength, maxLength, pattern, format; minimum, maximum, exclusiveMinimum and
-/// exclusiveMaximum of integers. Ignores annotations such as title, description and default.
+/// minItems, maxItems; minLength, maxLength, pattern, format; minimum, maximum, exclusiveMinimum
+/// and exclusiveMaximum of integers. Ignores annotations such as title, description and default.
 ///
-/// Errors  UserError with the JSON pointer of a keyword that is not supported, and of a value that is
-///         no schema; limits of Grammar.
+/// Errors   UserError with the JSON pointer of a keyword that is not supported, and of a value that
+///          is no schema; limits of Grammar.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

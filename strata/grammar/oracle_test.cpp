@@ -17,7 +17,8 @@ constexpr std::size_t kLongest = 6;
 constexpr char kAlphabet[] = "abc";
 using TextSet = std::set<std::string>;
 
-// What a part of a grammar matches: all short texts, and all short beginnings of texts of any length.
+// What a part of a grammar matches: all short texts, and all short beginnings of texts of any
+// length.
 struct Language {
   TextSet texts;
   TextSet beginnings;

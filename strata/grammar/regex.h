@@ -5,9 +5,9 @@
 /// which match the same texts, and "^" and "$" at the ends of the pattern or of its alternatives.
 /// "." is every character but a line end.
 ///
-/// Errors  UserError that names place and construct: not well formed, or not supported: look-around,
-///         back-references, flags, word boundaries, classes of Unicode (\p), possessive quantifiers,
-///         anchors within the pattern.
+/// Errors   UserError that names place and construct: not well formed, or not supported:
+///          look-around, back-references, flags, word boundaries, classes of Unicode (\p),
+///          possessive quantifiers, anchors within the pattern.
 #pragma once
 
 #include <functional>

@@ -1,8 +1,8 @@
 /// Finds the tokens that may follow a text so that it can still become one that a grammar matches.
 ///
-/// A token may follow if some continuation of the text with its bytes matches; a token may end within
-/// a character. Answers to one request share a grammar, and with it the states and tokens that were
-/// found.
+/// A token may follow if some continuation of the text with its bytes matches; a token may end
+/// within a character. Answers to one request share a grammar, and with it the states and tokens
+/// that were found.
 ///
 /// Threads  any; one at a time finds tokens.
 /// Cost     the first time in a state one walk over the vocabulary without tokens whose first bytes

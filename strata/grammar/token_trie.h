@@ -1,5 +1,5 @@
-/// Sorts the tokens of a vocabulary by their bytes into a tree, so that tokens with a common beginning
-/// are matched together.
+/// Sorts the tokens of a vocabulary by their bytes into a tree, so that tokens with a common
+/// beginning are matched together.
 ///
 /// Threads  const, any thread.
 /// Cost     of the constructor: sorts the vocabulary.

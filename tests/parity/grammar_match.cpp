@@ -1,8 +1,8 @@
 // Matches texts for tests that compare with other implementations (tests/parity/grammar_test.py):
 // reads a JSON object a line, {"kind": "json"|"regex"|"gbnf"|"json_object", "grammar": ...,
 // "texts": [text...]}, and writes one a line, {"accepts": [bool...]} or {"error": ...}. With
-// "tokens" and "prefix", bytes as hexadecimal digits, it also writes "mask": which of the tokens may
-// follow the prefix.
+// "tokens" and "prefix", bytes as hexadecimal digits, it also writes "mask": which of the tokens
+// may follow the prefix.
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
