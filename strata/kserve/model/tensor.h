@@ -45,8 +45,8 @@ struct Tensor {
   std::string bytes = {};
 };
 
-/// Refuses dimensions that are negative, more than 16, or whose product exceeds 2^31 - 1; those of 0
-/// do not count in the product.
+/// Refuses dimensions that are negative, more than 16, or whose product exceeds 2^31 - 1; those of
+/// 0 do not count in the product.
 std::size_t element_count(const Tensor& tensor);
 
 /// Refuses bytes that are not exactly the elements of the shape.
