@@ -161,9 +161,12 @@ class FakeService final : public TokenService {
     const auto& source = options_.script.empty() ? request.prompt : options_.script;
     const bool draws = request.sampling.temperature > 0 && options_.script.empty();
     const std::uint64_t shift = draws ? request.sampling.seed : 0;
-    const std::int64_t token =
-        permitted(request, running.answer,
-                  source[(static_cast<std::uint64_t>(count) + shift) % source.size()]);
+    std::int64_t token = source[(static_cast<std::uint64_t>(count) + shift) % source.size()];
+    try {
+      token = permitted(request, running.answer, token);
+    } catch (const std::exception&) {
+      return &kFailed;
+    }
     if (token < 0) return &kStopped;
     if (count >= request.min_tokens && std::ranges::count(request.ends, token) > 0)
       return &kStopped;
