@@ -136,6 +136,18 @@ class Serve(ProgramTest):
         plan = json.loads((self.folder / "plan.json").read_text())
         return text, plan, max(stage["peak_bytes"] for stage in plan["stages"])
 
+    def test_answers_match_their_grammars(self):
+        server = self.serve("--guesses", "3")
+        for _ in range(2):  # the second one finds the compiled grammar
+            self.assertRegex(server.text(structured_outputs={"regex": "[0-9]{4}"}), r"\A[0-9]{4}\Z")
+        text = server.text(prompt="a", max_tokens=31, guided_json={
+            "type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}},
+            "required": ["a"], "additionalProperties": False})
+        self.assertIn(json.loads(text), [{"a": digit} for digit in range(10)])
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            server.complete(structured_outputs={"regex": "(?=a)"})
+        self.assertEqual(refused.exception.code, 400)
+
     def test_weights_off_the_device_give_the_same_answers(self):
         expected = self.serve().text()
         device = f"memory.device={self.plan('recipe.yaml', '--estimate', '--set', 'mesh.pp=1')[2] - 1}B"
