@@ -73,10 +73,10 @@ def run_rounds(contestants, options):
 
 
 def same_texts(rounds, name, ours):
-    """How many answers of `name` equal ours, and of how many."""
+    """How many answers of `name` equal ours but for blanks at both ends, and of how many."""
     pairs = [(mine, other) for result in rounds for clients, level in result[name]["levels"].items()
              for mine, other in zip(result[ours]["levels"][clients]["texts"], level["texts"])]
-    return sum(mine == other for mine, other in pairs), len(pairs)
+    return sum(mine.strip() == other.strip() for mine, other in pairs), len(pairs)
 
 
 def summarise(rounds, contestants, options):

@@ -121,7 +121,7 @@ def await_ready(process, address, fields, limit_seconds, log):
         with contextlib.suppress(OSError):
             if load.complete(address, body)[0] == 200:
                 return
-        time.sleep(0.02)
+        time.sleep(0.05)
     log.seek(0)
     raise load.ServerError(f"not ready after {time.perf_counter() - begin:.0f} s, "
                            f"exit code {process.poll()}\n{log.read()[-2000:].decode()}")
