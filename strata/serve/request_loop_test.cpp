@@ -197,6 +197,20 @@ TEST(RequestLoop, AllowsOnlyTheTokensOfTheRequest) {
   EXPECT_EQ(heard.tokens, (Tokens{10, 11, 12, 13, 14}));
 }
 
+TEST(RequestLoop, EndsWhereNoTokenIsAllowed) {
+  RequestLoop loop(small_options());
+  PagedTexts texts(4);
+  Heard heard;
+  SequenceRequest request = greedy({1, 2}, 9);
+  request.allowed = [](const Tokens& answer) {
+    return std::vector<std::uint64_t>{answer.size() < 3 ? ~std::uint64_t{0} : 0};
+  };
+  loop.submit(std::move(request), listener_of(heard));
+  run_all(loop, texts);
+  EXPECT_EQ(heard.tokens, continued({1, 2}, 3));
+  EXPECT_EQ(heard.finish->reason, FinishReason::kStop);
+}
+
 TEST(RequestLoop, CancelsWaitingAndRunningRequests) {
   RequestLoopOptions options = small_options();
   options.limits.sequences = 1;
