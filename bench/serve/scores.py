@@ -78,7 +78,7 @@ def scores(python, folder, name, model, arguments):
                    "HF_HOME": str(folder / "cache")}
     subprocess.run([python, "-m", "lm_eval", "--model", model, "--model_args", arguments, "--tasks",
                     "strata_choice,strata_bits", "--include_path", str(folder), "--output_path",
-                    str(folder / f"{name}.json"), "--batch_size", "4"],
+                    str(folder / f"{name}.json"), "--batch_size", "4", "--device", "cpu"],
                    check=True, env=environment, stdout=subprocess.DEVNULL)
     written = max(folder.glob(f"{name}*.json"), key=lambda file: file.stat().st_mtime)
     results = json.loads(written.read_text())["results"]
@@ -114,7 +114,7 @@ def main():
                           f"model=m,base_url=http://{address}/v1/completions,tokenizer={options.model},"
                           "tokenizer_backend=huggingface,num_concurrent=4,max_retries=1")
         theirs = scores(str(python), folder, "theirs", "hf",
-                        f"pretrained={options.model},dtype=float32,device=cpu")
+                        f"pretrained={options.model},dtype=float32,add_bos_token=False")
     for score in SCORES:
         print(f"{score:14} strata serve {ours[score]:.10f}   transformers {theirs[score]:.10f}")
     far = abs(ours["bits_per_byte"] / theirs["bits_per_byte"] - 1) > BITS_TOLERANCE
