@@ -17,9 +17,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LIMIT, FUNCTION_LIMIT, COLUMN_LIMIT = 600, 80, 100
-# Folders whose comments are not wrapped yet.
-LONG_COMMENTS = ("strata/batching/", "strata/cli/server/", "strata/http/", "strata/openai/",
-                 "strata/serve/")
 
 INVISIBLE = re.compile(
     r'//[^\n]*'
@@ -118,9 +115,8 @@ def main():
     for name in sources():
         text = (ROOT / name).read_text(encoding="utf-8")
         files[name] = text.count("\n")
-        if not name.startswith(LONG_COMMENTS):
-            wide += [(name, line) for line, content in enumerate(text.split("\n"), 1)
-                     if len(content) > COLUMN_LIMIT and content.lstrip().startswith("//")]
+        wide += [(name, line) for line, content in enumerate(text.split("\n"), 1)
+                 if len(content) > COLUMN_LIMIT and content.lstrip().startswith("//")]
         found += [(name, *function) for function in functions(text)]
     if "--table" in sys.argv[1:]:
         print_table(files, found)

@@ -14,8 +14,8 @@
 ///          al. 2023 (pages, preemption by recompute).
 /// Threads  one.
 /// Cost     next_pass: O(running sequences + tokens and pages of the pass), and O(running sequences
-///          * prompt) for each sequence that starts or that is next to start. add: O(prompt), and O(live sequences) if
-///          it has to wait. No copy of a text but the prompt's.
+///          * prompt) for each sequence that starts or that is next to start. add: O(prompt), and
+///          O(live sequences) if it has to wait. No copy of a text but the prompt's.
 /// Errors   UserError: a sequence that never fits. InternalError: calls in another order.
 #pragma once
 

@@ -1,5 +1,5 @@
-/// Runs a scheduler against a model that is a function of the text, and checks its promises after each
-/// pass.
+/// Runs a scheduler against a model that is a function of the text, and checks its promises after
+/// each pass.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ namespace strata {
 
 using Ids = std::vector<std::int64_t>;
 
-// A model whose keys and values of a token are a hash of the weights and of all tokens up to it, and
-// whose next token is a function of that hash.
+// A model whose keys and values of a token are a hash of the weights and of all tokens up to it,
+// and whose next token is a function of that hash.
 class HashModel {
  public:
   HashModel(const BatchLimits& limits)
@@ -41,8 +41,8 @@ class HashModel {
     return tokens;
   }
 
-  // Writes the states of a row and returns those that need logits. The states of earlier tokens come
-  // from pages; `text` is what they must describe.
+  // Writes the states of a row and returns those that need logits. The states of earlier tokens
+  // come from pages; `text` is what they must describe.
   std::vector<std::uint64_t> forward(std::uint64_t weights, const PassTokens& row,
                                      const Ids& text) {
     std::uint64_t now = weights;

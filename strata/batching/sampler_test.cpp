@@ -51,7 +51,8 @@ Ids likeliest_first(const Logits& z) {
   return order;
 }
 
-// Sorts all tokens and applies one step after the other, each to the probabilities of the step before.
+// Sorts all tokens and applies one step after the other, each to the probabilities of the step
+// before.
 std::int64_t choose_plainly(const Logits& logits, const Sampling& s, const ChoiceContext& context) {
   const Logits z = adjust_plainly(logits, s, context);
   Ids order = likeliest_first(z);

@@ -22,8 +22,8 @@ struct AnswerRequest {
 
 AnswerRequest read_completion_request(const RequestFields& fields, const OpenAiModel& model);
 
-/// Refuses an empty prompt, one that leaves no room for `max_tokens` in the model's context, and more
-/// answers than may wait for the model at once, which it would always refuse.
+/// Refuses an empty prompt, one that leaves no room for `max_tokens` in the model's context, and
+/// more answers than may wait for the model at once, which it would always refuse.
 /// Without max_tokens sets it to `default_tokens`, or to the room that is left if that is less; 0:
 /// to the room that is left.
 void fit_to_context(AnswerRequest& request, const OpenAiModel& model, const char* prompt_field,

@@ -8,7 +8,8 @@
 ///   token_ms=NUMBER  time of a token
 ///   requests=NUMBER  sequences at once
 ///   keys=PATH        file of keys
-///   probe=PATH       scripts of a test: the chat page has what precedes <!--page--> at its begin and
+///   probe=PATH       scripts of a test: the chat page has what precedes <!--page--> at its begin
+///   and
 ///                    what follows at its end
 #include <fstream>
 #include <iostream>

@@ -2,8 +2,8 @@
 /// prompt, over and over; with a temperature it is token i + seed. With a script, token i is that
 /// of the script. In place of a token that may not follow it is the first one that may.
 ///
-/// The log probability of a token is that of fake_score(), or 0 without `likeliest`. Each round hands one token to every
-/// request, so the answers of several requests interleave.
+/// The log probability of a token is that of fake_score(), or 0 without `likeliest`. Each round
+/// hands one token to every request, so the answers of several requests interleave.
 #pragma once
 
 #include <algorithm>

@@ -58,8 +58,8 @@ class MinuteBudget {
 
 class ApiKey;
 
-/// One request of a key: it counts until settle(), or until this object ends, which returns all that
-/// was reserved.
+/// One request of a key: it counts until settle(), or until this object ends, which returns all
+/// that was reserved.
 class KeyUse {
  public:
   KeyUse(std::shared_ptr<ApiKey> key, std::int64_t tokens)

@@ -36,8 +36,8 @@ struct OpenAiModel {
 };
 
 /// `tokenizer`: "bytes", a folder or a tokenizer.json; chat template and special tokens come from
-/// its folder. A text ends with the tokenizer's end-of-sequence (EOS) token or the one that begins a
-/// text.
+/// its folder. A text ends with the tokenizer's end-of-sequence (EOS) token or the one that begins
+/// a text.
 /// Errors: UserError of make_tokenizer() and ChatTemplate::find().
 OpenAiModel open_model(std::string name, const std::string& tokenizer,
                        std::shared_ptr<TokenService> service);

@@ -1,5 +1,6 @@
 /// Keeps what grammars need of a model: its tokens as a tree, made when a request first needs it,
-/// and the grammars of the last requests, so that requests with the same schema share what was found.
+/// and the grammars of the last requests, so that requests with the same schema share what was
+/// found.
 ///
 /// Threads  any
 #pragma once

@@ -22,8 +22,8 @@ std::shared_ptr<TokenGrammar> read_output_grammar(const RequestFields& fields,
                                                   const OpenAiModel& model);
 
 /// SequenceRequest::allowed of one answer. A token of `ends` may follow a text that matches: from
-/// min_tokens on and without ignore_ends, or if no other token may follow. Without `ends` the answer
-/// ends when no token may follow.
+/// min_tokens on and without ignore_ends, or if no other token may follow. Without `ends` the
+/// answer ends when no token may follow.
 /// Errors of the function: UserError if no token may follow a text that does not match yet.
 std::function<std::vector<std::uint64_t>(const std::vector<std::int64_t>&)> allowed_by_grammar(
     const AnswerOptions& options, std::vector<std::int64_t> ends);

@@ -1,5 +1,5 @@
-/// Follows one request through the passes: which of its prompt's tokens are scored, which tokens its
-/// logits choose, and what its listener hears.
+/// Follows one request through the passes: which of its prompt's tokens are scored, which tokens
+/// its logits choose, and what its listener hears.
 ///
 /// Threads  one.
 /// Errors   UserError: logits that are not numbers, no token that may follow.

@@ -1,5 +1,5 @@
-// Decoding is an evaluation of one micro-batch, with the same programs, interpreter, tiers and stage
-// machine as training. Its only sample consists of the new tokens of all sequences.
+// Decoding is an evaluation of one micro-batch, with the same programs, interpreter, tiers and
+// stage machine as training. Its only sample consists of the new tokens of all sequences.
 #include "strata/serve/decoder.h"
 
 #include <ATen/ops/tensor.h>

@@ -5,12 +5,12 @@
 /// same order. A pass runs new tokens of several texts together and reads the weights once; the
 /// caller chooses the tokens and the pages (batching/pass.h).
 ///
-/// On a CPU the logits of a token have the bits that training and evaluation compute for the text at
-/// the beginning of a whole sample, on as many tensor-parallel ranks. They do not depend on the
+/// On a CPU the logits of a token have the bits that training and evaluation compute for the text
+/// at the beginning of a whole sample, on as many tensor-parallel ranks. They do not depend on the
 /// other texts of a pass, on how a text is cut into passes, or on the pages. There are two
 /// exceptions: processors for which bit_check.h finds a difference; and, with q = 32 for a context
-/// below 192, 64 below 768, else 256, the last positions of a context if context mod q is 1, 2 or 3,
-/// as many as that.
+/// below 192, 64 below 768, else 256, the last positions of a context if context mod q is 1, 2 or
+/// 3, as many as that.
 ///
 /// Shapes   logits [rows, V] fp32.
 /// Threads  one rank's thread; forward() is collective.

@@ -1,5 +1,5 @@
-// Compares the logits of decoding with those of whole samples, bit by bit, for every position: alone,
-// in batches, in chunks, again after other texts took the pages, with pages of another text.
+// Compares the logits of decoding with those of whole samples, bit by bit, for every position:
+// alone, in batches, in chunks, again after other texts took the pages, with pages of another text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -206,7 +206,8 @@ TEST_P(EqualBits, HoldForChunksOfRandomSizes) {
   });
 }
 
-// Sixteen texts, which join at different passes: most decode one token each, some a part of a prompt.
+// Sixteen texts, which join at different passes: most decode one token each, some a part of a
+// prompt.
 TEST_P(EqualBits, HoldForABatchMixedWithChunksOfPrompts) {
   std::vector<Sequence> sequences;
   for (int i = 0; i < 16; ++i) {

@@ -1,5 +1,6 @@
-/// Draws weights for decoders under test: random values also of norms and biases, because their first
-/// values would hide errors; keyed by the names in checkpoints, so that ranks and tied weights agree.
+/// Draws weights for decoders under test: random values also of norms and biases, because their
+/// first values would hide errors; keyed by the names in checkpoints, so that ranks and tied
+/// weights agree.
 #pragma once
 
 #include <ATen/ops/empty.h>

@@ -1,9 +1,9 @@
 /// Continues texts with a decoder, one token per text and pass.
 ///
 /// Threads  collective: every rank calls it with the same requests and its own decoder.
-/// Cost     one pass of one token per text, until a text is as long as a page; from there on each new
-///          token drops the first one, which moves all positions, and the whole window of that text
-///          runs again.
+/// Cost     one pass of one token per text, until a text is as long as a page; from there on each
+///          new token drops the first one, which moves all positions, and the whole window of that
+///          text runs again.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,9 @@ struct GenerateRequest {
   Sampling sampling{.temperature = 0};
 };
 
-/// Decodes all texts together; a text that ends leaves the batch. Page i of the decoder has the text
-/// of requests[i]. Calls `on_token` on every rank with the index of the request and each new token.
+/// Decodes all texts together; a text that ends leaves the batch. Page i of the decoder has the
+/// text of requests[i]. Calls `on_token` on every rank with the index of the request and each new
+/// token.
 void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> requests,
               const std::function<void(std::size_t, std::int64_t)>& on_token);
 

@@ -1,7 +1,8 @@
 /// Keeps the keys and values of tokens that a rank's layers have decoded, in pages.
 ///
-/// Every layer has one tensor of keys and one of values, whose first dimension counts the pages; page
-/// i is the same in all of them. The caller decides which pages a sequence has (batching/pass.h).
+/// Every layer has one tensor of keys and one of values, whose first dimension counts the pages;
+/// page i is the same in all of them. The caller decides which pages a sequence has
+/// (batching/pass.h).
 ///
 /// Threads  one rank's thread.
 /// Cost     all bytes at construction, of the rank's account.

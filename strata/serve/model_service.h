@@ -1,19 +1,20 @@
 /// Serves one language model to several callers at once, on the ranks of a mesh.
 ///
-/// The ranks run passes in a loop. The rank that gets the logits decides what the next pass computes,
-/// sends it to the other ranks, and chooses the tokens. While no request runs, the ranks wait.
+/// The ranks run passes in a loop. The rank that gets the logits decides what the next pass
+/// computes, sends it to the other ranks, and chooses the tokens. While no request runs, the ranks
+/// wait.
 ///
 /// A request's tokens and log-probabilities depend on the request alone: not on other requests, on
 /// how passes cut its prompt, on reused pages or on a preemption (serve/decoder.h says on which
 /// processors).
 ///
-/// Threads  any thread submits and cancels. Listeners are called by the deciding rank's thread, which
-///          computes nothing meanwhile; they must not wait. After the ranks have ended, a thread of
-///          the service calls them.
-/// Errors   UserError: a cache without room for a page or for `context`, limits that contradict, what
-///          plan_serving() refuses; sampling out of range, a prompt or answer that never fits, a
-///          token that the model lacks (submit). SystemError: submit after the ranks have failed. A
-///          request whose logits are no numbers ends with FinishReason::kFailed; the others
+/// Threads  any thread submits and cancels. Listeners are called by the deciding rank's thread,
+///          which computes nothing meanwhile; they must not wait. After the ranks have ended, a
+///          thread of the service calls them.
+/// Errors   UserError: a cache without room for a page or for `context`, limits that contradict,
+///          what plan_serving() refuses; sampling out of range, a prompt or answer that never fits,
+///          a token that the model lacks (submit). SystemError: submit after the ranks have failed.
+///          A request whose logits are no numbers ends with FinishReason::kFailed; the others
 ///          continue.
 #pragma once
 
@@ -31,7 +32,8 @@ namespace strata {
 
 struct ServiceOptions {
   std::int64_t cache_bytes = std::int64_t{1} << 30;  ///< of keys and values, per rank
-  /// Tokens of the longest sequence; 0: the model's, or what the cache has room for if that is less.
+  /// Tokens of the longest sequence; 0: the model's, or what the cache has room for if that is
+  /// less.
   std::int64_t context = 0;
   std::int64_t sequences = 16;     ///< running at once
   std::int64_t pass_tokens = 512;  ///< new tokens of a pass
@@ -43,7 +45,8 @@ struct ServiceOptions {
   std::function<void(const std::string&)> warn = {};
 };
 
-/// What a service with these options plans; `model`: made for the tensor-parallel ranks of `served`.
+/// What a service with these options plans; `model`: made for the tensor-parallel ranks of
+/// `served`.
 ServingRequest serving_request(const ServedModel& served, const Sequential& model,
                                const ServiceOptions& options);
 

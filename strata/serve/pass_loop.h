@@ -1,8 +1,8 @@
 /// Runs passes on all ranks: one rank decides, all compute.
 ///
 /// The rank that gets the logits takes each pass from its request loop and sends it to the others.
-/// While it has no request, it sends a sign of life every second, so that waiting ranks do not count
-/// as stalled (transport/watchdog.h).
+/// While it has no request, it sends a sign of life every second, so that waiting ranks do not
+/// count as stalled (transport/watchdog.h).
 ///
 /// Weights  `load` fills the decoder from a checkpoint when the request loop asks for it.
 /// Threads  collective; returns on all ranks when the loop stops. `loop` is used on the rank that

@@ -1,5 +1,5 @@
-// The tensor holds the order, the characters of the checkpoint, the number of rows, and for each row its position, its number of
-// logits, and its tokens and pages, each list after its length.
+// The tensor holds the order, the characters of the checkpoint, the number of rows, and for each
+// row its position, its number of logits, and its tokens and pages, each list after its length.
 #include "strata/serve/pass_message.h"
 
 #include <ATen/ops/tensor.h>

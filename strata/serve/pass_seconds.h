@@ -1,7 +1,7 @@
 /// Measures passes of a served model without its weights.
 ///
-/// All blocks of a decoder are equal. So a model with one block and one with three, filled with random
-/// numbers, give the seconds of a block and of what surrounds the blocks.
+/// All blocks of a decoder are equal. So a model with one block and one with three, filled with
+/// random numbers, give the seconds of a block and of what surrounds the blocks.
 ///
 /// Units   seconds; the lower quartile of several passes.
 /// Cost    the bytes of three blocks, embedding and head; about a second for each shape.

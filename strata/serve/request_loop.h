@@ -1,6 +1,7 @@
 /// Decides, on the rank that gets the logits, what each pass computes, and answers the requests.
 ///
-/// Threads  one thread calls next_pass(), loaded() and consume() in turn; any thread calls the others.
+/// Threads  one thread calls next_pass(), loaded() and consume() in turn; any thread calls the
+///          others.
 /// Errors   as ModelService::submit().
 #pragma once
 

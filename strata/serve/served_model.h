@@ -37,7 +37,8 @@ void load_checkpoint(Decoder& decoder, const DecoderOptions& model, const std::s
 /// Reads all files of a checkpoint. UserError: a damaged file, another model.
 void check_checkpoint(const std::string& checkpoint, const DecoderOptions& model);
 
-/// The name of a checkpoint's weights: "step-00000400", or that of another program's folder or file.
+/// The name of a checkpoint's weights: "step-00000400", or that of another program's folder or
+/// file.
 std::string weights_name(const std::string& checkpoint);
 
 }  // namespace strata

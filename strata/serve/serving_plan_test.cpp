@@ -1,5 +1,5 @@
-// The plan of a served model against what its ranks allocate, and against budgets from all weights on
-// the device down to none.
+// The plan of a served model against what its ranks allocate, and against budgets from all weights
+// on the device down to none.
 #include "strata/serve/serving_plan.h"
 
 #include <gtest/gtest.h>

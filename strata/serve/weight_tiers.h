@@ -1,8 +1,8 @@
 /// Makes what moves the weights of a served model between the device, host memory and a disk.
 ///
-/// Weights on a disk are in a file of the rank, in the folder that the options name, and pass through
-/// staging buffers on the host (disk/staging.h). The file has no commits: it is written once, when
-/// the weights are loaded.
+/// Weights on a disk are in a file of the rank, in the folder that the options name, and pass
+/// through staging buffers on the host (disk/staging.h). The file has no commits: it is written
+/// once, when the weights are loaded.
 ///
 /// Errors  UserError: what ChunkFile::create() refuses.
 #pragma once

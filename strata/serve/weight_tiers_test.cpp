@@ -1,5 +1,5 @@
-// Decodes with weights on the host and on the disk: the same bits as with weights on the device, for
-// every mesh, type of weights and window.
+// Decodes with weights on the host and on the disk: the same bits as with weights on the device,
+// for every mesh, type of weights and window.
 #include "strata/serve/weight_tiers.h"
 
 #include <gtest/gtest.h>

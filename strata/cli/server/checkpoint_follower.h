@@ -22,8 +22,8 @@ namespace strata {
 struct FollowOptions {
   std::string folder;  ///< holds step-NNNNNNNN
   std::chrono::milliseconds interval{0};
-  /// A shell command, to which the checkpoint's path is appended. It refuses the checkpoint by an exit
-  /// code other than 0. Empty: every checkpoint is taken.
+  /// A shell command, to which the checkpoint's path is appended. It refuses the checkpoint by an
+  /// exit code other than 0. Empty: every checkpoint is taken.
   std::string gate = {};
   std::function<void(const std::string& sentence)> report = {};
 };
