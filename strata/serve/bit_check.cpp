@@ -11,6 +11,7 @@
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/nn/graph/initialise.h"
+#include "strata/nn/graph/weight_name.h"
 #include "strata/nn/primitives/primitives.h"
 #include "strata/serve/decoder.h"
 

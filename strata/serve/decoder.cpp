@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/nn/graph/weight_name.h"
+#include "strata/pipeline/plan_steps.h"
 
 namespace strata {
 
@@ -34,34 +36,15 @@ std::vector<int> layers_of(const Partition& partition, int stage) {
   return layers;
 }
 
-const Tie& tie_of(const Sequential& model, const WeightSpec& spec) {
-  for (const Tie& tie : model.dataflow().ties)
-    if (tie.name == spec.tie) return tie;
-  throw InternalError(
-      {.operation = "serve.weights", .what = "a tie without owner", .got = spec.tie});
-}
-
 }  // namespace
-
-std::string weight_name(const Sequential& model, int layer, const WeightSpec& spec) {
-  if (spec.tie.empty()) return model.name(layer) + "." + spec.name;
-  const int owner = tie_of(model, spec).owner;
-  for (const WeightSpec& owned : model.layout(owner).specs)
-    if (owned.tie == spec.tie) return model.name(owner) + "." + owned.name;
-  throw InternalError(
-      {.operation = "serve.weights", .what = "a tie without weight", .got = spec.tie});
-}
 
 StepPlan decoder_steps(const Sequential& model, const Mesh& mesh, TierLayout tiers) {
   STRATA_CHECK_EQ(mesh[Axis::kData], 1, "serve.decoder");
-  LayerSet with_weights;
-  for (int layer = 0; layer < model.num_layers(); ++layer)
-    if (model.layout(layer).own_numel > 0) with_weights.add(layer);
   const auto planned = [&](TierLayout layout) {
-    return StepPlan(model.dataflow(), with_weights,
-                    {.mesh = mesh,
-                     .partition = even_partition(model.num_layers(), mesh[Axis::kPipeline]),
-                     .tiers = std::move(layout)});
+    return plan_steps(model,
+                      {.mesh = mesh,
+                       .partition = even_partition(model.num_layers(), mesh[Axis::kPipeline]),
+                       .tiers = std::move(layout)});
   };
   // Weights that other ranks use through a tie stay on the device, so nothing of their layer leaves
   // it: there is no update elsewhere.
@@ -121,6 +104,7 @@ std::vector<NamedState> Decoder::weights_of(int layer) {
 
 void Decoder::fill(const std::function<void(const std::vector<NamedState>& weights)>& read) {
   for (const int layer : store_.layers()) {
+    groups_.world.report_progress("loading the weights of layer", layer);
     read(weights_of(layer));
     if (store_.placement(layer).tiers.fetches_weights())
       store_.written(layer, StateKind::kWeightShard, {});

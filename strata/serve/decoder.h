@@ -37,9 +37,6 @@
 
 namespace strata {
 
-/// The name of a layer's weight in checkpoints; a tied weight has its owner's.
-std::string weight_name(const Sequential& model, int layer, const WeightSpec& spec);
-
 /// Cuts the layers evenly over mesh.pp stages. `tiers`: where their weights live; by default on the
 /// device. UserError: more stages than layers.
 StepPlan decoder_steps(const Sequential& model, const Mesh& mesh, TierLayout tiers = {});

@@ -80,14 +80,6 @@ std::vector<int> layers_of(const StepPlan& plan, int pipeline_rank) {
 
 }  // namespace
 
-StepPlan plan_steps(const Sequential& model, StepDecisions decisions) {
-  LayerSet with_weights;
-  for (int layer = 0; layer < model.num_layers(); ++layer)
-    if (model.layout(layer).own_numel > 0) with_weights.add(layer);
-  decisions.sequence_parallel = model.split().sequence;
-  return StepPlan(model.dataflow(), with_weights, std::move(decisions));
-}
-
 Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, TrainerOptions options)
     : model_(model),
       plan_(std::move(plan)),

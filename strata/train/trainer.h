@@ -30,6 +30,7 @@
 #include "strata/optim/loss_scale.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_buffers.h"
+#include "strata/pipeline/plan_steps.h"
 #include "strata/pipeline/recorded_machine.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/schedule/trace.h"
@@ -51,9 +52,6 @@ struct ReplicaScores {
   std::int64_t first_sample = 0;
   double loss = 0;  ///< mean over all replicas' valid samples
 };
-
-/// The plan of a model with these decisions; strata/plan decides by cost.
-StepPlan plan_steps(const Sequential& model, StepDecisions decisions);
 
 /// Where a rank keeps what the plan places on disk: in its own folder rank-NNNNN.
 struct TrainerDisk {
@@ -195,7 +193,6 @@ class Trainer {
   void make_gradient_buffers();
   void initialise_layer(const Pin& pin);
   void remember_scale();
-  std::string global_name(int layer, int weight) const;
   template <typename F>
   void for_each_weight(const std::vector<int>& layers, StateKinds kinds, bool owned, F f);
   std::vector<NamedState> weight_states(const std::vector<int>& layers, bool owned);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
+#include "strata/nn/graph/weight_name.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -41,19 +42,6 @@ bool is_statistic(const PinPtr& pin, std::size_t weight) {
 
 }  // namespace
 
-std::string Trainer::global_name(int layer, int weight) const {
-  const WeightSpec& spec = model_.layout(layer).specs[weight];
-  if (!model_.layout(layer).placements[weight].borrowed)
-    return model_.name(layer) + "." + spec.name;
-  for (const Tie& tie : model_.dataflow().ties) {
-    if (tie.name != spec.tie) continue;
-    for (const WeightSpec& owned : model_.layout(tie.owner).specs)
-      if (owned.tie == spec.tie) return model_.name(tie.owner) + "." + owned.name;
-  }
-  throw InternalError(
-      {.operation = "train.global_name", .what = "a tie without owner", .got = spec.tie});
-}
-
 // Calls f(name, weight, pin, wanted) for the weights of this rank's layers that it owns a use of.
 // `owned`: only the elements that this rank owns.
 template <typename F>
@@ -66,7 +54,7 @@ void Trainer::for_each_weight(const std::vector<int>& layers, StateKinds kinds, 
       if (layout.placements[i].borrowed) continue;
       FlatRange wanted = owned ? part : FlatRange{0, layout.own_numel};
       if (owned && groups_[Axis::kTensor].rank() > 0 && !is_split(layout.specs[i])) wanted = {0, 0};
-      f(global_name(layer, static_cast<int>(i)), i, pin, wanted);
+      f(weight_name(model_, layer, layout.specs[i]), i, pin, wanted);
     }
   }
 }
