@@ -190,7 +190,7 @@ void BatchScheduler::drop_pages(Sequence& sequence) {
 void BatchScheduler::start_waiting(Room& room) {
   for (auto next = std::next(sequences_.begin(), running_);
        next != sequences_.end() && running_ < limits_.sequences && room.tokens > 0; ++next) {
-    if (held_ && !next->second.started) break;
+    if (last_admitted_ && next->first > *last_admitted_) break;
     if (!start(next->second)) break;
     plan(next->second, room);
   }
@@ -323,9 +323,8 @@ void BatchScheduler::set_weights(std::uint64_t version) {
   weights_ = version;
 }
 
-// Those that have started are the oldest.
 bool BatchScheduler::drained() const {
-  return sequences_.empty() || !sequences_.begin()->second.started;
+  return sequences_.empty() || (last_admitted_ && sequences_.begin()->first > *last_admitted_);
 }
 
 void BatchScheduler::measure(std::chrono::nanoseconds pass) {

@@ -100,9 +100,10 @@ class BatchScheduler {
   /// running sequences compute their tokens anew with the weights of this version.
   void set_weights(std::uint64_t version);
 
-  /// While `held`, no sequence starts for the first time, so that those that have started end.
-  void hold(bool held) { held_ = held; }
-  /// Whether no sequence has started that has not ended.
+  /// Until release(), only sequences that have been added before start.
+  void hold() { last_admitted_ = last_id_; }
+  void release() { last_admitted_.reset(); }
+  /// While it is held: whether the sequences from before have ended.
   bool drained() const;
 
   /// Reports the time of a pass, from which waiting times are predicted.
@@ -163,7 +164,7 @@ class BatchScheduler {
   PagePool pool_;
   std::map<std::uint64_t, Sequence> sequences_;
   std::uint64_t weights_ = 0;
-  bool held_ = false;
+  std::optional<std::uint64_t> last_admitted_ = {};  // while it is held
   std::uint64_t last_id_ = 0;
   std::int64_t running_ = 0;
   double pass_seconds_ = 0;  // moving average

@@ -151,22 +151,25 @@ TEST(BatchScheduler, ReusesNoPagesForScoresOrAnotherKeyOrOtherWeights) {
   EXPECT_EQ(server.pass().pass[0].position, 12);
 }
 
-TEST(BatchScheduler, StartsNoSequenceWhileItIsHeld) {
-  Server server(small_limits());
+TEST(BatchScheduler, StartsOnlyEarlierSequencesWhileItIsHeld) {
+  BatchLimits limits = small_limits();
+  limits.sequences = 1;
+  Server server(limits);
   server.add(count_to(9), 6);
+  server.add(count_to(4), 3);
   EXPECT_EQ(server.pass().pass.size(), 1u);
-  server.scheduler.hold(true);
+  server.scheduler.hold();
   server.add({1, 2}, 2);
   EXPECT_FALSE(server.scheduler.drained());
-  while (!server.scheduler.drained()) EXPECT_LE(server.pass().pass.size(), 1u);
+  while (!server.scheduler.drained()) EXPECT_EQ(server.pass().pass.size(), 1u);
+  EXPECT_EQ(server.clients.size(), 1u);
   EXPECT_EQ(server.scheduler.status().running, 0);
   EXPECT_EQ(server.scheduler.status().waiting, 1);
   EXPECT_TRUE(server.scheduler.next_pass().pass.empty());
-  server.scheduler.hold(false);
+  server.scheduler.release();
   server.run_to_end(10);
 }
 
-// A preempted sequence has started, so it ends although it is held.
 TEST(BatchScheduler, EndsPreemptedSequencesWhileItIsHeld) {
   BatchLimits limits = small_limits();
   limits.pages = 6;
@@ -174,7 +177,7 @@ TEST(BatchScheduler, EndsPreemptedSequencesWhileItIsHeld) {
   server.add(count_to(4), 16);
   server.add(count_to(5), 16);
   while (server.scheduler.status().preemptions == 0) server.pass();
-  server.scheduler.hold(true);
+  server.scheduler.hold();
   server.run_to_end(100);
   EXPECT_TRUE(server.scheduler.drained());
 }

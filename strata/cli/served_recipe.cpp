@@ -61,7 +61,7 @@ ServedModel served_model(Recipe recipe, const std::string& checkpoint) {
   ranks.fingerprint = recipe.text;
   return {.model = text_task(recipe)->model_options(),
           .tokenizer = recipe.task->tokenizer(),
-          .checkpoint = checkpoint,
+          .checkpoint = checkpoint.empty() ? "" : CheckpointReader::open(checkpoint).folder(),
           .ranks = std::move(ranks),
           .memory = recipe.memory};
 }

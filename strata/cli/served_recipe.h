@@ -18,8 +18,9 @@ Recipe recipe_of(const std::string& path, const std::vector<std::string>& overri
 /// The recipe; UserError if its task is not text.
 Recipe text_recipe(Recipe recipe);
 
-/// The decoder of a text recipe, with weights from `checkpoint`, on the stages and the
-/// tensor-parallel slices of one replica of its mesh.
+/// The decoder of a text recipe, on the stages and the tensor-parallel slices of one replica of its
+/// mesh. `checkpoint`: has the weights; of a folder with several, the latest, whatever a run saves
+/// there later; empty: no weights.
 ServedModel served_model(Recipe recipe, const std::string& checkpoint);
 
 }  // namespace strata

@@ -15,6 +15,7 @@
 #include "strata/plan/ledger/zero_bytes.h"
 #include "strata/plan/search/shared_host.h"
 #include "strata/plan/text/plan_text.h"
+#include "strata/pretrained/gguf_file.h"
 #include "strata/report/device_time.h"
 #include "strata/report/idle.h"
 #include "strata/run/plan_advice.h"
@@ -82,7 +83,7 @@ std::string machines_text(const PlannedRun& run, const MachineProfile& machine) 
 
 // A path with a model, rather than a recipe.
 bool is_model(const std::string& path) {
-  return std::filesystem::is_directory(path) || std::filesystem::path(path).extension() == ".gguf";
+  return std::filesystem::is_directory(path) || is_gguf(path);
 }
 
 void run_serving_plan(const PlanArguments& arguments) {
@@ -95,8 +96,8 @@ void run_serving_plan(const PlanArguments& arguments) {
       here ? this_machine(recipe) : with_device_of(recipe, find_machine(arguments.machine));
   if (!here) recipe = on_machine(std::move(recipe), machine);
   const ServingForecast forecast =
-      forecast_serving(served_model(std::move(recipe), path), arguments.serving.options(), machine,
-                       here && !arguments.estimate);
+      forecast_serving(served_model(std::move(recipe), is_model(path) ? path : ""),
+                       arguments.serving.options(), machine, here && !arguments.estimate);
   std::cout << forecast.text;
   if (!arguments.json.empty()) write_file(arguments.json, forecast.json + "\n");
 }

@@ -16,6 +16,7 @@
 #include "strata/serve/decoder.h"
 #include "strata/serve/pass_loop.h"
 #include "strata/serve/request_loop.h"
+#include "strata/transport/rendezvous.h"
 
 namespace strata {
 namespace {
@@ -76,7 +77,7 @@ struct ModelService::Parts {
                            {.ranks = served.ranks.mesh[Axis::kTensor]})),
         request(serving_request(served, network, options)),
         plan(plan_serving(request)),
-        disk(served.memory.disk.path, "serve"),
+        disk(served.memory.disk.path, "serve", rendezvous_from_environment().process),
         loop({.limits = {.pages = request.room.pages,
                          .page_tokens = request.room.page_tokens,
                          .context = request.context,
@@ -116,7 +117,8 @@ void ModelService::Parts::run() {
   RanksOptions ranks_options = served.ranks;
   ranks_options.warn = options.warn;
   // Page numbers of the deciding rank must exist in all processes.
-  ranks_options.fingerprint += "\ncache: " + std::to_string(request.room.pages) + " pages";
+  ranks_options.fingerprint += "\ncache: " + std::to_string(request.room.pages) +
+                               " pages\nweights: " + weights_name(served.checkpoint);
   try {
     run_ranks(std::move(ranks_options), [this](Group& world, MemoryAccount&) { run_rank(world); });
     loop.end();
@@ -193,11 +195,14 @@ ServiceStatus ModelService::status() const {
 }
 
 std::int64_t ModelService::context() const { return parts_->request.context; }
+
 // Reads the files before the ranks do: a rank that finds them damaged has lost its old weights.
-void ModelService::load(const std::string& checkpoint) {
+bool ModelService::load(const std::string& checkpoint) {
   check_checkpoint(checkpoint, parts_->served.model);
-  parts_->loop.load(checkpoint, weights_name(checkpoint));
+  return parts_->loop.load(checkpoint, weights_name(checkpoint));
 }
+
+void ModelService::refuse_loads() { parts_->loop.refuse_loads(); }
 
 std::string ModelService::weights() const { return parts_->loop.weights(); }
 const ServingPlan& ModelService::plan() const { return parts_->plan; }

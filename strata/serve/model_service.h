@@ -68,11 +68,12 @@ class ModelService final : public TokenService {
   const ServingPlan& plan() const;
 
   /// Replaces the weights by those of another checkpoint of the same model, without losing a
-  /// request: answers that have started end with the old weights, later ones have the new ones.
-  /// Returns when they have them. In the process that decides; one thread at a time.
-  /// UserError, and nothing changes: a file that is damaged or of another model. SystemError: the
-  /// ranks have ended.
-  void load(const std::string& checkpoint);
+  /// request: the old weights answer earlier requests, the new ones later requests. Returns when
+  /// the ranks have the new ones, or false after refuse_loads(). In the process that decides; one
+  /// thread at a time. UserError, and nothing changes: a file that is damaged or of another model.
+  /// SystemError: the ranks have ended.
+  bool load(const std::string& checkpoint);
+  void refuse_loads();  ///< gives up a load() that still waits, and later ones
 
   Admission submit(SequenceRequest request, SequenceListener listener) override;
   void cancel(std::uint64_t id) override;

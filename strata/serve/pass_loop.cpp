@@ -18,7 +18,6 @@ void send_to_others(Group& world, const PassMessage& message) {
 // All ranks have the weights when it returns.
 void replace_weights(Decoder& decoder, Group& world, const PassMessage& message,
                      const LoadWeights& load) {
-  world.report_progress("loading weights");
   load(decoder, message.checkpoint);
   world.barrier();
 }

@@ -4,7 +4,7 @@
 /// While it has no request, it sends a sign of life every second, so that waiting ranks do not
 /// count as stalled (transport/watchdog.h).
 ///
-/// Weights  `load` fills the decoder from a checkpoint when the request loop asks for it.
+/// Weights  `load` fills the decoder from a checkpoint when the request loop orders kLoad.
 /// Threads  collective; returns on all ranks when the loop stops. `loop` is used on the rank that
 ///          decides; each process may pass its own.
 /// Errors   what passes throw.

@@ -82,23 +82,38 @@ void RequestLoop::end(const std::string& error) {
   while (!answers_.empty()) finish(lock, answers_.begin()->first, reason, error);
 }
 
-void RequestLoop::load(const std::string& checkpoint, const std::string& name) {
+bool RequestLoop::load(const std::string& checkpoint, const std::string& name) {
   Lock lock(mutex_);
+  if (refuses_loads_) return false;
+  const std::uint64_t before = version_;
   checkpoint_ = checkpoint;
   next_weights_ = name;
+  scheduler_.hold();
   changed_.notify_all();
   changed_.wait(lock, [&] { return checkpoint_.empty() || ended_; });
-  if (ended_)
+  if (!checkpoint_.empty())
     throw kErrors.system(checkpoint, "the ranks have ended before they had the weights",
                          "ranks that run", "ranks that have ended", "start the server again");
+  return version_ != before;
+}
+
+void RequestLoop::refuse_loads() {
+  const Lock lock(mutex_);
+  refuses_loads_ = true;
+  if (!loads_) end_load();
 }
 
 void RequestLoop::loaded() {
   const Lock lock(mutex_);
   scheduler_.set_weights(++version_);
-  scheduler_.hold(false);
-  weights_ = std::exchange(next_weights_, {});
+  weights_ = next_weights_;
+  loads_ = false;
+  end_load();
+}
+
+void RequestLoop::end_load() {
   checkpoint_.clear();
+  scheduler_.release();
   changed_.notify_all();
 }
 
@@ -115,9 +130,8 @@ PassMessage RequestLoop::next_pass() {
   changed_.wait_for(lock, kWaitTime, has_work);
   finish_cancelled(lock);
   if (stops_) return {.order = PassOrder::kStop};
-  scheduler_.hold(!checkpoint_.empty());
-  if (!checkpoint_.empty() && scheduler_.drained())
-    return {.order = PassOrder::kLoad, .checkpoint = checkpoint_};
+  loads_ = !checkpoint_.empty() && scheduler_.drained();
+  if (loads_) return {.order = PassOrder::kLoad, .checkpoint = checkpoint_};
   if (scheduler_.empty()) return {.order = PassOrder::kWait};
   guess();
   batch_ = scheduler_.next_pass();

@@ -47,10 +47,12 @@ class RequestLoop {
   /// Ends all requests, with kCancelled or, with an error, with kFailed; submit() then throws.
   void end(const std::string& error = {});
 
-  /// Replaces the weights by those of a checkpoint, under a new name: lets the answers that have
-  /// started end, then orders kLoad; requests wait meanwhile. Returns when the ranks have the
-  /// weights. One thread at a time.
-  void load(const std::string& checkpoint, const std::string& name);
+  /// Replaces the weights by those of a checkpoint, under a new name: lets earlier requests end,
+  /// then orders kLoad; later requests wait. Returns when the ranks have the weights, or false
+  /// after refuse_loads(). One thread at a time.
+  bool load(const std::string& checkpoint, const std::string& name);
+  /// Gives up a load() that still waits for requests, and every later one.
+  void refuse_loads();
   std::string weights() const;  ///< name
 
   /// Waits for a request; kWait after a second without one.
@@ -68,6 +70,7 @@ class RequestLoop {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  void end_load();  // requires the mutex
   void guess();
   Progress answer(Answer& answer, const BatchRow& row, const PassTokens& tokens,
                   std::span<const float> logits);
@@ -83,8 +86,10 @@ class RequestLoop {
   std::condition_variable changed_;
   BatchScheduler scheduler_;
   std::map<std::uint64_t, std::shared_ptr<Answer>> answers_;
-  std::set<std::uint64_t> cancelled_;   // that still have an answer
-  std::string checkpoint_;              // to load; empty: none
+  std::set<std::uint64_t> cancelled_;  // that still have an answer
+  std::string checkpoint_;             // to load; empty: none
+  bool loads_ = false;                 // the ranks load it
+  bool refuses_loads_ = false;
   std::string weights_, next_weights_;  // names
   std::uint64_t version_ = 0;
   bool stops_ = false;

@@ -16,10 +16,9 @@ namespace strata {
 
 struct ServedModel {
   DecoderOptions model;
-  std::string tokenizer;  ///< bytes, a folder, a tokenizer.json or a GGUF file
-  std::string
-      checkpoint;      ///< a checkpoint, a folder that holds several, or another program's model
-  RanksOptions ranks;  ///< the mesh's dp is 1: other replicas would repeat the same work
+  std::string tokenizer;      ///< bytes, a folder, a tokenizer.json or a GGUF file
+  std::string checkpoint;     ///< or another program's model; empty: no weights
+  RanksOptions ranks;         ///< the mesh's dp is 1: other replicas would repeat the same work
   MemoryOptions memory = {};  ///< where the weights may live
 };
 
@@ -30,8 +29,7 @@ WeightTiers weight_tiers(const ServedModel& served, const std::string& disk);
 /// UserError: the model has none, or the tokenizer has more tokens than the model.
 std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served);
 
-/// Fills the weights of a decoder of `model` from a checkpoint, a folder of several, or another
-/// program's model.
+/// Fills the weights of a decoder of `model` from a checkpoint or another program's model.
 void load_checkpoint(Decoder& decoder, const DecoderOptions& model, const std::string& checkpoint);
 
 /// Reads all files of a checkpoint. UserError: a damaged file, another model.

@@ -230,6 +230,24 @@ class Serve(ProgramTest):
         self.assertEqual(server.metric("nv_inference_request_success"), 3)
         self.assertEqual(server.end()[0], 0)
 
+    def test_a_signal_ends_a_gate_and_a_load_that_waits(self):
+        self.succeed("train", "recipe.yaml", "--resume", "c", "--set", "train.checkpoint_folder=later",
+                     "--set", "train.steps=12")
+        gated = self.serve("--follow", "0.1", "--gate", "touch started; sleep 100 #")
+        (self.folder / "later" / "step-00000012").rename(self.folder / "c" / "step-00000012")
+        deadline = time.time() + 30
+        while not (self.folder / "started").exists() and time.time() < deadline:
+            time.sleep(0.02)
+        begin = time.time()
+        self.assertEqual(gated.end()[0], 0)
+        self.assertLess(time.time() - begin, 30)
+        # A later checkpoint has a later step: a run that begins anew saves none.
+        (self.folder / "c" / "step-00000012").rename(self.folder / "c" / "step-00000004")
+        earlier = self.serve("--follow", "0.1")
+        time.sleep(0.5)
+        self.assertEqual(earlier.complete()["system_fingerprint"], "step-00000008")
+        self.assertNotIn("step-00000004", earlier.end()[1])
+
     def test_processes_serve_what_threads_serve(self):
         text = self.serve().text()
         server = self.serve(launch=("-n", "2"))

@@ -18,7 +18,6 @@
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
 #include "strata/checkpoint/folder.h"
-#include "strata/checkpoint/reader.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/server/checkpoint_follower.h"
@@ -107,11 +106,12 @@ std::string describe(const ServedModel& served, const ModelService& service) {
          count_of(service.status().pages, "page") + " of keys and values";
 }
 
-// Follows the folder that the checkpoint is or lies in; null: --follow was not passed.
+// Null: --follow was not passed. `loaded`: the checkpoint that the service has.
 std::unique_ptr<CheckpointFollower> follower(const ServeArguments& arguments,
+                                             const std::string& loaded,
                                              const std::shared_ptr<ModelService>& service) {
   if (arguments.follow_seconds == 0) return nullptr;
-  const std::string current = CheckpointReader::open(arguments.checkpoint).folder();
+  const std::string name = std::filesystem::path(loaded).filename().string();
   return std::make_unique<CheckpointFollower>(
       FollowOptions{
           .folder = arguments.checkpoint,
@@ -119,7 +119,7 @@ std::unique_ptr<CheckpointFollower> follower(const ServeArguments& arguments,
               std::chrono::milliseconds(static_cast<std::int64_t>(arguments.follow_seconds * 1e3)),
           .gate = arguments.gate,
           .report = [](const std::string& sentence) { std::cout << sentence << std::endl; }},
-      service, current);
+      service, step_of_folder_name(name).value());
 }
 
 // A single checkpoint, or another program's model, has no later one.
@@ -172,10 +172,12 @@ void run_serve(ServeArguments arguments) {
   if (!alone) listen();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::cout << "ready     after " << seconds.count() << " s" << std::endl;
-  const std::unique_ptr<CheckpointFollower> following = follower(arguments, service);
+  const std::unique_ptr<CheckpointFollower> following =
+      follower(arguments, served.checkpoint, service);
   while (!signals.take())
     if (service->ends_within(kSignalPoll)) return;
   signals.let_end_program();
+  if (following) following->stop();
   const ServiceStatus running = service->status();
   std::cout << "draining  " << count_of(running.running + running.waiting, "answer") << ", at most "
             << arguments.drain_seconds << " s; another signal ends the program at once"
@@ -229,7 +231,7 @@ void add_serve_verb(CLI::App& app) {
       ->check(at_least(0))
       ->capture_default_str();
   CLI::Option* follow = add("--follow", "SECONDS", arguments->follow_seconds,
-                            "takes each later checkpoint of the folder; looks for it so often")
+                            "takes the newest checkpoint of the folder; looks for one so often")
                             ->check(at_least(0.1));
   add("--gate", "COMMAND", arguments->gate,
       "with --follow: a shell command that gets a checkpoint's path and refuses it by an exit code "
