@@ -88,7 +88,10 @@ std::vector<double> measured(ServedModel served, int blocks, const std::vector<P
       if (world.rank() == 0) seconds[i] = mean;
     }
   };
-  run_thread_ranks({.ranks = mesh.size(), .threads_per_rank = served.ranks.threads_per_rank}, run);
+  run_thread_ranks({.ranks = mesh.size(),
+                    .threads_per_rank = served.ranks.threads_per_rank,
+                    .device = served.ranks.device},
+                   run);
   return seconds;
 }
 

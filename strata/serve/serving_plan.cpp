@@ -1,12 +1,12 @@
 #include "strata/serve/serving_plan.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/measure/byte_costs.h"
+#include "strata/plan/search/tier_choice.h"
 #include "strata/plan/text/plan_text.h"
 #include "strata/serve/decoder.h"
 #include "strata/serve/weight_tiers.h"
@@ -145,11 +145,6 @@ ServingPlan planned(const ServingRequest& request, const CostTable& costs,
 
 bool within(std::int64_t bytes, Bytes budget) { return budget.count == 0 || bytes <= budget.count; }
 
-bool fits_off_device(const ServingPlan& plan, const MemoryOptions& memory) {
-  return within(host_bytes(plan.ledger), memory.host) &&
-         within(disk_bytes(plan.ledger), memory.disk.bytes);
-}
-
 [[noreturn]] void refuse(const ServingRequest& request, const ServingPlan& least) {
   const MemoryOptions& memory = request.memory;
   const bool device = !within(peak_bytes(least.ledger), memory.device);
@@ -182,26 +177,29 @@ ServingPlan plan_serving(const ServingRequest& request) {
   const MemoryOptions& memory = request.memory;
   const CostTable costs = pass_costs(request);
   const Candidates candidates(request.model, decoder_steps(request.model, request.mesh));
-  const bool fixed = memory.weights != TierChoice::kAuto;
-  const bool stays = memory.weights == TierChoice::kDevice;
-  const bool has_disk = !memory.disk.path.empty();
-  std::optional<ServingPlan> least;
-  for (int count = fixed && !stays ? candidates.most() : 0;
-       count <= (stays ? 0 : candidates.most()); ++count) {
-    const std::vector<int> away = candidates.choose(count);
-    const int all = static_cast<int>(away.size());
-    const int most = memory.weights == TierChoice::kDisk || (!fixed && has_disk) ? all : 0;
-    for (int on_disk = memory.weights == TierChoice::kDisk ? all : 0; on_disk <= most; ++on_disk) {
-      ServingPlan plan = planned(request, costs, away, on_disk);
-      const bool fits = within(peak_bytes(plan.ledger), memory.device);
-      const bool done = fits && fits_off_device(plan, memory);
-      if (done) plan.steps.evaluation(1);  // checks its programs
-      if (done) return plan;
-      least = std::move(plan);
-      if (!fits) break;  // a disk instead of the host frees nothing on the device
-    }
-  }
-  refuse(request, *least);
+  const bool open = memory.weights == TierChoice::kAuto;
+  int of_stage = memory.weights == TierChoice::kDevice ? 0 : candidates.most();
+  if (open)
+    of_stage -= largest_window(candidates.most(), [&](int kept) {
+      const std::vector<int> away = candidates.choose(candidates.most() - kept);
+      return within(peak_bytes(planned(request, costs, away, 0).ledger), memory.device);
+    });
+  const std::vector<int> away = candidates.choose(of_stage);
+  const int all = static_cast<int>(away.size());
+  const bool may_use_disk = open && !memory.disk.path.empty();
+  int on_disk = memory.weights == TierChoice::kDisk || may_use_disk ? all : 0;
+  if (may_use_disk)
+    on_disk -= largest_window(all, [&](int on_host) {
+      const ServingPlan plan = planned(request, costs, away, all - on_host);
+      return within(host_bytes(plan.ledger), memory.host);
+    });
+  ServingPlan plan = planned(request, costs, away, on_disk);
+  if (!within(peak_bytes(plan.ledger), memory.device) ||
+      !within(host_bytes(plan.ledger), memory.host) ||
+      !within(disk_bytes(plan.ledger), memory.disk.bytes))
+    refuse(request, plan);
+  plan.steps.evaluation(1);  // checks its programs
+  return plan;
 }
 
 double pass_seconds(const ServingPlan& plan, const ServingRequest& request,

@@ -1,14 +1,14 @@
 /// Plans the passes of a served model: which layers keep their weights on the device, what each
 /// rank needs at most, and how long passes take.
 ///
-/// A pass uses every layer once, so a window of the training kind would fetch every layer in every
+/// A pass uses every layer once, so a window, as training has it, would fetch every layer in every
 /// pass. Instead as many layers as fit stay on the device. The others, spread evenly over their
 /// stage, are copied to the device in every pass, each while layers before it compute. A pass
 /// computes all running answers, so one copy of a layer serves all of them.
 ///
 /// Source  Sheng et al. 2023 (FlexGen); Aminabadi et al. 2022 (ZeRO-Inference).
 /// Units   bytes of one rank; seconds.
-/// Cost    one ledger for each number of layers that is tried.
+/// Cost    a ledger for each step of two bisections over the layers.
 /// Errors  UserError `[plan.memory]`: budgets that nothing fits, with the smallest that something
 ///         does. What decoder_steps() refuses.
 #pragma once

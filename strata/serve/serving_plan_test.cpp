@@ -194,7 +194,7 @@ TEST(ServingPlanBudgets, WhatTheHostCannotHoldGoesToTheDisk) {
   EXPECT_LE(measured_peaks(c, model, plan, folder.path("disk"))[0], memory.device.count);
 }
 
-TEST(ServingPlanBudgets, AModelThatFitsNowhereIsRefusedWithTheLeastBudget) {
+TEST(ServingPlanBudgets, RefusesModelThatFitsNowhereAndNamesLeastBudget) {
   const Case c{.kind = DecoderKind::kGpt};
   const Sequential model = network(c);
   const auto refusal = [&](const MemoryOptions& memory) {

@@ -50,16 +50,20 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
   const PageRoom room{.page_tokens = std::min(served.model.context,
                                               static_cast<std::int64_t>(longest) + request.tokens),
                       .pages = at_once};
+  // Beyond the context every token computes all windows anew.
+  const bool slides = static_cast<std::int64_t>(longest) + request.tokens > room.page_tokens;
+  const std::int64_t pass_tokens =
+      slides ? at_once * room.page_tokens : static_cast<std::int64_t>(prompts);
   const ServingPlan plan = plan_serving({.model = model,
                                          .mesh = mesh,
                                          .room = room,
                                          .context = room.page_tokens,
-                                         .pass_tokens = static_cast<std::int64_t>(prompts),
+                                         .pass_tokens = pass_tokens,
                                          .pass_logits = at_once,
                                          .memory = served.memory});
-  const TemporaryDisk disk(served.memory.disk.path, "generate");
   RanksOptions ranks = served.ranks;
-  if (request.in_this_process) ranks.rendezvous = Rendezvous{};
+  ranks.rendezvous = request.in_this_process ? Rendezvous{} : rendezvous_from_environment();
+  const TemporaryDisk disk(served.memory.disk.path, "generate", ranks.rendezvous->process);
   std::vector<std::string> texts(requests.size());
   run_ranks(ranks, [&](Group& group, MemoryAccount&) {
     Decoder decoder(model, plan.steps, room, group, weight_tiers(served, disk.path()));

@@ -2,7 +2,7 @@
 ///
 /// Weights on a disk are in a file of the rank, in the folder that the options name, and pass
 /// through staging buffers on the host (disk/staging.h). The file has no commits: it is written
-/// once, when the weights are loaded.
+/// when weights are loaded.
 ///
 /// Errors  UserError: what ChunkFile::create() refuses.
 #pragma once

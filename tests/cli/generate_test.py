@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import unittest
@@ -91,6 +92,17 @@ class Generate(ProgramTest):
         repeated = [word for prompt in prompts for word in ("--prompt", prompt)]
         for mesh in ("mesh.pp=1", "mesh.pp=2"):
             self.assertEqual(self.succeed(*greedy, *repeated, "--set", mesh), "\n".join(alone))
+
+    def test_the_least_budget_holds_beyond_the_context(self):
+        # The context has 32 tokens: after it, every token computes the whole window.
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c", "--set", "mesh.pp=1")
+        command = ("generate", "c", "--prompt", "a", "--tokens", "60", "--temperature", "0")
+        text = self.succeed(*command)
+        for weights in ("auto", "device"):
+            fields = ("--set", f"memory.weights={weights}", "--set")
+            error = self.refuse(*command, *fields, "memory.device=1KiB", says="plan.memory")
+            least = re.search(r"memory\.device=(\d+)B", error)[1]
+            self.assertEqual(self.succeed(*command, *fields, f"memory.device={least}B"), text)
 
     def test_refuses_empty_folder(self):
         (self.folder / "empty").mkdir()
