@@ -241,12 +241,15 @@ class Serve(ProgramTest):
         begin = time.time()
         self.assertEqual(gated.end()[0], 0)
         self.assertLess(time.time() - begin, 30)
-        # A later checkpoint has a later step: a run that begins anew saves none.
-        (self.folder / "c" / "step-00000012").rename(self.folder / "c" / "step-00000004")
-        earlier = self.serve("--follow", "0.1")
+
+    def test_a_server_does_not_go_back_to_an_earlier_checkpoint(self):
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c", "--resume", "c", "--set",
+                     "train.steps=12")
+        server = self.serve("--follow", "0.1")
+        (self.folder / "c" / "step-00000012").rename(self.folder / "gone")  # step 8 is the newest now
         time.sleep(0.5)
-        self.assertEqual(earlier.complete()["system_fingerprint"], "step-00000008")
-        self.assertNotIn("step-00000004", earlier.end()[1])
+        self.assertEqual(server.complete()["system_fingerprint"], "step-00000012")
+        self.assertNotIn("step-00000008", server.end()[1])
 
     def test_processes_serve_what_threads_serve(self):
         text = self.serve().text()
