@@ -105,17 +105,19 @@ bool InferStream::answer(std::uint64_t number, inference::ModelStreamInferRespon
   const std::scoped_lock lock(mutex_);
   if (over_) return false;
   if (last) running_.erase(number);
-  queued_bytes_ += response.ByteSizeLong();
-  queue_.push_back(std::move(response));
+  const std::size_t bytes = response.ByteSizeLong();
+  queued_bytes_ += bytes;
+  queue_.push_back({std::move(response), bytes});
   if (queue_.size() == 1) write_next();
-  if (queued_bytes_ <= kMostQueuedBytes + queue_.front().ByteSizeLong()) return true;
+  // Whole answers of many requests may end in one pass, before the client can read them.
+  if (last || queued_bytes_ <= kMostQueuedBytes + queue_.front().bytes) return true;
   context_.TryCancel();  // on_cancel() follows
   return false;
 }
 
 void InferStream::on_write(bool ok) {
   const std::scoped_lock lock(mutex_);
-  queued_bytes_ -= queue_.front().ByteSizeLong();
+  queued_bytes_ -= queue_.front().bytes;
   queue_.pop_front();
   if (!ok || over_) return;  // on_cancel() follows
   if (!queue_.empty()) write_next();
@@ -142,7 +144,7 @@ void InferStream::read_more() {
   if (!paused_) reactor_->StartRead(&incoming_);
 }
 
-void InferStream::write_next() { reactor_->StartWrite(&queue_.front()); }
+void InferStream::write_next() { reactor_->StartWrite(&queue_.front().response); }
 
 void InferStream::finish_if_idle() {
   if (!ends_ || over_ || !running_.empty() || !queue_.empty()) return;

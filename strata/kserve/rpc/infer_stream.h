@@ -2,8 +2,9 @@
 /// its request.
 ///
 /// A request that cannot be answered gets an answer with error_message, and the stream continues. A
-/// client that leaves ends its requests. One that reads so slowly that 256 KiB of answers are
-/// queued is cut off; while as many are queued, the server reads no further request.
+/// client that leaves ends its requests. While 256 KiB of answers are queued, the server reads no
+/// further request, and a request that has more than its last answer to add ends the stream: the
+/// client reads too slowly. The last answer of a request that already runs is queued in any case.
 ///
 /// Threads  any.
 #pragma once
@@ -50,6 +51,11 @@ class InferStream : public std::enable_shared_from_this<InferStream> {
   void write_next();
   void finish_if_idle();
 
+  struct Queued {
+    inference::ModelStreamInferResponse response;
+    std::size_t bytes;
+  };
+
   const std::shared_ptr<const ModelRepository> models_;
   grpc::CallbackServerContext& context_;
   const std::shared_ptr<ApiKey> key_;
@@ -59,7 +65,7 @@ class InferStream : public std::enable_shared_from_this<InferStream> {
   std::mutex mutex_;
   std::map<std::uint64_t, std::function<void()>> running_;  // how to cancel each request
   std::uint64_t last_number_ = 0;
-  std::deque<inference::ModelStreamInferResponse> queue_;  // the first is being written
+  std::deque<Queued> queue_;  // the first is being written
   std::size_t queued_bytes_ = 0;
   bool paused_ = false;  // no read is pending, because the queue is long
   bool ends_ = false;    // no further request is read

@@ -7,6 +7,7 @@
 
 #include "inference.grpc.pb.h"
 #include "strata/base/errors.h"
+#include "strata/http/http_client_test.h"
 #include "strata/kserve/kserve_server_test.h"
 
 namespace strata {
@@ -217,6 +218,27 @@ TEST(InferenceServer, CutsOffAStreamThatIsNotRead) {
   EXPECT_GE(server.service->cancels(), 1);
   while (stream->Read(&response)) continue;
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST(InferenceServer, SendsAllWholeAnswersThatEndInOnePass) {
+  constexpr int kRequests = 64;
+  const RpcServer server({.context = 16'384, .token_time = std::chrono::milliseconds(300)});
+  grpc::ClientContext context;
+  const auto stream = server.stub->ModelStreamInfer(&context);
+  const std::string prompt(8 << 10, 'x');  // an answer begins with its prompt
+  for (int i = 0; i < kRequests; ++i) EXPECT_TRUE(stream->Write(text_message(prompt, 1)));
+  stream->WritesDone();
+  EXPECT_TRUE(becomes_true([&] { return server.service->requests().size() == kRequests; }));
+  server.service->wait_until_idle();  // answers wait in the server's queue
+  int answers = 0;
+  inference::ModelStreamInferResponse response;
+  while (stream->Read(&response)) {
+    EXPECT_EQ(response.error_message(), "");
+    EXPECT_EQ(response.infer_response().raw_output_contents(0), text_element(prompt + 'x'));
+    ++answers;
+  }
+  EXPECT_EQ(answers, kRequests);
+  EXPECT_TRUE(stream->Finish().ok());
 }
 
 TEST(InferenceServer, LetsRunningRequestsEndWhenItDrains) {
