@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <future>
 
 #include "inference.grpc.pb.h"
@@ -124,6 +125,20 @@ TEST(InferenceServer, RefusesMessagesThatLie) {
   EXPECT_EQ(refusal(server, message, grpc::StatusCode::NOT_FOUND), "there is no model 'other'");
   message = text_message(std::string(17 << 20, 'x'));
   refusal(server, message, grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(server.service->requests().empty());
+}
+
+TEST(InferenceServer, RefusesParametersThatAreNoNumbersOrHaveNoValue) {
+  const RpcServer server;
+  auto message = text_message("abc");
+  auto& temperature = (*message.mutable_parameters())["temperature"];
+  for (const double number : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
+    temperature.set_double_param(number);
+    EXPECT_EQ(refusal(server, message),
+              "'temperature' must be a finite number, got " + std::to_string(number));
+  }
+  temperature.clear_parameter_choice();
+  EXPECT_EQ(refusal(server, message), "'temperature' must be a value, got none");
   EXPECT_TRUE(server.service->requests().empty());
 }
 

@@ -1,5 +1,6 @@
 #include "strata/kserve/rpc/messages.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -14,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 using InputMessage = inference::ModelInferRequest::InferInputTensor;
 
-Json value_of(const inference::InferParameter& parameter) {
+Json value_of(const std::string& name, const inference::InferParameter& parameter) {
   switch (parameter.parameter_choice_case()) {
     case inference::InferParameter::kBoolParam:
       return parameter.bool_param();
@@ -23,13 +24,16 @@ Json value_of(const inference::InferParameter& parameter) {
     case inference::InferParameter::kStringParam:
       return parameter.string_param();
     case inference::InferParameter::kDoubleParam:
+      // JSON has no such number, and a null field would count as missing.
+      if (!std::isfinite(parameter.double_param()))
+        refuse_field(excerpt(name), "a finite number", std::to_string(parameter.double_param()));
       return parameter.double_param();
     case inference::InferParameter::kUint64Param:
       return parameter.uint64_param();
     case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
       break;
   }
-  return nullptr;
+  refuse_field(excerpt(name), "a value", "none");
 }
 
 template <typename Map>
@@ -130,7 +134,7 @@ InferenceRequest read_infer_message(const inference::ModelInferRequest& message)
   InferenceRequest request{
       .model = message.model_name(), .version = message.model_version(), .id = message.id()};
   for (const auto& [name, parameter] : message.parameters())
-    request.parameters[name] = value_of(parameter);
+    request.parameters[name] = value_of(name, parameter);
   for (int i = 0; i < message.inputs_size(); ++i)
     request.inputs.push_back(read_tensor_message(
         message.inputs(i), raw == 0 ? nullptr : &message.raw_input_contents(i)));
