@@ -3,6 +3,7 @@
 // their answers and writes them. All of them run on one thread, so they share state without locks.
 #include "strata/http/http_server.h"
 
+#include <fcntl.h>
 #include <netinet/tcp.h>
 
 #include <atomic>
@@ -53,6 +54,9 @@ using Parser = http::request_parser<http::string_body>;
                    .fix = "choose another port, or end the process that uses this one"});
 }
 
+// Without this a program that a handler starts would hold the socket open.
+void close_on_exec(int socket) { ::fcntl(socket, F_SETFD, FD_CLOEXEC); }
+
 tcp::endpoint endpoint_of(const HttpListen& listen) {
   const HostAddress address = resolve(listen.host, listen.port, Clock::now() + kResolving).front();
   tcp::endpoint endpoint;
@@ -66,6 +70,7 @@ tcp::acceptor listen_at(asio::io_context& context, const HttpListen& listen) {
   try {
     const tcp::endpoint endpoint = endpoint_of(listen);
     acceptor.open(endpoint.protocol());
+    close_on_exec(acceptor.native_handle());
     acceptor.set_option(tcp::acceptor::reuse_address(true));
     acceptor.bind(endpoint);
     acceptor.listen();
@@ -134,8 +139,9 @@ struct Connection {
         room(accepted.get_executor()),
         socket(prepared(std::move(accepted)), tls) {}
 
-  // With these options the kernel finds clients whose machine has gone.
   static tcp::socket prepared(tcp::socket socket) {
+    close_on_exec(socket.native_handle());
+    // With these options the kernel finds clients whose machine has gone.
     error_code error;
     socket.set_option(tcp::no_delay(true), error);
     socket.set_option(tcp::socket::keep_alive(true), error);

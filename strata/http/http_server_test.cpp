@@ -1,5 +1,6 @@
 #include "strata/http/http_server.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -28,6 +29,23 @@ TEST(HttpServer, AnswersFromItsRoutes) {
       server, "POST /echo?a=1&b=?2 HTTP/1.1\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody");
   EXPECT_EQ(body_of(echo), "a=1&b=?2|body");
   EXPECT_NE(echo.find("Content-Type: text/x-echo\r\n"), std::string::npos);
+}
+
+TEST(HttpServer, ClosesItsSocketsInProgramsThatTheProcessStarts) {
+  const HttpServer server({}, test_routes());
+  Client client(server);
+  client.send("GET /health HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(client.receive_through("SERVING"));
+  int sockets = 0;  // of the server: one listens, one is the connection
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    sockaddr_in address{};
+    socklen_t length = sizeof address;
+    if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) continue;
+    if (address.sin_family != AF_INET || ntohs(address.sin_port) != port_of(server)) continue;
+    ++sockets;
+    EXPECT_EQ(::fcntl(descriptor, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  }
+  EXPECT_EQ(sockets, 2);
 }
 
 TEST(HttpServer, AnswersOtherPathsAndMethodsWith404And405) {
