@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/base/json_document.h"
 #include "strata/base/json_text.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
@@ -15,9 +16,11 @@ namespace {
 
 const FileUse kBody{.operation = "openai.request", .fix = "send a JSON object"};
 
-JsonPart parsed(const std::string& body, const std::string& name) {
+std::shared_ptr<const nlohmann::json> parsed(const std::string& body, const std::string& name) {
   try {
-    return JsonDocument::parse(body, name, kBody).root();
+    const auto root =
+        std::make_shared<const JsonPart>(JsonDocument::parse(body, name, kBody).root());
+    return {root, &root->value()};
   } catch (const UserError& error) {
     const ErrorText& text = error.text();
     throw ApiError({.message = name + " cannot be used: " + text.what + ": expected " +
@@ -49,20 +52,23 @@ std::string range_text(const std::string& minimum, const std::string& maximum) {
 RequestFields::RequestFields(const std::string& body, const std::string& name)
     : object_(parsed(body, name)), body_(std::make_shared<const std::string>(body)) {}
 
+RequestFields::RequestFields(nlohmann::json object)
+    : object_(std::make_shared<const nlohmann::json>(std::move(object))) {}
+
 const nlohmann::json* RequestFields::find(const std::string& field) const {
-  const nlohmann::json& object = object_.value();
-  const auto found = object.find(field);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
+  const auto found = object_->find(field);
+  return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
 RequestFields RequestFields::inner(const std::string& field) const {
-  const JsonPart object = object_.member(field);
-  if (!object.value().is_object())
-    refuse_field(place(field), "an object", short_json(object.value()));
-  return {object, place(field) + '.', body_};
+  const nlohmann::json* object = find(field);
+  if (object == nullptr || !object->is_object())
+    refuse_field(place(field), "an object", object == nullptr ? "null" : short_json(*object));
+  return {{object_, object}, place(field) + '.', body_};
 }
 
 nlohmann::ordered_json RequestFields::in_order(const std::string& field) const {
+  if (body_ == nullptr) return value().at(field);
   nlohmann::ordered_json value = nlohmann::ordered_json::parse(*body_);
   std::istringstream steps(place(field));
   for (std::string step; std::getline(steps, step, '.');) {

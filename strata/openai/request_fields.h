@@ -13,8 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "strata/base/json_document.h"
-
 namespace strata {
 
 class RequestFields {
@@ -22,13 +20,16 @@ class RequestFields {
   /// `name` of the text, for errors.
   explicit RequestFields(const std::string& body, const std::string& name = "the body");
 
+  explicit RequestFields(nlohmann::json object);
+
   /// The fields of a field that is an object; errors name them "stream_options.include_usage".
   RequestFields inner(const std::string& field) const;
 
   const nlohmann::json* find(const std::string& field) const;  ///< null if missing
   std::string place(const std::string& field) const { return prefix_ + field; }  ///< for errors
-  const nlohmann::json& value() const { return object_.value(); }  ///< what the text holds
-  /// A field whose objects have their members in the order of the body. Parses the body again.
+  const nlohmann::json& value() const { return *object_; }  ///< what the text holds
+  /// A field whose objects have their members in the order of the body, or by name if there is no
+  /// body. Parses the body again.
   nlohmann::ordered_json in_order(const std::string& field) const;
 
   bool flag(const std::string& field, bool otherwise) const;
@@ -41,11 +42,12 @@ class RequestFields {
   std::vector<std::int64_t> tokens(const std::string& field, std::int64_t vocabulary) const;
 
  private:
-  RequestFields(JsonPart object, std::string prefix, std::shared_ptr<const std::string> body)
+  RequestFields(std::shared_ptr<const nlohmann::json> object, std::string prefix,
+                std::shared_ptr<const std::string> body)
       : object_(std::move(object)), prefix_(std::move(prefix)), body_(std::move(body)) {}
-  JsonPart object_;
-  std::string prefix_;  // "stream_options."
-  std::shared_ptr<const std::string> body_;
+  std::shared_ptr<const nlohmann::json> object_;
+  std::string prefix_;                       // "stream_options."
+  std::shared_ptr<const std::string> body_;  // null: made from an object
 };
 
 /// A list of numbers of tokens; `place` names it in errors.

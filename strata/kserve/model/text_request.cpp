@@ -4,8 +4,8 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <utility>
 
-#include "strata/base/json_text.h"
 #include "strata/base/utf8.h"
 #include "strata/openai/api_error.h"
 
@@ -30,10 +30,10 @@ constexpr std::array<std::string_view, 14> kNumbers = {"max_tokens",
                                                        "ignore_eos",
                                                        "stream"};
 
-struct OtherWay {
-  const char *field, *way;
+struct UnsupportedField {
+  const char *field, *instead;
 };
-constexpr std::array<OtherWay, 10> kOtherWays = {{
+constexpr std::array<UnsupportedField, 10> kUnsupportedFields = {{
     {"prompt", "use the input text_input or input_ids"},
     {"echo", "use the input exclude_input_in_output"},
     {"logprobs", "request the output log_probabilities"},
@@ -140,8 +140,8 @@ TextInference read_text_request(const InferenceRequest& request, const OpenAiMod
   Json fields = read_fields(request);
   const bool stream = take_flag(request, kStream, fields).value_or(false);
   const std::optional<bool> excludes = take_flag(request, kExcludeInput, fields);
-  const RequestFields others(json_text(fields));
-  for (const auto& [field, way] : kOtherWays) refuse_if_set(others, field, way);
+  const RequestFields others(fields);
+  for (const auto& [field, instead] : kUnsupportedFields) refuse_if_set(others, field, instead);
   if (stream && !request.may_stream)
     throw ApiError({.message = "a stream needs ModelStreamInfer of gRPC or generate_stream",
                     .param = kStream,
@@ -149,11 +149,13 @@ TextInference read_text_request(const InferenceRequest& request, const OpenAiMod
   fields["prompt"] = read_prompt(request);
   fields["stream"] = stream;
   if (std::ranges::count(text.outputs, kLogProbabilities) > 0) fields["logprobs"] = 0;
-  text.answer = read_completion_request(RequestFields(json_text(fields)), model);
+  const RequestFields all(std::move(fields));
+  text.answer = read_completion_request(all, model);
   refuse_several_answers(text.answer.options);
+  const Json& prompt = all.value()["prompt"];
   if (includes_prompt(excludes, stream))
-    text.prefix = fields["prompt"].is_string() ? fields["prompt"].get<std::string>()
-                                               : decoded_text(model, text.answer.prompts.front());
+    text.prefix = prompt.is_string() ? prompt.get<std::string>()
+                                     : decoded_text(model, text.answer.prompts.front());
   return text;
 }
 

@@ -1,4 +1,4 @@
-/// Reads a request for text out of the tensors that Triton's vLLM backend defines.
+/// Reads a request for text from the tensors that Triton's vLLM backend defines.
 ///
 /// Fields such as max_tokens and temperature are those of POST /v1/completions, read by the same
 /// reader: from the JSON of `sampling_parameters`, else from the parameters of the request.
