@@ -1,8 +1,8 @@
 /// Serves a fake model "fake" of bytes over HTTP and gRPC, for tests with real clients:
 /// kserve_fake_server [OPTION=VALUE...]
 ///
-/// Prints the addresses of HTTP and of gRPC, a line each, and serves until its input ends; then it
-/// drains.
+/// Prints the addresses of HTTP and of gRPC, each on its own line, and serves until its input ends;
+/// then it drains.
 ///   answer=TEXT      what the model answers; else it repeats the prompt
 ///   token_ms=NUMBER  time of a token
 ///   requests=NUMBER  sequences at once
@@ -10,9 +10,9 @@
 #include <iostream>
 #include <map>
 
-#include "strata/kserve/model/text_model.h"
 #include "strata/kserve/rest/routes.h"
 #include "strata/kserve/rpc/inference_server.h"
+#include "strata/kserve/server_routes.h"
 #include "strata/openai/fake_service_test.h"
 #include "strata/openai/routes.h"
 
@@ -33,15 +33,9 @@ int serve(const Arguments& arguments) {
   std::shared_ptr<const Keys> keys;
   if (!arguments.at("keys").empty())
     keys = std::make_shared<const Keys>(Keys::read(arguments.at("keys")));
-  const auto models = std::make_shared<const ModelRepository>(
-      std::vector<ModelRepository::Model>{std::make_shared<TextModel>(model)});
-  HttpRoutes routes =
-      openai_routes({.models = {model}, .keys = keys, .version = "fake", .further_metrics = [=] {
-                       return models->metrics_text();
-                     }});
-  std::ranges::move(kserve_routes({.models = models, .keys = keys, .version = "fake"}),
-                    std::back_inserter(routes));
-  const HttpServer http(kserve_listen(openai_listen({}, keys), keys), std::move(routes));
+  const auto models = repository_of(model);
+  const HttpServer http(kserve_listen(openai_listen({}, keys), keys),
+                        server_routes(model, models, keys, "fake"));
   InferenceServer rpc({}, models, keys, "fake");
   std::cout << http.address() << '\n' << rpc.address() << std::endl;
   std::string line;

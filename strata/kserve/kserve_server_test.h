@@ -9,10 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "strata/kserve/model/model_repository.h"
-#include "strata/kserve/model/text_model.h"
 #include "strata/kserve/rest/infer_body.h"
 #include "strata/kserve/rest/routes.h"
+#include "strata/kserve/server_routes.h"
 #include "strata/openai/fake_client_test.h"
 
 namespace strata {
@@ -23,14 +22,8 @@ class KServeServer : public TestServer {
                         std::shared_ptr<const Keys> keys = nullptr)
       : TestServer(std::move(options), keys) {
     const OpenAiModel shared = model("m");
-    repository = std::make_shared<const ModelRepository>(
-        std::vector<ModelRepository::Model>{std::make_shared<TextModel>(shared)});
-    routes = openai_routes(
-        {.models = {shared}, .keys = keys, .version = "1.2", .further_metrics = [all = repository] {
-           return all->metrics_text();
-         }});
-    for (HttpRoute& route : kserve_routes({.models = repository, .keys = keys, .version = "1.2"}))
-      routes.push_back(std::move(route));
+    repository = repository_of(shared);
+    routes = server_routes(shared, repository, keys, "1.2");
   }
 
   TestJson json(const std::string& method, const std::string& path, std::string body = "") const {
