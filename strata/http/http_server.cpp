@@ -54,7 +54,7 @@ using Parser = http::request_parser<http::string_body>;
                    .fix = "choose another port, or end the process that uses this one"});
 }
 
-// Without this a program that a handler starts would hold the socket open.
+// Without this a program that the process starts would keep the socket open.
 void close_on_exec(int socket) { ::fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
 tcp::endpoint endpoint_of(const HttpListen& listen) {

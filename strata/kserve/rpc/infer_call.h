@@ -18,7 +18,7 @@ grpc::ServerUnaryReactor* start_infer_call(const ModelRepository& models,
                                            inference::ModelInferResponse& response,
                                            std::shared_ptr<ApiKey> key);
 
-/// The status of an error. Adds the time after which a refused client may come back to the trailing
+/// The status of an error. Adds the time after which a refused client may retry to the trailing
 /// metadata: `retry-after` in seconds and `retry-after-ms`.
 grpc::Status refused_call(grpc::CallbackServerContext& context, const ApiError& error);
 

@@ -100,7 +100,7 @@ TEST(InferenceServer, ReadsTypedContents) {
   EXPECT_EQ(response.raw_output_contents(0), text_element("hihihi"));
 }
 
-TEST(InferenceServer, RefusesMessagesThatLie) {
+TEST(InferenceServer, RefusesMessagesWithWrongSizes) {
   const RpcServer server;
   auto message = text_message("abc");
   message.add_raw_input_contents("x");
@@ -111,7 +111,7 @@ TEST(InferenceServer, RefusesMessagesThatLie) {
   EXPECT_NE(refusal(server, message).find("ends beyond"), std::string::npos);
   message = text_message("abc");
   message.mutable_inputs(0)->mutable_contents()->add_bytes_contents("abc");
-  EXPECT_NE(refusal(server, message).find("has contents although"), std::string::npos);
+  EXPECT_NE(refusal(server, message).find("has both contents and"), std::string::npos);
   message = text_message("abc");
   for (int i = 0; i < 3; ++i) message.mutable_inputs(0)->add_shape(INT64_MAX);
   EXPECT_NE(refusal(server, message).find("at most 2147483647 elements"), std::string::npos);
@@ -142,7 +142,7 @@ TEST(InferenceServer, RefusesParametersThatAreNoNumbersOrHaveNoValue) {
   EXPECT_TRUE(server.service->requests().empty());
 }
 
-TEST(InferenceServer, TellsARefusedClientWhenToComeBack) {
+TEST(InferenceServer, StatesWhenARefusedClientMayRetry) {
   const RpcServer server({.most_requests = 0});
   grpc::ClientContext context;
   inference::ModelInferResponse response;
@@ -169,7 +169,7 @@ TEST(InferenceServer, ChecksKeys) {
             grpc::StatusCode::UNAUTHENTICATED);
 }
 
-TEST(InferenceServer, StreamsAnAnswerATokenToEachRequest) {
+TEST(InferenceServer, StreamsAnAnswerForEachTokenOfEachRequest) {
   const RpcServer server;
   grpc::ClientContext context;
   const auto stream = server.stub->ModelStreamInfer(&context);
