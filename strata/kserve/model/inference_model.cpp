@@ -35,6 +35,10 @@ RequestTime ModelStatistics::failed() const {
   return sum;
 }
 
+InferenceHead head_of(const InferenceRequest& request) {
+  return {.model = request.model, .id = request.id, .streamed = request.may_stream};
+}
+
 void check_request(const ModelDescription& description, const InferenceRequest& request) {
   std::set<std::string> inputs, outputs;
   for (const Tensor& tensor : request.inputs) {

@@ -62,6 +62,13 @@ struct InferenceRequest {
   bool may_stream = false;                ///< the client reads several answers
 };
 
+/// What answers state about their request.
+struct InferenceHead {
+  std::string model, id = {};
+  bool streamed = false;  ///< the client reads several answers
+};
+InferenceHead head_of(const InferenceRequest& request);
+
 struct InferenceAnswer {
   std::vector<Tensor> outputs;
   bool last = true;
@@ -82,10 +89,10 @@ class InferenceModel {
   virtual bool ready() const = 0;
   virtual ModelStatistics statistics() const = 0;
 
-  /// Starts a request that fits the description, and returns soon; the sink may be called before.
-  /// Throws an ApiError if the request cannot start; then the sink gets no call. The result ends
-  /// the request early, at any time and on any thread; the sink then gets no further call.
-  virtual std::function<void()> infer(const InferenceRequest& request,
+  /// Starts a request that fits the description, and returns soon; the sink may be called before it
+  /// returns. Throws an ApiError if the request cannot start; then the sink gets no call. The result
+  /// ends the request early, at any time and on any thread; the sink then gets no further call.
+  virtual std::function<void()> infer(InferenceRequest request,
                                       std::shared_ptr<InferenceSink> sink) = 0;
 };
 

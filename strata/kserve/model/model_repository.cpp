@@ -9,7 +9,7 @@
 namespace strata {
 namespace {
 
-/// Writes families of Triton's metrics, a line a model.
+/// Writes families of Triton's metrics, one line for each model.
 class TritonMetrics {
  public:
   explicit TritonMetrics(const std::vector<ModelRepository::Model>& models) {
@@ -48,8 +48,10 @@ class TritonMetrics {
 const ModelRepository::Model& ModelRepository::find(const std::string& name,
                                                     const std::string& version,
                                                     const std::shared_ptr<ApiKey>& key) const {
-  const auto found = std::ranges::find(
-      models_, name, [](const Model& model) { return model->description().name; });
+  const auto name_of_model = [](const Model& model) -> const std::string& {
+    return model->description().name;
+  };
+  const auto found = std::ranges::find(models_, name, name_of_model);
   if (found == models_.end())
     throw ApiError({.status = 404,
                     .message = "there is no model '" + excerpt(name) + "'",
@@ -78,15 +80,28 @@ std::vector<ModelRepository::Model> ModelRepository::visible(
   return visible;
 }
 
+std::vector<IndexEntry> ModelRepository::index(const std::shared_ptr<ApiKey>& key,
+                                               bool only_ready) const {
+  std::vector<IndexEntry> index;
+  for (const Model& model : visible(key)) {
+    const std::string& name = model->description().name;
+    if (model->ready())
+      index.push_back({.name = name, .state = "READY", .reason = ""});
+    else if (!only_ready)
+      index.push_back({.name = name, .state = "UNAVAILABLE", .reason = "the model is not ready"});
+  }
+  return index;
+}
+
 bool ModelRepository::ready() const {
   return std::ranges::all_of(models_, [](const Model& model) { return model->ready(); });
 }
 
-std::function<void()> ModelRepository::infer(const InferenceRequest& request,
+std::function<void()> ModelRepository::infer(InferenceRequest request,
                                              std::shared_ptr<InferenceSink> sink) const {
   const Model& model = find(request.model, request.version, request.key);
   check_request(model->description(), request);
-  return model->infer(request, std::move(sink));
+  return model->infer(std::move(request), std::move(sink));
 }
 
 std::string ModelRepository::metrics_text() const {

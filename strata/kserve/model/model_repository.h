@@ -4,6 +4,7 @@
 /// Errors   ApiError 403: the key may not use the model. 404: no model or version has the name.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,17 @@
 namespace strata {
 
 inline constexpr const char* kModelVersion = "1";  ///< the only version of each model
+
+/// Extensions of the protocol that the server has, by Triton's names.
+inline constexpr std::array kKServeExtensions = {
+    "binary_tensor_data", "generate", "model_configuration", "model_repository", "statistics"};
+
+/// A model in the index of a repository.
+struct IndexEntry {
+  std::string name;
+  std::string state;   ///< "READY" or "UNAVAILABLE"
+  std::string reason;  ///< why it is not ready; else empty
+};
 
 class ModelRepository {
  public:
@@ -27,11 +39,13 @@ class ModelRepository {
   /// Models that the key may use, in the order of the server.
   std::vector<Model> visible(const std::shared_ptr<ApiKey>& key) const;
 
+  /// `only_ready`: leaves out models that are not ready.
+  std::vector<IndexEntry> index(const std::shared_ptr<ApiKey>& key, bool only_ready) const;
+
   bool ready() const;  ///< whether all models are
 
   /// Checks the request, and starts it as InferenceModel::infer().
-  std::function<void()> infer(const InferenceRequest& request,
-                              std::shared_ptr<InferenceSink> sink) const;
+  std::function<void()> infer(InferenceRequest request, std::shared_ptr<InferenceSink> sink) const;
 
   /// The statistics of all models for Prometheus, under Triton's names.
   std::string metrics_text() const;

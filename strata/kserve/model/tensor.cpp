@@ -1,10 +1,10 @@
 #include "strata/kserve/model/tensor.h"
 
-#include <array>
 #include <bit>
 
 #include "strata/base/enum_names.h"
 #include "strata/base/user_text.h"
+#include "strata/kserve/model/visit_numbers.h"
 #include "strata/openai/api_error.h"
 
 namespace strata {
@@ -28,9 +28,14 @@ const char* name_of(Datatype datatype) {
   return kNames[datatype];
 }
 
+std::string config_type(Datatype datatype) {
+  return datatype == Datatype::kBytes ? "TYPE_STRING" : std::string("TYPE_") + name_of(datatype);
+}
+
 std::size_t element_bytes(Datatype datatype) {
-  static constexpr std::array<std::size_t, 14> kBytes = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 0};
-  return kBytes.at(static_cast<std::size_t>(datatype));
+  std::size_t bytes = datatype == Datatype::kFp16 || datatype == Datatype::kBf16 ? 2 : 0;
+  visit_numbers(datatype, [&](auto zero) { bytes = sizeof zero; });
+  return bytes;
 }
 
 std::string shape_text(const TensorShape& shape) {

@@ -34,6 +34,7 @@ enum class Datatype : std::uint8_t {
   kBytes,
 };
 const char* name_of(Datatype datatype);        ///< "INT64"
+std::string config_type(Datatype datatype);    ///< in Triton's configurations: "TYPE_STRING"
 std::size_t element_bytes(Datatype datatype);  ///< 0: kBytes, whose elements differ in length
 
 using TensorShape = std::vector<std::int64_t>;

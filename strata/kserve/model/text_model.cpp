@@ -1,6 +1,6 @@
 #include "strata/kserve/model/text_model.h"
 
-#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "strata/kserve/model/text_request.h"
@@ -15,11 +15,9 @@ struct TextPart {
   std::string text, finish_reason;
   std::vector<TokenPiece> pieces = {};
 
-  void add(std::vector<TokenPiece> more) {
-    for (TokenPiece& piece : more) {
-      text += piece.text;
-      pieces.push_back(std::move(piece));
-    }
+  void add(TokenPiece piece) {
+    text += piece.text;
+    pieces.push_back(std::move(piece));
   }
 
   Tensor tensor(const std::string& name) const {
@@ -41,10 +39,11 @@ struct TextPart {
   }
 };
 
-/// Converts the pieces of a generation to answers: one, or one a token.
+/// Converts the pieces of a generation to answers: one, or one for each token.
 class TextAnswers final : public AnswerSink {
  public:
-  TextAnswers(TextInference request, std::shared_ptr<InferenceSink> sink)
+  /// Consumes the outputs and the prefix of the request.
+  TextAnswers(TextInference& request, std::shared_ptr<InferenceSink> sink)
       : outputs_(std::move(request.outputs)),
         stream_(request.answer.options.stream),
         sink_(std::move(sink)) {
@@ -54,26 +53,22 @@ class TextAnswers final : public AnswerSink {
   bool on_prompt(std::size_t, std::vector<TokenPiece>) override { return true; }  // no echo
 
   bool on_pieces(std::size_t, std::vector<TokenPiece> pieces) override {
-    if (!stream_) {
-      whole_.add(std::move(pieces));
-      return true;
-    }
     for (TokenPiece& piece : pieces) {
       TextPart part;
-      part.add({std::move(piece)});
-      if (!send(part, false)) return false;
+      (stream_ ? part : whole_).add(std::move(piece));
+      if (stream_ && !send(part, false)) return false;
     }
     return true;
   }
 
   bool on_end(std::size_t choice, ChoiceEnd end) override {
-    std::vector<TokenPiece> last;
-    if (stream_ && !end.pieces.empty()) {
-      last.push_back(std::move(end.pieces.back()));
+    std::optional<TokenPiece> last;
+    if (!end.pieces.empty()) {
+      last = std::move(end.pieces.back());
       end.pieces.pop_back();
     }
     if (!on_pieces(choice, std::move(end.pieces))) return false;
-    whole_.add(std::move(last));
+    if (last) whole_.add(std::move(*last));
     whole_.text += end.rest;
     whole_.finish_reason = end.finish_reason;
     return true;
@@ -124,12 +119,13 @@ ModelStatistics TextModel::statistics() const {
           .last_request = static_cast<std::uint64_t>(counts.last_end)};
 }
 
-std::function<void()> TextModel::infer(const InferenceRequest& request,
+std::function<void()> TextModel::infer(InferenceRequest request,
                                        std::shared_ptr<InferenceSink> sink) {
   refuse_unless_ready(*model_);
   TextInference text = read_text_request(request, *model_);
-  const auto generation = start_generation(model_, text.answer, request.key);
-  generation->begin(std::make_shared<TextAnswers>(std::move(text), std::move(sink)));
+  const auto answers = std::make_shared<TextAnswers>(text, std::move(sink));
+  const auto generation = start_generation(model_, std::move(text.answer), request.key);
+  generation->begin(answers);
   return [left = std::weak_ptr(generation)] {
     if (const auto generation = left.lock()) generation->cancel();
   };

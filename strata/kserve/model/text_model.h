@@ -24,7 +24,7 @@ class TextModel final : public InferenceModel {
   bool ready() const override;
   /// Counts the requests of all front ends of the model.
   ModelStatistics statistics() const override;
-  std::function<void()> infer(const InferenceRequest& request,
+  std::function<void()> infer(InferenceRequest request,
                               std::shared_ptr<InferenceSink> sink) override;
 
  private:

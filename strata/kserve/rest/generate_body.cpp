@@ -40,9 +40,9 @@ InferenceRequest read_generate_body(const std::string& body, const ModelDescript
   return request;
 }
 
-std::string generate_answer(const InferenceRequest& request, const InferenceAnswer& answer) {
-  nlohmann::ordered_json json = {{"model_name", request.model}, {"model_version", kModelVersion}};
-  if (!request.id.empty()) json["id"] = request.id;
+std::string generate_answer(const InferenceHead& head, const InferenceAnswer& answer) {
+  nlohmann::ordered_json json = {{"model_name", head.model}, {"model_version", kModelVersion}};
+  if (!head.id.empty()) json["id"] = head.id;
   for (const Tensor& tensor : answer.outputs) {
     nlohmann::ordered_json elements = json_elements(tensor);
     json[tensor.name] = elements.size() == 1 ? elements.front() : std::move(elements);

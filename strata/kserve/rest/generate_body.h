@@ -17,6 +17,6 @@ namespace strata {
 InferenceRequest read_generate_body(const std::string& body, const ModelDescription& model);
 
 /// The answer as one line of JSON.
-std::string generate_answer(const InferenceRequest& request, const InferenceAnswer& answer);
+std::string generate_answer(const InferenceHead& head, const InferenceAnswer& answer);
 
 }  // namespace strata

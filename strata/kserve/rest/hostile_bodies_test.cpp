@@ -127,7 +127,7 @@ TEST(HostileBodies, NameSharedMemoryAndPackedBodies) {
   TestJson request = text_request("abc");
   request["inputs"][0]["parameters"]["shared_memory_region"] = "r";
   EXPECT_EQ(server.refusal(kInfer, request.dump()),
-            "'shared_memory_region' is not supported: send tensors in the body");
+            "'shared_memory_region' is not supported: send tensors in the request");
   request = text_request("abc");
   request["outputs"] = {{{"name", "text_output"}, {"parameters", {{"classification", 3}}}}};
   EXPECT_NE(server.refusal(kInfer, request.dump()).find("'classification'"), std::string::npos);

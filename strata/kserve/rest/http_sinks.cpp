@@ -38,14 +38,14 @@ void EventSink::begin(std::shared_ptr<HttpStream> stream) {
 }
 
 bool EventSink::send(const std::string& json, bool last) {
+  std::string event = "data: " + json + "\n\n";
   const std::scoped_lock lock(mutex_);
-  const std::string event = "data: " + json + "\n\n";
   ended_ = last;
   if (stream_ == nullptr) {
     waiting_ += event;
     return true;
   }
-  const bool there = stream_->write(event);
+  const bool there = stream_->write(std::move(event));
   if (last) stream_->finish();
   return there;
 }

@@ -30,7 +30,7 @@ class HttpAnswerSink final : public InferenceSink {
   const Write write_;
 };
 
-/// Writes an event an answer. Events that come before begin() wait.
+/// Writes an event for each answer. Events that come before begin() wait.
 class EventSink final : public InferenceSink {
  public:
   using Write = std::function<std::string(const InferenceAnswer&)>;

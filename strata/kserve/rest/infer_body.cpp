@@ -7,6 +7,7 @@
 #include "strata/base/enum_names.h"
 #include "strata/base/json_text.h"
 #include "strata/kserve/model/model_repository.h"
+#include "strata/kserve/model/refusals.h"
 #include "strata/kserve/rest/tensor_json.h"
 #include "strata/openai/api_call.h"
 #include "strata/openai/api_error.h"
@@ -70,8 +71,7 @@ Json parameters_of(const Json& object) {
   const Json& value = member(object, "parameters");
   if (value.is_null()) return Json::object();
   if (!value.is_object()) refuse_field("parameters", "an object", short_json(value));
-  for (const char* name : {"shared_memory_region", "shared_memory_byte_size"})
-    if (value.contains(name)) refuse_unsupported(name, "send tensors in the body");
+  refuse_parameters(value);
   return value;
 }
 
@@ -136,8 +136,6 @@ void read_outputs(const Json& header, InferBody& body) {
   for (const Json& object : list_member(header, "outputs")) {
     const std::string name = text_member(object, "name");
     const Json parameters = parameters_of(object);
-    if (parameters.contains("classification"))
-      refuse_unsupported("classification", "outputs are the model's own");
     body.form.binary[name] = flag_of(parameters, "binary_data", body.form.binary_by_default);
     body.request.outputs.push_back(name);
   }
@@ -167,10 +165,10 @@ InferBody read_infer_body(const std::string& body, std::string_view json_length)
   return read;
 }
 
-HttpAnswer infer_answer(const InferenceRequest& request, const OutputForm& form,
+HttpAnswer infer_answer(const InferenceHead& head, const OutputForm& form,
                         const InferenceAnswer& answer) {
-  nlohmann::ordered_json json = {{"model_name", request.model}, {"model_version", kModelVersion}};
-  if (!request.id.empty()) json["id"] = request.id;
+  nlohmann::ordered_json json = {{"model_name", head.model}, {"model_version", kModelVersion}};
+  if (!head.id.empty()) json["id"] = head.id;
   auto outputs = nlohmann::ordered_json::array();
   std::string binary;
   bool has_binary = false;

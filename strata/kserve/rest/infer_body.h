@@ -14,7 +14,7 @@
 
 namespace strata {
 
-/// The header that says how many bytes of a body are JSON; without it all are.
+/// The header that states how many bytes of a body are JSON; without it all are.
 inline constexpr const char* kJsonLengthHeader = "Inference-Header-Content-Length";
 
 /// How the client wants the outputs.
@@ -32,7 +32,7 @@ struct InferBody {
 /// `json_length`: the value of the header, or empty.
 InferBody read_infer_body(const std::string& body, std::string_view json_length);
 
-HttpAnswer infer_answer(const InferenceRequest& request, const OutputForm& form,
+HttpAnswer infer_answer(const InferenceHead& head, const OutputForm& form,
                         const InferenceAnswer& answer);
 
 }  // namespace strata

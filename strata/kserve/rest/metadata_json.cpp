@@ -29,18 +29,8 @@ Ordered time_json(const RequestTime& time) {
 
 }  // namespace
 
-const std::vector<std::string>& kserve_extensions() {
-  static const std::vector<std::string> kExtensions = {
-      "binary_tensor_data", "generate", "model_configuration", "model_repository", "statistics"};
-  return kExtensions;
-}
-
-std::string config_type(Datatype datatype) {
-  return datatype == Datatype::kBytes ? "TYPE_STRING" : std::string("TYPE_") + name_of(datatype);
-}
-
 Ordered server_json(const std::string& version) {
-  return {{"name", "strata"}, {"version", version}, {"extensions", kserve_extensions()}};
+  return {{"name", "strata"}, {"version", version}, {"extensions", kKServeExtensions}};
 }
 
 Ordered model_json(const ModelDescription& model) {
@@ -85,16 +75,13 @@ Ordered statistics_json(const std::vector<ModelRepository::Model>& models) {
   return {{"model_stats", std::move(list)}};
 }
 
-Ordered index_json(const std::vector<ModelRepository::Model>& models, bool only_ready) {
+Ordered index_json(const std::vector<IndexEntry>& index) {
   Ordered list = Ordered::array();
-  for (const ModelRepository::Model& model : models) {
-    const bool ready = model->ready();
-    if (only_ready && !ready) continue;
-    list.push_back({{"name", model->description().name},
+  for (const IndexEntry& entry : index)
+    list.push_back({{"name", entry.name},
                     {"version", kModelVersion},
-                    {"state", ready ? "READY" : "UNAVAILABLE"},
-                    {"reason", ready ? "" : "the model is not ready"}});
-  }
+                    {"state", entry.state},
+                    {"reason", entry.reason}});
   return list;
 }
 

@@ -7,6 +7,7 @@
 
 #include "strata/base/json_text.h"
 #include "strata/http/http_message.h"
+#include "strata/kserve/model/refusals.h"
 #include "strata/kserve/rest/generate_body.h"
 #include "strata/kserve/rest/http_sinks.h"
 #include "strata/kserve/rest/infer_body.h"
@@ -60,13 +61,13 @@ void answer_model_ready(const KServeSetup& setup, const ApiCall& call) {
 void answer_index(const KServeSetup& setup, const ApiCall& call) {
   const std::string& body = call.request().body;
   const bool only_ready = !body.empty() && RequestFields(body).flag("ready", false);
-  call.answer(index_json(setup.models->visible(call.key), only_ready));
+  call.answer(index_json(setup.models->index(call.key, only_ready)));
 }
 
 // A client that leaves ends its request.
-void start(const KServeSetup& setup, const ApiCall& call, const InferenceRequest& request,
+void start(const KServeSetup& setup, const ApiCall& call, InferenceRequest request,
            std::shared_ptr<InferenceSink> sink) {
-  call.responder()->on_closed(setup.models->infer(request, std::move(sink)));
+  call.responder()->on_closed(setup.models->infer(std::move(request), std::move(sink)));
 }
 
 InferenceRequest addressed(InferenceRequest request, const ApiCall& call) {
@@ -86,12 +87,12 @@ void infer(const KServeSetup& setup, const ApiCall& call) {
   model_of(setup, call);
   refuse_packed_body(call);
   InferBody body = read_infer_body(call.request().body, call.request().header(kJsonLengthHeader));
-  const InferenceRequest request = addressed(std::move(body.request), call);
-  start(setup, call, request,
-        std::make_shared<HttpAnswerSink>(
-            call, [request, form = std::move(body.form)](const InferenceAnswer& answer) {
-              return infer_answer(request, form, answer);
-            }));
+  InferenceRequest request = addressed(std::move(body.request), call);
+  const auto write = [head = head_of(request),
+                      form = std::move(body.form)](const InferenceAnswer& answer) {
+    return infer_answer(head, form, answer);
+  };
+  start(setup, call, std::move(request), std::make_shared<HttpAnswerSink>(call, write));
 }
 
 InferenceRequest generate_request(const KServeSetup& setup, const ApiCall& call) {
@@ -101,20 +102,22 @@ InferenceRequest generate_request(const KServeSetup& setup, const ApiCall& call)
 }
 
 void generate(const KServeSetup& setup, const ApiCall& call) {
-  const InferenceRequest request = generate_request(setup, call);
-  start(setup, call, request,
-        std::make_shared<HttpAnswerSink>(call, [request](const InferenceAnswer& answer) {
-          return json_answer(generate_answer(request, answer));
-        }));
+  InferenceRequest request = generate_request(setup, call);
+  const auto write = [head = head_of(request)](const InferenceAnswer& answer) {
+    return json_answer(generate_answer(head, answer));
+  };
+  start(setup, call, std::move(request), std::make_shared<HttpAnswerSink>(call, write));
 }
 
 void generate_stream(const KServeSetup& setup, const ApiCall& call) {
   InferenceRequest request = generate_request(setup, call);
   request.may_stream = true;
   if (!request.parameters.contains("stream")) request.parameters["stream"] = true;
-  const auto sink = std::make_shared<EventSink>(
-      [request](const InferenceAnswer& answer) { return generate_answer(request, answer); });
-  start(setup, call, request, sink);
+  const auto sink =
+      std::make_shared<EventSink>([head = head_of(request)](const InferenceAnswer& answer) {
+        return generate_answer(head, answer);
+      });
+  start(setup, call, std::move(request), sink);
   call.answer_events(
       [sink](std::shared_ptr<HttpStream> stream) { sink->begin(std::move(stream)); });
 }
@@ -162,13 +165,12 @@ void add_model_routes(const KServeSetup& setup, HttpRoutes& routes) {
     add("POST", "/infer", infer);
     add("POST", "/generate", generate);
     add("POST", "/generate_stream", generate_stream);
-    for (const char* method : {"GET", "POST"})
-      add(method, "/trace/setting", refusal("the server has no traces"));
+    for (const char* method : {"GET", "POST"}) add(method, "/trace/setting", refusal(kNoTraces));
   }
 }
 
 void add_refusals(const KServeSetup& setup, HttpRoutes& routes) {
-  const Answer fixed = refusal("the server serves the models that it was started with");
+  const Answer fixed = refusal(kNoLoading);
   for (const char* action : {"load", "unload"})
     routes.push_back(
         route(setup, "POST", "/v2/repository/models/{model}/" + std::string(action), fixed));
@@ -176,10 +178,10 @@ void add_refusals(const KServeSetup& setup, HttpRoutes& routes) {
     const auto add = [&](const char* path, const char* what) {
       routes.push_back(route(setup, method, path, refusal(what)));
     };
-    add("/v2/systemsharedmemory/{rest...}", "the server reads no shared memory");
-    add("/v2/cudasharedmemory/{rest...}", "the server reads no shared memory");
-    add("/v2/trace/setting", "the server has no traces");
-    add("/v2/logging", "the server has no settings of a log");
+    add("/v2/systemsharedmemory/{rest...}", kNoSharedMemory);
+    add("/v2/cudasharedmemory/{rest...}", kNoSharedMemory);
+    add("/v2/trace/setting", kNoTraces);
+    add("/v2/logging", kNoLog);
   }
 }
 

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "strata/kserve/model/refusals.h"
+#include "strata/kserve/model/visit_numbers.h"
 #include "strata/openai/request_fields.h"
 
 namespace strata {
@@ -43,56 +45,18 @@ void append_bool(Tensor& tensor, const Json& value) {
 }
 
 void append_element(Tensor& tensor, const Json& value) {
-  using enum Datatype;
-  switch (tensor.datatype) {
-    case kBool:
-      return append_bool(tensor, value);
-    case kUint8:
-      return append_integer<std::uint8_t>(tensor, value);
-    case kUint16:
-      return append_integer<std::uint16_t>(tensor, value);
-    case kUint32:
-      return append_integer<std::uint32_t>(tensor, value);
-    case kUint64:
-      return append_integer<std::uint64_t>(tensor, value);
-    case kInt8:
-      return append_integer<std::int8_t>(tensor, value);
-    case kInt16:
-      return append_integer<std::int16_t>(tensor, value);
-    case kInt32:
-      return append_integer<std::int32_t>(tensor, value);
-    case kInt64:
-      return append_integer<std::int64_t>(tensor, value);
-    case kFp16:
-    case kBf16:
-      refuse_tensor(tensor.name, "must be sent as bytes, because it is 16 bits wide");
-    case kFp32:
-      return append_real<float>(tensor, value);
-    case kFp64:
-      return append_real<double>(tensor, value);
-    case kBytes:
-      if (!value.is_string()) refuse_element(tensor, value);
-      return append_text(tensor.bytes, value.get_ref<const std::string&>());
-  }
-}
-
-template <typename T>
-nlohmann::ordered_json list_of(const Tensor& tensor) {
-  auto list = nlohmann::ordered_json::array();
-  for (const T value : values_of<T>(tensor)) list.push_back(value);
-  return list;
-}
-
-nlohmann::ordered_json texts(const Tensor& tensor) {
-  auto list = nlohmann::ordered_json::array();
-  for (const std::string_view text : texts_of(tensor)) list.push_back(text);
-  return list;
-}
-
-nlohmann::ordered_json flags(const Tensor& tensor) {
-  auto list = nlohmann::ordered_json::array();
-  for (const char byte : tensor.bytes) list.push_back(byte != 0);
-  return list;
+  const bool is_number = visit_numbers(tensor.datatype, [&]<typename T>(T) {
+    if constexpr (std::is_same_v<T, bool>)
+      append_bool(tensor, value);
+    else if constexpr (std::is_integral_v<T>)
+      append_integer<T>(tensor, value);
+    else
+      append_real<T>(tensor, value);
+  });
+  if (is_number) return;
+  if (tensor.datatype != Datatype::kBytes) refuse_half_precision(tensor);
+  if (!value.is_string()) refuse_element(tensor, value);
+  append_text(tensor.bytes, value.get_ref<const std::string&>());
 }
 
 }  // namespace
@@ -107,37 +71,17 @@ void append_json(Tensor& tensor, const nlohmann::json& list) {
 }
 
 nlohmann::ordered_json json_elements(const Tensor& tensor) {
-  using enum Datatype;
-  switch (tensor.datatype) {
-    case kBool:
-      return flags(tensor);
-    case kUint8:
-      return list_of<std::uint8_t>(tensor);
-    case kUint16:
-      return list_of<std::uint16_t>(tensor);
-    case kUint32:
-      return list_of<std::uint32_t>(tensor);
-    case kUint64:
-      return list_of<std::uint64_t>(tensor);
-    case kInt8:
-      return list_of<std::int8_t>(tensor);
-    case kInt16:
-      return list_of<std::int16_t>(tensor);
-    case kInt32:
-      return list_of<std::int32_t>(tensor);
-    case kInt64:
-      return list_of<std::int64_t>(tensor);
-    case kFp32:
-      return list_of<float>(tensor);
-    case kFp64:
-      return list_of<double>(tensor);
-    case kFp16:
-    case kBf16:
-      refuse_tensor(tensor.name, "can only be sent as bytes: request binary_data");
-    case kBytes:
-      break;
-  }
-  return texts(tensor);
+  auto list = nlohmann::ordered_json::array();
+  const bool is_number = visit_numbers(tensor.datatype, [&]<typename T>(T) {
+    // A byte that is neither 0 nor 1 is no bool in memory.
+    using Element = std::conditional_t<std::is_same_v<T, bool>, char, T>;
+    for (const Element value : values_of<Element>(tensor)) list.push_back(static_cast<T>(value));
+  });
+  if (is_number) return list;
+  if (tensor.datatype != Datatype::kBytes)
+    refuse_tensor(tensor.name, "can only be sent as bytes: request binary_data");
+  for (const std::string_view text : texts_of(tensor)) list.push_back(text);
+  return list;
 }
 
 }  // namespace strata

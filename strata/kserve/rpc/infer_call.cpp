@@ -24,16 +24,15 @@ class InferCall final : public grpc::ServerUnaryReactor {
     try {
       InferenceRequest request = read_infer_message(message);
       request.key = std::move(key);
-      sink_->request = request;
-      sink_->request.inputs.clear();
-      cancel_ = models.infer(request, sink_);
+      sink_->head = head_of(request);
+      cancel_ = models.infer(std::move(request), sink_);
     } catch (const std::exception& error) {
       sink_->on_error(ApiError::of(error));
     }
   }
 
   void OnCancel() override {
-    sink_->finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client left"));
+    sink_->finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled"));
     if (cancel_) cancel_();
   }
   void OnDone() override { delete this; }
@@ -46,7 +45,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
     bool on_answer(InferenceAnswer answer) override {
       const std::scoped_lock lock(mutex_);
       if (call_ == nullptr) return false;
-      write_answer(request, answer, call_->response_);
+      write_answer(head, std::move(answer), call_->response_);
       std::exchange(call_, nullptr)->Finish(grpc::Status::OK);
       return true;
     }
@@ -61,7 +60,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
       if (call_ != nullptr) std::exchange(call_, nullptr)->Finish(status);
     }
 
-    InferenceRequest request = {};  // for the answer's head
+    InferenceHead head = {};
 
    private:
     std::mutex mutex_;

@@ -29,12 +29,13 @@ class InferStream::Calls final : public Reactor {
 
 class InferStream::Sink final : public InferenceSink {
  public:
-  Sink(std::shared_ptr<InferStream> stream, std::uint64_t number, InferenceRequest head)
+  Sink(std::shared_ptr<InferStream> stream, std::uint64_t number, InferenceHead head)
       : stream_(std::move(stream)), number_(number), head_(std::move(head)) {}
   bool on_answer(InferenceAnswer answer) override {
     inference::ModelStreamInferResponse response;
-    write_answer(head_, answer, *response.mutable_infer_response());
-    return stream_->answer(number_, std::move(response), answer.last);
+    const bool last = answer.last;
+    write_answer(head_, std::move(answer), *response.mutable_infer_response());
+    return stream_->answer(number_, std::move(response), last);
   }
   void on_error(const ApiError& error) override {
     inference::ModelStreamInferResponse response;
@@ -46,7 +47,7 @@ class InferStream::Sink final : public InferenceSink {
  private:
   const std::shared_ptr<InferStream> stream_;
   const std::uint64_t number_;
-  const InferenceRequest head_;  // without tensors
+  const InferenceHead head_;
 };
 
 InferStream::Reactor* InferStream::start() {
@@ -80,13 +81,13 @@ void InferStream::start_request() {
   }
   const auto sink = std::make_shared<Sink>(
       shared_from_this(), number,
-      InferenceRequest{.model = incoming_.model_name(), .id = incoming_.id(), .may_stream = true});
+      InferenceHead{.model = incoming_.model_name(), .id = incoming_.id(), .streamed = true});
   std::function<void()> cancel;
   try {
     InferenceRequest request = read_infer_message(incoming_);
     request.key = key_;
     request.may_stream = true;
-    cancel = models_->infer(request, sink);
+    cancel = models_->infer(std::move(request), sink);
   } catch (const std::exception& error) {
     return sink->on_error(ApiError::of(error));
   }
@@ -131,7 +132,7 @@ void InferStream::on_cancel() {
     const std::scoped_lock lock(mutex_);
     running.swap(running_);
     if (!std::exchange(over_, true))
-      reactor_->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client left"));
+      reactor_->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled"));
   }
   for (const auto& [number, cancel] : running)
     if (cancel) cancel();

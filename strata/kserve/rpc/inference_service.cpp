@@ -1,17 +1,12 @@
 #include "strata/kserve/rpc/inference_service.h"
 
-#include "strata/kserve/rest/metadata_json.h"
+#include "strata/kserve/model/refusals.h"
 #include "strata/kserve/rpc/infer_call.h"
 #include "strata/kserve/rpc/messages.h"
 #include "strata/openai/api_error.h"
 
 namespace strata {
 namespace {
-
-constexpr const char *kNoLoading = "the server serves the models that it was started with",
-                     *kNoSharedMemory = "the server reads no shared memory",
-                     *kNoTraces = "the server has no traces",
-                     *kNoLog = "the server has no settings of a log";
 
 /// A stream that gets only a status.
 class RefusedStream final : public InferStream::Reactor {
@@ -86,7 +81,7 @@ InferenceService::Reactor* InferenceService::ServerMetadata(
     key_of(*context);
     response->set_name("strata");
     response->set_version(version_);
-    for (const std::string& extension : kserve_extensions()) response->add_extensions(extension);
+    for (const char* extension : kKServeExtensions) response->add_extensions(extension);
   });
 }
 
@@ -125,9 +120,8 @@ InferenceService::Reactor* InferenceService::ModelStatistics(
 InferenceService::Reactor* InferenceService::RepositoryIndex(
     Context* context, const inference::RepositoryIndexRequest* request,
     inference::RepositoryIndexResponse* response) {
-  return answer(context, [&] {
-    write_index(models_->visible(key_of(*context)), request->ready(), *response);
-  });
+  return answer(
+      context, [&] { write_index(models_->index(key_of(*context), request->ready()), *response); });
 }
 
 InferenceService::Reactor* InferenceService::ModelInfer(Context* context,

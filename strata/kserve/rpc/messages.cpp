@@ -6,7 +6,8 @@
 
 #include "strata/base/enum_names.h"
 #include "strata/base/user_text.h"
-#include "strata/kserve/rest/metadata_json.h"
+#include "strata/kserve/model/refusals.h"
+#include "strata/kserve/model/visit_numbers.h"
 #include "strata/openai/api_error.h"
 
 namespace strata {
@@ -36,14 +37,6 @@ Json value_of(const std::string& name, const inference::InferParameter& paramete
   refuse_field(excerpt(name), "a value", "none");
 }
 
-template <typename Map>
-void refuse_parameters(const Map& parameters) {
-  for (const char* name : {"shared_memory_region", "shared_memory_byte_size"})
-    if (parameters.contains(name)) refuse_unsupported(name, "send tensors in the message");
-  if (parameters.contains("classification"))
-    refuse_unsupported("classification", "outputs are the model's own");
-}
-
 template <typename T, typename List>
 void append_list(Tensor& tensor, const List& list) {
   for (const auto value : list) {
@@ -55,37 +48,31 @@ void append_list(Tensor& tensor, const List& list) {
   }
 }
 
+// The list of the message that has elements of the type.
+template <typename T>
+const auto& list_of(const inference::InferTensorContents& contents) {
+  if constexpr (std::is_same_v<T, bool>)
+    return contents.bool_contents();
+  else if constexpr (std::is_same_v<T, float>)
+    return contents.fp32_contents();
+  else if constexpr (std::is_same_v<T, double>)
+    return contents.fp64_contents();
+  else if constexpr (sizeof(T) == 8 && std::is_signed_v<T>)
+    return contents.int64_contents();
+  else if constexpr (sizeof(T) == 8)
+    return contents.uint64_contents();
+  else if constexpr (std::is_signed_v<T>)
+    return contents.int_contents();
+  else
+    return contents.uint_contents();
+}
+
 void append_contents(Tensor& tensor, const inference::InferTensorContents& contents) {
-  using enum Datatype;
-  switch (tensor.datatype) {
-    case kBool:
-      return append_list<bool>(tensor, contents.bool_contents());
-    case kUint8:
-      return append_list<std::uint8_t>(tensor, contents.uint_contents());
-    case kUint16:
-      return append_list<std::uint16_t>(tensor, contents.uint_contents());
-    case kUint32:
-      return append_list<std::uint32_t>(tensor, contents.uint_contents());
-    case kUint64:
-      return append_list<std::uint64_t>(tensor, contents.uint64_contents());
-    case kInt8:
-      return append_list<std::int8_t>(tensor, contents.int_contents());
-    case kInt16:
-      return append_list<std::int16_t>(tensor, contents.int_contents());
-    case kInt32:
-      return append_list<std::int32_t>(tensor, contents.int_contents());
-    case kInt64:
-      return append_list<std::int64_t>(tensor, contents.int64_contents());
-    case kFp32:
-      return append_list<float>(tensor, contents.fp32_contents());
-    case kFp64:
-      return append_list<double>(tensor, contents.fp64_contents());
-    case kFp16:
-    case kBf16:
-      refuse_tensor(tensor.name, "must be sent as bytes, because it is 16 bits wide");
-    case kBytes:
-      for (const std::string& text : contents.bytes_contents()) append_text(tensor.bytes, text);
-  }
+  const bool is_number = visit_numbers(
+      tensor.datatype, [&]<typename T>(T) { append_list<T>(tensor, list_of<T>(contents)); });
+  if (is_number) return;
+  if (tensor.datatype != Datatype::kBytes) refuse_half_precision(tensor);
+  for (const std::string& text : contents.bytes_contents()) append_text(tensor.bytes, text);
 }
 
 // `raw`: null if the message has the elements in a typed list.
@@ -101,7 +88,7 @@ Tensor read_tensor_message(const InputMessage& message, const std::string* raw) 
   if (raw == nullptr)
     append_contents(tensor, message.contents());
   else if (message.has_contents())
-    refuse_tensor(tensor.name, "has contents although raw_input_contents is there");
+    refuse_tensor(tensor.name, "has both contents and raw_input_contents");
   else
     tensor.bytes = *raw;
   check_bytes(tensor);
@@ -133,6 +120,7 @@ InferenceRequest read_infer_message(const inference::ModelInferRequest& message)
                     .code = "invalid_value"});
   InferenceRequest request{
       .model = message.model_name(), .version = message.model_version(), .id = message.id()};
+  refuse_parameters(message.parameters());
   for (const auto& [name, parameter] : message.parameters())
     request.parameters[name] = value_of(name, parameter);
   for (int i = 0; i < message.inputs_size(); ++i)
@@ -145,19 +133,19 @@ InferenceRequest read_infer_message(const inference::ModelInferRequest& message)
   return request;
 }
 
-void write_answer(const InferenceRequest& request, const InferenceAnswer& answer,
+void write_answer(const InferenceHead& head, InferenceAnswer answer,
                   inference::ModelInferResponse& message) {
-  message.set_model_name(request.model);
+  message.set_model_name(head.model);
   message.set_model_version(kModelVersion);
-  message.set_id(request.id);
-  if (request.may_stream)
+  message.set_id(head.id);
+  if (head.streamed)
     (*message.mutable_parameters())["triton_final_response"].set_bool_param(answer.last);
-  for (const Tensor& tensor : answer.outputs) {
+  for (Tensor& tensor : answer.outputs) {
     auto& output = *message.add_outputs();
     output.set_name(tensor.name);
     output.set_datatype(name_of(tensor.datatype));
     for (const std::int64_t size : tensor.shape) output.add_shape(size);
-    message.add_raw_output_contents(tensor.bytes);
+    message.add_raw_output_contents(std::move(tensor.bytes));
   }
 }
 
@@ -207,14 +195,14 @@ void write_statistics(const std::vector<ModelRepository::Model>& models,
   }
 }
 
-void write_index(const std::vector<ModelRepository::Model>& models, bool only_ready,
+void write_index(const std::vector<IndexEntry>& index,
                  inference::RepositoryIndexResponse& message) {
-  for (const auto& entry : index_json(models, only_ready)) {
+  for (const IndexEntry& entry : index) {
     auto& model = *message.add_models();
-    model.set_name(entry["name"].get<std::string>());
-    model.set_version(entry["version"].get<std::string>());
-    model.set_state(entry["state"].get<std::string>());
-    model.set_reason(entry["reason"].get<std::string>());
+    model.set_name(entry.name);
+    model.set_version(kModelVersion);
+    model.set_state(entry.state);
+    model.set_reason(entry.reason);
   }
 }
 

@@ -17,17 +17,16 @@ InferenceRequest read_infer_message(const inference::ModelInferRequest& message)
 
 /// Writes tensors as raw bytes. To a client that reads several answers, states whether this is the
 /// last one.
-void write_answer(const InferenceRequest& request, const InferenceAnswer& answer,
+void write_answer(const InferenceHead& head, InferenceAnswer answer,
                   inference::ModelInferResponse& message);
 
 void write_metadata(const ModelDescription& model, inference::ModelMetadataResponse& message);
 void write_config(const ModelDescription& model, inference::ModelConfig& message);
 void write_statistics(const std::vector<ModelRepository::Model>& models,
                       inference::ModelStatisticsResponse& message);
-void write_index(const std::vector<ModelRepository::Model>& models, bool only_ready,
-                 inference::RepositoryIndexResponse& message);
+void write_index(const std::vector<IndexEntry>& index, inference::RepositoryIndexResponse& message);
 
-/// The status of gRPC that means what the error's status of HTTP does.
+/// Converts an error's HTTP status to a gRPC status.
 grpc::Status status_of(const ApiError& error);
 
 }  // namespace strata
