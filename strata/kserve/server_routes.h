@@ -17,8 +17,8 @@ namespace strata {
 
 std::shared_ptr<const ModelRepository> repository_of(const OpenAiModel& model);
 
-/// The routes of OpenAI's and of KServe's clients; /metrics has the metrics of both. `keys`: null if
-/// requests need none. `version`: of the server.
+/// The routes of OpenAI's and of KServe's clients; /metrics has the metrics of both. `keys`: null
+/// if requests need none. `version`: of the server.
 HttpRoutes server_routes(const OpenAiModel& model,
                          const std::shared_ptr<const ModelRepository>& models,
                          const std::shared_ptr<const Keys>& keys, const std::string& version);

@@ -90,8 +90,9 @@ class InferenceModel {
   virtual ModelStatistics statistics() const = 0;
 
   /// Starts a request that fits the description, and returns soon; the sink may be called before it
-  /// returns. Throws an ApiError if the request cannot start; then the sink gets no call. The result
-  /// ends the request early, at any time and on any thread; the sink then gets no further call.
+  /// returns. Throws an ApiError if the request cannot start; then the sink gets no call. The
+  /// result ends the request early, at any time and on any thread; the sink then gets no further
+  /// call.
   virtual std::function<void()> infer(InferenceRequest request,
                                       std::shared_ptr<InferenceSink> sink) = 0;
 };
