@@ -45,6 +45,23 @@ std::size_t utf8_bytes(std::string_view text) {
 
 char32_t first_character(std::string_view text) { return assemble(text, character_bytes(text)); }
 
+void append_character(std::string& text, char32_t character) {
+  const auto byte = [&](char32_t bits) { text += static_cast<char>(bits); };
+  if (character < 0x80) return byte(character);
+  if (character < 0x800) {
+    byte(0xC0 | character >> 6);
+  } else {
+    if (character < 0x10000) {
+      byte(0xE0 | character >> 12);
+    } else {
+      byte(0xF0 | character >> 18);
+      byte(0x80 | (character >> 12 & 0x3F));
+    }
+    byte(0x80 | (character >> 6 & 0x3F));
+  }
+  byte(0x80 | (character & 0x3F));
+}
+
 bool is_white_space(char32_t c) {
   return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||

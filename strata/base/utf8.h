@@ -1,4 +1,4 @@
-/// Reads characters of text that may not be UTF-8.
+/// Reads characters of text that may not be UTF-8, and writes characters as UTF-8.
 #pragma once
 
 #include <functional>
@@ -18,6 +18,9 @@ std::size_t utf8_bytes(std::string_view text);
 
 /// Returns the first character; `text` must begin with one.
 char32_t first_character(std::string_view text);
+
+/// `character`: at most U+10FFFF.
+void append_character(std::string& text, char32_t character);
 
 bool is_white_space(char32_t character);
 

@@ -234,7 +234,7 @@ class Compiler {
     result_.root = places[0];
   }
 
-  // `callers`: of rules that are called in a circle, or by such rules, not 0.
+  // `callers[i]` is nonzero for rules in a cycle and rules that a cycle calls.
   [[noreturn]] void refuse_left_recursion(const std::vector<std::uint32_t>& callers) const {
     std::vector<std::uint32_t> caller(callers.size());
     std::uint32_t at = 0;
@@ -282,8 +282,10 @@ class Compiler {
 
 }  // namespace
 
-Automaton Automaton::compile(const Grammar& grammar, Grammar::Rule root) {
-  return Compiler(grammar).compile(root);
+Automaton Automaton::compile(Grammar& grammar, Grammar::Expression root) {
+  const Grammar::Rule rule = grammar.declare("the grammar");
+  grammar.define(rule, root);
+  return Compiler(grammar).compile(rule);
 }
 
 }  // namespace strata

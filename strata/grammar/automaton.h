@@ -1,8 +1,7 @@
 /// Compiles the rules of a grammar to automata over bytes, which call one another.
 ///
 /// Only what can be part of a matching text remains: from every state the end of its rule can be
-/// reached. Rules have the order of their calls without a byte before, so no rule can call itself
-/// that way.
+/// reached. A rule precedes the rules that it calls before its first byte.
 ///
 /// Cost     linear in the size of the grammar, except for choices within loops: the edges of all
 ///          pairs of neighbours.
@@ -47,7 +46,8 @@ struct Automaton {
     bool accepts = false;  ///< the rule may end here; a counter decides by its count
   };
 
-  static Automaton compile(const Grammar& grammar, Grammar::Rule root);
+  /// `root` matches the whole text. Defines a rule of the grammar for it.
+  static Automaton compile(Grammar& grammar, Grammar::Expression root);
 
   std::vector<State> states;
   std::vector<Counter> counters;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+
+#include "strata/base/utf8.h"
 
 namespace strata {
 namespace {
@@ -12,13 +15,9 @@ int utf8_size(char32_t character) {
   return character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
 }
 
-std::array<unsigned char, 4> utf8_of(char32_t character) {
-  constexpr unsigned char kLead[] = {0, 0, 0xC0, 0xE0, 0xF0};
-  const int size = utf8_size(character);
-  std::array<unsigned char, 4> bytes = {};
-  for (int i = size - 1; i > 0; --i, character >>= 6)
-    bytes[i] = static_cast<unsigned char>(0x80 | (character & 0x3F));
-  bytes[0] = static_cast<unsigned char>(kLead[size] | character);
+std::string utf8_of(char32_t character) {
+  std::string bytes;
+  append_character(bytes, character);
   return bytes;
 }
 
@@ -95,9 +94,10 @@ void for_each_utf8_range(CharacterRange range, const std::function<void(ByteRang
       todo.push_back({part.first, cut - 1});
       continue;
     }
-    const auto first = utf8_of(part.first), last = utf8_of(part.last);
+    const std::string first = utf8_of(part.first), last = utf8_of(part.last);
     std::array<std::pair<unsigned char, unsigned char>, 4> bytes;
-    for (int i = 0; i < size; ++i) bytes[i] = {first[i], last[i]};
+    for (int i = 0; i < size; ++i)
+      bytes[i] = {static_cast<unsigned char>(first[i]), static_cast<unsigned char>(last[i])};
     emit(std::span(bytes).first(static_cast<std::size_t>(size)));
   }
 }

@@ -24,7 +24,7 @@ class GbnfReader {
   GbnfReader(Grammar& grammar, std::string_view text)
       : grammar_(grammar), text_(text, kGbnfErrors) {}
 
-  Grammar::Rule read() {
+  Expression read() {
     for (skip(true); !text_.done(); skip(true)) read_rule();
     const auto root = rules_.find("root");
     if (root == rules_.end())
@@ -33,7 +33,7 @@ class GbnfReader {
       if (!grammar_.is_defined(rule))
         throw kGbnfErrors.user(quote(name), "the rule is not defined",
                                "a definition " + excerpt(name) + " ::= ...", "none");
-    return root->second;
+    return grammar_.call(root->second);
   }
 
  private:
@@ -134,7 +134,7 @@ class GbnfReader {
       most = text_.sees("}") ? Grammar::kUnbounded : text_.number(kMostRepetitions);
       skip(false);
     }
-    if (most < least) text_.refuse("the bounds of a repetition are exchanged", "{least,most}");
+    if (most < least) text_.refuse("the minimum exceeds the maximum", "{least,most}");
     text_.expect("}");
     return grammar_.repeat(part, least, most);
   }
@@ -204,7 +204,7 @@ class GbnfReader {
 
 }  // namespace
 
-Grammar::Rule read_gbnf(Grammar& grammar, std::string_view text) {
+Grammar::Expression read_gbnf(Grammar& grammar, std::string_view text) {
   return GbnfReader(grammar, text).read();
 }
 

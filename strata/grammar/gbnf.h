@@ -15,7 +15,7 @@
 
 namespace strata {
 
-/// Returns "root".
-Grammar::Rule read_gbnf(Grammar& grammar, std::string_view text);
+/// Returns a call of "root".
+Grammar::Expression read_gbnf(Grammar& grammar, std::string_view text);
 
 }  // namespace strata

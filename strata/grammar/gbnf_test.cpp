@@ -81,7 +81,7 @@ TEST(Gbnf, RefusalsNameTheRuleOrThePlace) {
       {"root = \"a\"", "'::='"},
       {"root ::= \"a\"\nx ::= (\"b\"", "line 2"},
       {"root ::= [b-a]", "no characters"},
-      {"root ::= \"a\"{3,1}", "exchanged"},
+      {"root ::= \"a\"{3,1}", "the minimum exceeds the maximum"},
       {"root ::= \"\\q\"", "escape"},
       {"", "no rule 'root'"},
       {"root ::= \"a\" root", "no text matches"}};

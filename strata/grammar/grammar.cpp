@@ -18,8 +18,6 @@ void check_limit(const char* what, std::uint64_t value, std::uint64_t most) {
 
 }  // namespace
 
-Grammar::Grammar() = default;
-
 Grammar::Expression Grammar::add(const Node& node) {
   check_limit("the grammar nests too deeply", node.depth, kMaxDepth);
   check_limit("the grammar is too large", node.size, kMaxPositions);
@@ -40,6 +38,7 @@ Grammar::Expression Grammar::bytes(const ByteSet& set) {
 }
 
 Grammar::Expression Grammar::text(std::string_view text) {
+  check_limit("the grammar is too large", text.size(), kMaxPositions);
   std::vector<Expression> parts;
   parts.reserve(text.size());
   for (const char byte : text) {

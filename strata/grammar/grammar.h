@@ -33,8 +33,6 @@ class Grammar {
   static constexpr std::uint32_t kMaxDepth = 1'000;        ///< of an expression
   static constexpr std::uint32_t kMaxRules = 20'000;
 
-  Grammar();
-
   Expression bytes(const ByteSet& set);
   Expression text(std::string_view text);
   Expression characters(const CharacterSet& set);

@@ -1,4 +1,4 @@
-// Whatever a grammar holds, it is read and followed within limits, or refused as the user's error.
+// Hostile grammars are read and followed within limits, or refused with a UserError.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -25,7 +25,7 @@ bool follows(const RootOf& root, std::string_view text) {
   }
 }
 
-TEST(HostileGrammars, DeepAndLongOnesAreReadOrRefused) {
+TEST(HostileGrammars, DeepAndLongGrammarsAreReadOrRefused) {
   const std::string a = times("a", 300);
   follows(regex_root(times("(", 100'000)), a);
   follows(regex_root(times("(", 150) + "a" + times(")*", 150)), a);
@@ -45,7 +45,7 @@ TEST(HostileGrammars, DeepAndLongOnesAreReadOrRefused) {
   follows(gbnf_root(chain + "r15000 ::= \"a\""), a);
 }
 
-TEST(HostileGrammars, AmbiguousOnesAreFollowedWithinLimits) {
+TEST(HostileGrammars, AmbiguousGrammarsAreFollowedWithinLimits) {
   const std::string a = times("a", 400);
   follows(gbnf_root("root ::= \"a\" root root | \"a\""), a);
   follows(
@@ -69,7 +69,73 @@ TEST(HostileGrammars, SchemasThatJoinThemselvesAreRefused) {
           "{");
 }
 
-TEST(HostileGrammars, MutatedOnesAreReadOrRefused) {
+// Texts `part(i)` with commas between them.
+template <typename Part>
+std::string list_of(int count, const Part& part) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += (i > 0 ? "," : "") + part(i);
+  return all;
+}
+
+std::string name(int i) { return "\"n" + std::to_string(i) + "\""; }
+
+void expect_too_large(const std::string& schema) {
+  const std::string refusal = refusal_of(schema_root(schema));
+  EXPECT_NE(refusal.find("the schema is too large"), std::string::npos)
+      << schema.substr(0, 80) << "\n"
+      << refusal;
+}
+
+TEST(HostileGrammars, SchemasWithManyValuesAreRefused) {
+  const auto member = [](int i) { return name(i) + ":{}"; };
+  expect_too_large(R"({"required":[)" + list_of(20'000, name) + "]}");
+  expect_too_large(R"({"properties":{)" + list_of(2'001, member) + "}}");
+  expect_too_large(R"({"allOf":[)" +
+                   list_of(6'000, [&](int i) { return R"({"properties":{)" + member(i) + "}}"; }) +
+                   "]}");
+  EXPECT_EQ(refusal_of(schema_root(R"({"properties":{)" + list_of(500, member) + "}}")), "");
+}
+
+TEST(HostileGrammars, SchemasThatCopyTheirPartsAreRefused) {
+  const auto member = [](int i) { return name(i) + ":{}"; };
+  const auto empty = [](int) { return std::string("{}"); };
+  const auto part = [](int) { return std::string(R"({"$ref":"#/$defs/a"})"); };
+  const std::string properties = R"({"properties":{)" + list_of(2'000, member) + "}}";
+  expect_too_large(R"({"allOf":[)" +
+                   list_of(4'000, [&](int i) { return R"({"properties":{)" + member(i) + "}}"; }) +
+                   "]}");
+  expect_too_large(R"({"allOf":[)" + list_of(5'000, part) + R"(],"$defs":{"a":)" + properties +
+                   "}}");
+  expect_too_large(R"({"type":"null","enum":[)" + list_of(9'000, name) + R"(],"anyOf":[)" +
+                   list_of(9'000, empty) + "]}");
+  EXPECT_NE(refusal_of(schema_root(R"({"required":[)" + list_of(9'000, name) + R"(],"anyOf":[)" +
+                                   list_of(9'000, empty) + "]}")),
+            "");
+  expect_too_large(R"({"$ref":"#/$defs/)" + times("k", 1'000'000) + R"(","$defs":{")" +
+                   times("k", 1'000'000) + R"(":{"properties":{)" + list_of(1'900, member) +
+                   "}}}}");
+}
+
+TEST(HostileGrammars, ListsOfNamesAndTypesAreReadOnce) {
+  const auto type = [](int i) { return std::string(i % 2 == 0 ? "\"null\"" : "\"boolean\""); };
+  const auto twice = [](const std::string& part) { return R"({"allOf":[)" + part + "," + part; };
+  follows(schema_root(R"({"required":[)" + list_of(10'000, name) + "]}"), "{");
+  follows(schema_root(twice(R"({"required":[)" + list_of(9'900, name) + "]}") +
+                      R"(,{"required":["x"]}]})"),
+          "{");
+  follows(
+      schema_root(twice(R"({"type":[)" + list_of(9'900, type) + "]}") + R"(,{"type":["null"]}]})"),
+      "null");
+  follows(
+      schema_root(twice(R"({"enum":[)" + list_of(9'900, name) + "]}") + R"(,{"enum":["n5"]}]})"),
+      "\"n5\"");
+  std::string other = R"({"properties":{"a":{}},"required":[)" + list_of(9'900, name);
+  follows(
+      schema_root(other + R"(],"additionalProperties":{"type":[)" + list_of(9'900, type) + "]}}"),
+      "{");
+}
+
+TEST(HostileGrammars, MutatedGrammarsAreReadOrRefused) {
   const std::vector<std::pair<std::string, int>> seeds = {
       {R"re(^(?:[a-f\d_]{2,5}|(?<n>x+?y*)|\u00e9[^\]\\]?)$|z{3,200})re", 0},
       {"root ::= (a | \"b\" [^x-z]{1,300})* # c\na ::= \"\\u00e9\" root? | [0-9]+ a \"x\"\n", 1},

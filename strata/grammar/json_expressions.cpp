@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/error_source.h"
+#include "strata/base/json_text.h"
 #include "strata/base/user_text.h"
 #include "strata/base/utf8.h"
 #include "strata/grammar/regex.h"
@@ -12,7 +13,7 @@ namespace strata {
 namespace {
 
 constexpr ErrorSource kJsonErrors{"grammar.json"};
-constexpr std::size_t kMaxKey = 200;  // characters of a key beside which others are allowed
+constexpr std::size_t kMaxKey = 200;  // characters of a property name, with additionalProperties
 
 std::u32string characters_of(std::string_view text) {
   std::u32string characters;
@@ -25,15 +26,20 @@ std::u32string characters_of(std::string_view text) {
   return characters;
 }
 
+// Characters that a string contains as escapes only.
+const CharacterSet& escaped_characters() {
+  static const CharacterSet kEscaped({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
+  return kEscaped;
+}
+
 }  // namespace
 
 JsonExpressions::JsonExpressions(Grammar& grammar)
     : grammar_(grammar), space_(read_regex(grammar, "(?: |\\n{1,2}[ \\t]{0,20})?")) {}
 
 JsonExpressions::Expression JsonExpressions::character(const CharacterSet& set) {
-  static const CharacterSet kEscaped({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
-  std::vector<Expression> parts = {grammar_.characters(set.without(kEscaped))};
-  for (const CharacterRange& range : kEscaped.ranges())
+  std::vector<Expression> parts = {grammar_.characters(set.without(escaped_characters()))};
+  for (const CharacterRange& range : escaped_characters().ranges())
     for (char32_t c = range.first; c <= range.last; ++c) {
       if (!set.contains(c)) continue;
       const std::string escaped = nlohmann::json(std::string(1, static_cast<char>(c))).dump();
@@ -44,13 +50,12 @@ JsonExpressions::Expression JsonExpressions::character(const CharacterSet& set) 
 
 JsonExpressions::Expression JsonExpressions::string(std::uint32_t least, std::uint32_t most) {
   if (!free_character_) {
-    static const CharacterSet kPlain =
-        CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement();
     // Halves of a surrogate pair stand together.
     constexpr const char* kEscape =
         R"(\\(?:["\\/bfnrt]|u(?:[0-9a-cA-Ce-fE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})"
         R"(|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})))";
-    free_character_ = grammar_.choice({grammar_.characters(kPlain), read_regex(grammar_, kEscape)});
+    free_character_ = grammar_.choice(
+        {grammar_.characters(escaped_characters().complement()), read_regex(grammar_, kEscape)});
   }
   return quoted(grammar_.repeat(*free_character_, least, most));
 }
@@ -66,7 +71,7 @@ JsonExpressions::Expression JsonExpressions::string_except(std::vector<std::stri
   for (const std::string& content : contents) {
     sorted.push_back(characters_of(content));
     if (sorted.back().size() > kMaxKey)
-      throw kJsonErrors.user(quote(content), "a key beside which others are allowed is too long",
+      throw kJsonErrors.user(quote(content), "a property name is too long for additionalProperties",
                              "at most " + std::to_string(kMaxKey) + " characters",
                              std::to_string(sorted.back().size()),
                              "set additionalProperties to false");
@@ -153,8 +158,7 @@ Grammar::Rule JsonExpressions::value_rule() {
 }
 
 JsonExpressions::Expression JsonExpressions::value(const nlohmann::ordered_json& value) {
-  if (!value.is_structured())
-    return grammar_.text(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (!value.is_structured()) return grammar_.text(json_text(value));
   std::vector<Expression> parts;
   const auto add = [&](Expression part) { parts.push_back(parts.empty() ? part : next(part)); };
   for (const auto& [key, each] : value.items())

@@ -22,7 +22,6 @@ class JsonExpressions {
 
   explicit JsonExpressions(Grammar& grammar);
 
-  Expression space() const { return space_; }
   /// A character of the set within a string, in its shortest form.
   Expression character(const CharacterSet& set);
   /// A string of `least` to `most` characters in any form.
@@ -35,7 +34,6 @@ class JsonExpressions {
   Expression null() { return grammar_.text("null"); }
   Expression any_value() { return grammar_.call(value_rule()); }
   Expression any_object();
-  Expression any_array();
   Expression value(const nlohmann::ordered_json& value);
 
   /// `{` or `[`, the parts if there are any, and `}` or `]`.
@@ -46,6 +44,7 @@ class JsonExpressions {
 
  private:
   Expression other_contents(const std::vector<std::u32string>& contents, std::size_t depth);
+  Expression any_array();
   Grammar::Rule value_rule();
 
   Grammar& grammar_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,23 +19,41 @@ namespace {
 
 using Expression = Grammar::Expression;
 
-constexpr int kMaxSchemaDepth = 200;  // with joined schemas, which may refer to themselves
-constexpr int kMaxSchemas = 50'000;   // that are read
+constexpr int kMaxSchemaDepth = 200;           // with joined schemas, which may refer to themselves
+constexpr int kMaxSchemas = 50'000;            // that are read
+constexpr std::size_t kMaxCopied = 1'000'000;  // values of schemas that are joined, and of places
 constexpr std::uint32_t kMany = Grammar::kUnbounded;
+
+std::size_t values_of(const SchemaJson& value) {
+  std::size_t values = 1;
+  if (value.is_structured())
+    for (const SchemaJson& each : value) values += values_of(each);
+  return values;
+}
+
+void check_limits(const SchemaJson& root) {
+  std::vector<const SchemaJson*> values = {&root};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    check_schema_limits(*values[i], values.size());
+    if (values[i]->is_structured())
+      for (const SchemaJson& each : *values[i]) values.push_back(&each);
+  }
+}
 
 class SchemaReader {
  public:
   SchemaReader(Grammar& grammar, const SchemaJson& root)
       : grammar_(grammar), root_(root), json_(grammar) {}
 
-  Grammar::Rule read() {
-    const Grammar::Rule rule = rule_of("#");
+  Expression read() {
+    check_limits(root_);
+    const Expression root = grammar_.call(rule_of("#"));
     while (!waiting_.empty()) {
       const auto [pointer, waiting] = std::move(waiting_.back());
       waiting_.pop_back();
       grammar_.define(waiting, schema(resolved(pointer, "#"), pointer, 0));
     }
-    return rule;
+    return root;
   }
 
  private:
@@ -80,17 +99,29 @@ class SchemaReader {
       if (root_.contains(steps)) return root_.at(steps);
     } catch (const nlohmann::json::exception&) {  // no pointer
     }
-    throw kSchemaErrors.user(place + "/$ref", "the reference leads nowhere",
+    throw kSchemaErrors.user(place + "/$ref", "the reference has no target",
                              "a place of this schema", quote(pointer));
+  }
+
+  // Counts a schema that is read, and the values and bytes that are copied for it.
+  void count(const std::string& place, int depth, std::size_t copied = 0) {
+    copied_ += copied + place.size() / 64;
+    if (depth <= kMaxSchemaDepth && ++schemas_ <= kMaxSchemas && copied_ <= kMaxCopied) return;
+    throw kSchemaErrors.user(
+        excerpt(place), "the schema is too large, or joins itself with another",
+        std::to_string(kMaxSchemaDepth) + " levels, " + std::to_string(kMaxSchemas) + " schemas, " +
+            std::to_string(kMaxCopied) + " values of joined schemas",
+        "more");
+  }
+
+  SchemaJson join(const SchemaJson& a, const SchemaJson& b, const std::string& place, int depth) {
+    count(place, depth, values_of(a) + values_of(b));
+    return joined(a, b, place);
   }
 
   // A schema, by what it is made of.
   Expression schema(const SchemaJson& schema, const std::string& place, int depth) {
-    if (depth > kMaxSchemaDepth || ++schemas_ > kMaxSchemas)
-      throw kSchemaErrors.user(
-          place, "the schema is too large, or joins itself with another",
-          std::to_string(kMaxSchemaDepth) + " levels, " + std::to_string(kMaxSchemas) + " schemas",
-          "more");
+    count(place, depth);
     if (schema == true) return json_.any_value();
     if (schema == false) return grammar_.nothing();
     if (!schema.is_object())
@@ -108,9 +139,11 @@ class SchemaReader {
     return grammar_.choice(parts);
   }
 
-  static SchemaJson without(SchemaJson schema, const char* keyword) {
-    schema.erase(keyword);
-    return schema;
+  SchemaJson without(const SchemaJson& schema, const char* keyword) {
+    copied_ += values_of(schema);
+    SchemaJson rest = schema;
+    rest.erase(keyword);
+    return rest;
   }
 
   Expression referred(const SchemaJson& schema, const std::string& place, int depth) {
@@ -120,7 +153,7 @@ class SchemaReader {
       resolved(pointer, place);
       return grammar_.call(rule_of(pointer));
     }
-    return this->schema(joined(resolved(pointer, place), rest, place), place, depth + 1);
+    return this->schema(join(resolved(pointer, place), rest, place, depth), place, depth + 1);
   }
 
   static const SchemaJson& list(const SchemaJson& schema, const char* keyword,
@@ -136,14 +169,14 @@ class SchemaReader {
     SchemaJson all = without(schema, "allOf");
     for (const SchemaJson& part : list(schema, "allOf", place)) {
       if (!part.is_object() || !part.contains("$ref")) {
-        all = joined(all, part, place + "/allOf");
+        all = join(all, part, place + "/allOf", depth);
         continue;
       }
       if (!asserts_object(all, place) && list(schema, "allOf", place).size() == 1)
         return this->schema(part, place + "/allOf/0", depth + 1);
       const std::string pointer = reference(part, place);
-      all = joined(all, joined(resolved(pointer, place), without(part, "$ref"), place),
-                   place + "/allOf");
+      all = join(all, join(resolved(pointer, place), without(part, "$ref"), place, depth),
+                 place + "/allOf", depth);
     }
     return this->schema(all, place, depth + 1);
   }
@@ -160,27 +193,27 @@ class SchemaReader {
     const SchemaJson& all = list(schema, keyword, place);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::string inner = place + "/" + keyword + "/" + std::to_string(i);
-      parts.push_back(
-          this->schema(alone ? all[i] : with_reference(rest, all[i], inner), inner, depth + 1));
+      parts.push_back(this->schema(alone ? all[i] : with_reference(rest, all[i], inner, depth),
+                                   inner, depth + 1));
     }
     return grammar_.choice(parts);
   }
 
   // Joins `rest` with a schema that may be a reference.
   SchemaJson with_reference(const SchemaJson& rest, const SchemaJson& part,
-                            const std::string& place) const {
+                            const std::string& place, int depth) {
     if (!part.is_object() || !part.contains("$ref") || !rest.contains("$ref"))
-      return joined(rest, part, place);
+      return join(rest, part, place, depth);
     const SchemaJson& target = resolved(reference(part, place), place);
-    return joined(rest, joined(target, without(part, "$ref"), place), place);
+    return join(rest, join(target, without(part, "$ref"), place, depth), place, depth);
   }
 
   Expression values(const SchemaJson& schema, const std::string& place) {
     for (const auto& [keyword, value] : schema.items()) {
-      const bool beside =
+      const bool supported =
           keyword == "enum" || keyword == "const" || keyword == "type" || keyword == "nullable";
-      if (!beside && subject_of(keyword, value, place) != KeywordSubject::kNothing)
-        refuse(place + "/" + keyword, "the keyword is not supported beside enum and const",
+      if (!supported && subject_of(keyword, value, place) != KeywordSubject::kNothing)
+        refuse(place + "/" + keyword, "the keyword is not supported together with enum and const",
                "a schema without it", value);
     }
     SchemaJson all = schema.contains("enum") ? list(schema, "enum", place) : SchemaJson::array();
@@ -210,8 +243,9 @@ class SchemaReader {
       if (!whole && schema.contains(bound))
         refuse(place + "/" + bound, "bounds are supported for integers only", "type integer",
                schema[bound]);
-    return whole ? whole_numbers(grammar_, least_whole(schema, place), most_whole(schema, place))
-                 : json_.number();
+    if (!whole) return json_.number();
+    const WholeRange range = whole_range(schema, place);
+    return range.is_empty ? grammar_.nothing() : whole_numbers(grammar_, range.least, range.most);
   }
 
   Expression string(const SchemaJson& schema, const std::string& place) {
@@ -231,7 +265,8 @@ class SchemaReader {
     const std::string pattern =
         patterned ? schema["pattern"].get<std::string>() : format_pattern(schema["format"], place);
     const RegexUse use{.write = [&](const CharacterSet& set) { return json_.character(set); },
-                       .whole = formatted};
+                       .whole = formatted,
+                       .all_line_ends = true};
     try {
       return json_.quoted(read_regex(grammar_, pattern, use));
     } catch (const UserError& error) {
@@ -246,8 +281,8 @@ class SchemaReader {
 
   // Members in the order of "properties", then required ones that it does not list, then others.
   Expression object(const SchemaJson& schema, const std::string& place, int depth) {
-    std::vector<std::string> names, required = required_names(schema, place);
-    std::vector<Member> members;
+    const std::vector<std::string> required = required_names(schema, place);
+    const std::set<std::string> is_required(required.begin(), required.end());
     const SchemaJson none = SchemaJson::object();
     const SchemaJson& properties = schema.contains("properties") ? schema["properties"] : none;
     if (!properties.is_object())
@@ -255,40 +290,45 @@ class SchemaReader {
     const SchemaJson others = schema.contains("additionalProperties")
                                   ? schema["additionalProperties"]
                                   : SchemaJson(properties.empty());
-    for (const auto& [name, value] : properties.items()) names.push_back(name);
-    for (const std::string& name : required)
-      if (!properties.contains(name)) names.push_back(name);
-    for (const std::string& name : names) {
-      const bool listed = properties.contains(name);
-      const std::string inner = place + (listed ? "/properties/" + name : "/additionalProperties");
-      const Expression value = this->schema(listed ? properties[name] : others, inner, depth + 1);
-      members.push_back({json_.member(json_.value(SchemaJson(name)), value),
-                         std::ranges::count(required, name) > 0});
+    const Expression other_value = this->schema(others, place + "/additionalProperties", depth + 1);
+    std::vector<std::string> names;
+    std::vector<Member> members;
+    for (const auto& [name, value] : properties.items()) {
+      const Expression key = json_.value(name);  // refuses a long name before it becomes a place
+      const Expression read = this->schema(value, place + "/properties/" + name, depth + 1);
+      members.push_back({json_.member(key, read), is_required.contains(name)});
+      names.push_back(name);
+    }
+    const std::set<std::string> listed(names.begin(), names.end());
+    for (const std::string& name : required) {
+      if (listed.contains(name)) continue;
+      members.push_back({json_.member(json_.value(name), other_value), true});
+      names.push_back(name);
     }
     std::optional<Expression> other;
-    if (others != false)
-      other = json_.member(json_.string_except(names),
-                           this->schema(others, place + "/additionalProperties", depth + 1));
+    if (others != false) other = json_.member(json_.string_except(names), other_value);
     const auto least = count_of(schema, "minProperties", 0, place);
     const auto most = count_of(schema, "maxProperties", kMany, place);
     if (!members.empty() &&
         (least > required.size() || (most != kMany && (other || most < members.size()))))
       throw kSchemaErrors.user(place, "counts of members are supported only without properties",
                                "a schema without minProperties and maxProperties", "both");
-    if (members.empty()) return map(other, least, most);
+    if (members.empty()) return repeated('{', other, least, most, '}');
     return braces(member_lists(members, other), members);
   }
 
+  // Each once.
   static std::vector<std::string> required_names(const SchemaJson& schema,
                                                  const std::string& place) {
     std::vector<std::string> names;
     if (!schema.contains("required")) return names;
-    for (const SchemaJson& name : schema["required"]) {
-      if (!schema["required"].is_array() || !name.is_string())
-        refuse(place + "/required", "the value cannot be used", "a list of names",
-               schema["required"]);
-      if (std::ranges::count(names, name.get<std::string>()) == 0) names.push_back(name);
-    }
+    const SchemaJson& required = schema["required"];
+    const auto is_text = [](const SchemaJson& name) { return name.is_string(); };
+    if (!required.is_array() || !std::ranges::all_of(required, is_text))
+      refuse(place + "/required", "the value cannot be used", "a list of names", required);
+    std::set<std::string> seen;
+    for (const SchemaJson& name : required)
+      if (seen.insert(name).second) names.push_back(name);
     return names;
   }
 
@@ -323,10 +363,6 @@ class SchemaReader {
   Expression later(const Member& member) {
     const Expression next = json_.next(member.member);
     return member.required ? next : grammar_.optional(next);
-  }
-
-  Expression map(std::optional<Expression> member, std::uint32_t least, std::uint32_t most) {
-    return repeated('{', member, least, most, '}');
   }
 
   // `least` to `most` equal parts within brackets.
@@ -378,20 +414,17 @@ class SchemaReader {
   const SchemaJson& root_;
   JsonExpressions json_;
   int schemas_ = 0;
+  std::size_t copied_ = 0;
   std::map<std::string, Grammar::Rule> rules_;                  // by pointer
   std::vector<std::pair<std::string, Grammar::Rule>> waiting_;  // to be read
 };
 
 }  // namespace
 
-Grammar::Rule read_json_schema(Grammar& grammar, const nlohmann::ordered_json& schema) {
+Grammar::Expression read_json_schema(Grammar& grammar, const nlohmann::ordered_json& schema) {
   return SchemaReader(grammar, schema).read();
 }
 
-Grammar::Rule json_object_rule(Grammar& grammar) {
-  const Grammar::Rule rule = grammar.declare("JSON object");
-  grammar.define(rule, JsonExpressions(grammar).any_object());
-  return rule;
-}
+Grammar::Expression json_object(Grammar& grammar) { return JsonExpressions(grammar).any_object(); }
 
 }  // namespace strata

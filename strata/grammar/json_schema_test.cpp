@@ -92,6 +92,19 @@ TEST(JsonSchema, PatternsSearchUnlessAnchored) {
                {R"("\\\"")", R"("\nz")", R"("\u0001z")"}, {R"("x1")", R"("abc")", "\"\nz\""});
 }
 
+TEST(JsonSchema, PatternsMatchNoMoreThanInJavaScript) {
+  expect_texts(R"({"type":"string","pattern":"^.$"})", {R"("a")", R"("\t")", "\"\xC2\x85\""},
+               {R"("\n")", R"("\r")", "\"\xE2\x80\xA8\"", "\"\xE2\x80\xA9\""});
+  for (const char* pattern : {R"(^\\S$)", R"(^[^\\s]$)", R"(^[\\S]$)"})
+    expect_texts(R"({"type":"string","pattern":")" + std::string(pattern) + "\"}",
+                 {R"("a")", "\"\xC3\xA9\""},
+                 {R"(" ")", R"("\n")", "\"\xC2\xA0\"", "\"\xE2\x80\xA8\"", "\"\xE3\x80\x80\"",
+                  "\"\xEF\xBB\xBF\""});
+  for (const char* pattern : {R"(^\\s$)", R"(^[^\\S]$)"})
+    expect_texts(R"({"type":"string","pattern":")" + std::string(pattern) + "\"}",
+                 {R"(" ")", R"("\n")"}, {R"("a")", "\"\xC2\x85\""});
+}
+
 TEST(JsonSchema, FormatsHavePatterns) {
   const std::pair<const char*, std::pair<Texts, Texts>> cases[] = {
       {"date",
@@ -137,6 +150,19 @@ TEST(JsonSchema, BoundsOfIntegersAreExact) {
   expect_texts(R"({"type":"integer","minimum":-9223372036854775808,"maximum":9223372036854775807})",
                {"-9223372036854775808", "9223372036854775807"},
                {"-9223372036854775809", "9223372036854775808"});
+}
+
+TEST(JsonSchema, BoundsBeyondAllIntegersLeaveNone) {
+  for (const char* bound :
+       {R"("exclusiveMinimum":9223372036854775807)", R"("exclusiveMaximum":-9223372036854775808)",
+        R"("minimum":3,"maximum":2)"}) {
+    const std::string integer = std::string(R"({"type":"integer",)") + bound + "}";
+    expect_texts(R"({"anyOf":[{"type":"null"},)" + integer + "]}", {"null"},
+                 {"0", "9223372036854775807", "9223372036854775808", "-9223372036854775808"});
+    EXPECT_NE(refusal_of(schema_root(integer)).find("no text matches"), std::string::npos);
+  }
+  expect_texts(R"({"type":"integer","exclusiveMinimum":9223372036854775806})",
+               {"9223372036854775807"}, {"9223372036854775806"});
 }
 
 TEST(JsonSchema, NumbersHaveTheGrammarOfJson) {
@@ -186,6 +212,44 @@ TEST(JsonSchema, AllOfJoinsItsParts) {
             std::string::npos);
 }
 
+TEST(JsonSchema, AllOfRefusesItemsThatMeetAPrefix) {
+  for (const char* parts : {R"({"type":"array","prefixItems":[{"type":"string"}]},)"
+                            R"({"type":"array","items":{"type":"integer"}})",
+                            R"({"items":false},{"minItems":1},{"prefixItems":[true]})"})
+    EXPECT_NE(refusal_of(schema_root(std::string(R"({"allOf":[)") + parts + "]}"))
+                  .find("'prefixItems' cannot be joined with 'items'"),
+              std::string::npos)
+        << parts;
+  expect_texts(R"({"allOf":[{"prefixItems":[{"type":"string"}],"items":false},{"minItems":1},)"
+               R"({"items":true}]})",
+               {R"(["x"])"}, {"[]", "[1]", R"(["x",1])"});
+  expect_texts(R"({"allOf":[{"prefixItems":[{"type":"string"}],"items":{"type":"number"}},)"
+               R"({"prefixItems":[{"type":"string"}],"items":{"type":"integer"}}]})",
+               {R"(["x",1])", "[]"}, {R"(["x",1.5])", "[1]"});
+}
+
+TEST(JsonSchema, AllOfKeepsNullOnlyIfAllPartsAllowIt) {
+  expect_texts(R"({"allOf":[{"type":"string","nullable":true},{"type":"string"}]})", {R"("a")"},
+               {"null"});
+  expect_texts(R"({"allOf":[{"type":"string"},{"type":"string","nullable":true}]})", {R"("a")"},
+               {"null"});
+  expect_texts(R"({"allOf":[{"type":"string","nullable":true},{"type":["null","string"]}]})",
+               {R"("a")", "null"}, {"1"});
+  expect_texts(R"({"allOf":[{"type":"string","nullable":true},{"nullable":true,"maxLength":1}]})",
+               {R"("a")", "null"}, {R"("ab")"});
+  expect_texts(R"({"allOf":[{"nullable":true},{"type":"string"}]})", {R"("a")"}, {"null"});
+}
+
+TEST(JsonSchema, AllOfJoinsListsOfTypesAndNames) {
+  expect_texts(R"({"allOf":[{"type":["number","string","string"]},{"type":["integer","string"]}]})",
+               {"1", R"("a")"}, {"1.5", "null"});
+  expect_texts(R"({"allOf":[{"enum":[1,"a",{"x":1},1]},{"enum":[{"x":1},1,null]}]})",
+               {"1", R"({"x":1})"}, {R"("a")", "null"});
+  expect_texts(R"({"allOf":[{"properties":{"a":{"const":1},"b":{"const":2}},"required":["b"]},)"
+               R"({"properties":{"c":{"const":3},"b":{"const":2}},"required":["b","c"]}]})",
+               {R"({"b":2,"c":3})", R"({"a":1,"b":2,"c":3})"}, {R"({"b":2})", R"({"c":3,"b":2})"});
+}
+
 TEST(JsonSchema, ReferencesMayRecur) {
   const std::string tree =
       R"({"$ref":"#/$defs/a~1b%20c","$defs":{"a/b c":{"type":"object","properties":{"v":{"type":"integer"},)"
@@ -213,11 +277,17 @@ TEST(JsonSchema, RefusalsHaveTheirPointer) {
       {R"({"type":"strin"})", "#/type: the type is not known"},
       {R"({"items":[{}]})", "#/items: a list of schemas is not supported"},
       {R"({"$ref":"http://x/y"})", "#/$ref: the reference is not supported"},
-      {R"({"$ref":"#/$defs/x"})", "leads nowhere"},
-      {R"({"$ref":"#/a~2"})", "leads nowhere"},
+      {R"({"$ref":"#/$defs/x"})", "has no target"},
+      {R"({"$ref":"#/a~2"})", "has no target"},
       {R"({"enum":[]})", "#/enum"},
-      {R"({"enum":[1],"minimum":0})", "#/minimum: the keyword is not supported beside enum"},
+      {R"({"enum":[1],"minimum":0})", "#/minimum: the keyword is not supported together with enum"},
       {R"({"required":"a"})", "#/required"},
+      {R"({"required":{}})", "#/required: the value cannot be used"},
+      {R"({"required":null})", "#/required: the value cannot be used"},
+      {R"({"required":[1]})", "#/required: the value cannot be used"},
+      {R"({"type":"integer","minimum":9223372036854775808})", "#/minimum: the bound"},
+      {R"({"type":"integer","maximum":-9223372036854775809})", "#/maximum: the bound"},
+      {R"({"type":"integer","exclusiveMinimum":18446744073709551615})", "#/exclusiveMinimum"},
       {R"({"properties":[]})", "#/properties"},
       {R"({"minItems":-1,"type":"array"})", "#/minItems"},
       {R"({"patternProperties":{}})", "#/patternProperties"},
@@ -240,7 +310,7 @@ TEST(JsonSchema, AnnotationsAreIgnored) {
 }
 
 TEST(JsonSchema, JsonObjectIsAnyObject) {
-  Matches matches([](Grammar& grammar) { return json_object_rule(grammar); });
+  Matches matches([](Grammar& grammar) { return json_object(grammar); });
   for (const char* text : {"{}", R"({"a":[1,{"b":null}]})", "{\n  \"a\": \"\\u00e9\"\n}"})
     EXPECT_TRUE(matches(text)) << text;
   for (const char* text : {"[]", "1", "{\"a\"}", "{\"a\":1}}", "{   }"})

@@ -16,20 +16,16 @@
 
 namespace strata {
 
-using RootOf = std::function<Grammar::Rule(Grammar&)>;
+using RootOf = std::function<Grammar::Expression(Grammar&)>;
 
 inline std::shared_ptr<const Automaton> automaton_of(const RootOf& root) {
   Grammar grammar;
-  const Grammar::Rule rule = root(grammar);
-  return std::make_shared<const Automaton>(Automaton::compile(grammar, rule));
+  return std::make_shared<const Automaton>(Automaton::compile(grammar, root(grammar)));
 }
 
 inline RootOf regex_root(std::string pattern, bool whole = true) {
-  return [=](Grammar& grammar) {
-    const Grammar::Rule rule = grammar.declare("regex");
-    grammar.define(rule, read_regex(grammar, pattern, {.write = {}, .whole = whole}));
-    return rule;
-  };
+  return
+      [=](Grammar& grammar) { return read_regex(grammar, pattern, {.write = {}, .whole = whole}); };
 }
 
 inline RootOf schema_root(const std::string& schema) {

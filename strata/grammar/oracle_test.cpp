@@ -112,13 +112,13 @@ class RandomGrammar {
     }
   }
 
-  Grammar::Rule write(Grammar& grammar) const {
+  Grammar::Expression write(Grammar& grammar) const {
     std::vector<Grammar::Rule> rules;
     for (std::size_t i = 0; i < bodies_.size(); ++i)
       rules.push_back(grammar.declare("r" + std::to_string(i)));
     for (std::size_t i = 0; i < bodies_.size(); ++i)
       grammar.define(rules[i], write(grammar, *bodies_[i], rules));
-    return rules.front();
+    return grammar.call(rules.front());
   }
 
   std::size_t below(std::size_t count) { return random_() % count; }
@@ -186,11 +186,11 @@ void expect_equal_tokens(RandomGrammar& random, const std::shared_ptr<const Auto
   for (int i = 0; i < 70; ++i) words.push_back(random.text(3));
   for (const char byte : std::string_view(kAlphabet)) words.emplace_back(1, byte);
   TokenGrammar grammar(automaton, std::make_shared<const TokenTrie>(words));
-  TokenGrammar::Text place;
   for (const std::string& text : language.beginnings) {
     if (text.size() > 3) continue;
     std::vector<std::int64_t> answer;
     for (const char byte : text) answer.push_back(70 + (byte - 'a'));
+    TokenGrammar::Text place;
     const AllowedTokens allowed = grammar.allowed(place, answer);
     ASSERT_EQ(allowed.may_end, language.texts.contains(text));
     for (std::size_t i = 0; i < words.size(); ++i)

@@ -20,6 +20,10 @@ int digit_of(char32_t character, int base) {
 
 PatternText::PatternText(std::string_view text, const ErrorSource& errors)
     : text_(text), errors_(errors) {
+  if (text.size() > kMostPatternBytes)
+    throw errors_.user("", "the text is too long",
+                       "at most " + std::to_string(kMostPatternBytes) + " bytes",
+                       std::to_string(text.size()));
   if ((at_ = utf8_bytes(text)) < text.size()) refuse("the text is not UTF-8", "UTF-8");
   at_ = 0;
 }

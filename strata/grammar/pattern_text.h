@@ -1,6 +1,6 @@
 /// Reads a pattern character by character, and names the place of what is refused.
 ///
-/// Errors  UserError: a text that is not UTF-8.
+/// Errors  UserError: a text that is not UTF-8, or longer than kMostPatternBytes.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,7 @@ class PatternText {
 
 /// Repetitions in patterns have at most this bound.
 inline constexpr std::uint32_t kMostRepetitions = 1'000'000;
+inline constexpr std::size_t kMostPatternBytes = std::size_t{1} << 20;
 inline constexpr int kMostGroups = 200;  ///< within one another
 
 }  // namespace strata

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "strata/base/utf8.h"
 #include "strata/grammar/pattern_text.h"
 
 namespace strata {
@@ -19,6 +20,14 @@ CharacterSet word_characters() {
   return CharacterSet({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}});
 }
 CharacterSet white_space() { return CharacterSet({{'\t', '\r'}, {' ', ' '}}); }
+// What "\s" matches in any dialect, so that "\S" matches none of it.
+CharacterSet all_white_space() {
+  constexpr char32_t kByteOrderMark = 0xFEFF, kLast = 0x3000;
+  std::vector<CharacterRange> ranges = {{kByteOrderMark, kByteOrderMark}, {0x1C, 0x1F}};
+  for (char32_t c = 0; c <= kLast; ++c)
+    if (is_white_space(c)) ranges.push_back({c, c});
+  return CharacterSet(std::move(ranges));
+}
 CharacterSet one(char32_t character) { return CharacterSet({{character, character}}); }
 
 class RegexReader {
@@ -51,6 +60,11 @@ class RegexReader {
     return use_.write ? use_.write(set) : grammar_.characters(set);
   }
 
+  CharacterSet line_ends() const {
+    return use_.all_line_ends ? CharacterSet({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}})
+                              : one('\n');
+  }
+
   Expression anything() { return grammar_.repeat(written(CharacterSet::all()), 0); }
 
   Expression alternatives(int depth) {
@@ -71,8 +85,8 @@ class RegexReader {
     if (text_.sees("^")) refuse_rest();
     if (text_.take("(")) return group(depth + 1);
     if (text_.take("[")) return written(character_class());
-    if (text_.take(".")) return written(one('\n').complement());
-    if (text_.take("\\")) return written(escape(false));
+    if (text_.take(".")) return written(line_ends().complement());
+    if (text_.take("\\")) return written(escape(false, false));
     for (const char* sign : {"*", "+", "?"})
       if (text_.sees(sign)) text_.refuse("a quantifier has nothing to repeat", "a character");
     if (sees_bounds()) text_.refuse("a quantifier has nothing to repeat", "a character");
@@ -126,7 +140,7 @@ class RegexReader {
         most = least;
       else if (!text_.sees("}"))
         most = text_.number(kMostRepetitions);
-      if (most < least) text_.refuse("the bounds of a quantifier are exchanged", "{least,most}");
+      if (most < least) text_.refuse("the minimum exceeds the maximum", "{least,most}");
       text_.expect("}");
     } else {
       return part;
@@ -144,14 +158,14 @@ class RegexReader {
     std::vector<CharacterRange> ranges;
     while (!text_.take("]")) {
       if (text_.sees("[:")) text_.refuse("named classes are not supported", "a range such as a-z");
-      const CharacterSet first = class_part();
+      const CharacterSet first = class_part(excludes);
       const bool is_range = text_.sees("-") && !text_.sees("-]");
       if (!is_range) {
         ranges.insert(ranges.end(), first.ranges().begin(), first.ranges().end());
         continue;
       }
       text_.take("-");
-      const CharacterSet last = class_part();
+      const CharacterSet last = class_part(excludes);
       if (!is_one(first) || !is_one(last) ||
           first.ranges().front().first > last.ranges().front().first)
         text_.refuse("a range of a class has no characters", "two characters in order");
@@ -165,10 +179,12 @@ class RegexReader {
     return set.ranges().size() == 1 && set.ranges().front().first == set.ranges().front().last;
   }
 
-  CharacterSet class_part() { return text_.take("\\") ? escape(true) : one(text_.take()); }
+  CharacterSet class_part(bool excluded) {
+    return text_.take("\\") ? escape(true, excluded) : one(text_.take());
+  }
 
-  // After the backslash.
-  CharacterSet escape(bool in_class) {
+  // After the backslash. `excluded`: the characters must not match.
+  CharacterSet escape(bool in_class, bool excluded) {
     const std::size_t begin = text_.position();
     const char32_t c = text_.take();
     static const std::map<char32_t, char32_t> kControls = {{'n', '\n'}, {'r', '\r'}, {'t', '\t'},
@@ -184,9 +200,9 @@ class RegexReader {
       case 'W':
         return word_characters().complement();
       case 's':
-        return white_space();
+        return excluded ? all_white_space() : white_space();
       case 'S':
-        return white_space().complement();
+        return (excluded ? white_space() : all_white_space()).complement();
       case 'x':
         return one(text_.hexadecimal(2));
       case 'u':

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "strata/base/json_text.h"
 #include "strata/base/user_text.h"
+#include "strata/grammar/json_schema.h"
 
 namespace strata {
 namespace {
@@ -66,77 +70,86 @@ const SchemaJson* find(const SchemaJson& schema, const char* keyword) {
 
 double bound_of(const SchemaJson& value, const std::string& place, const char* keyword) {
   const double number = value.is_number() ? value.get<double>() : NAN;
-  if (!(std::abs(number) <= 0x1p63))
+  const bool fits =
+      !value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
+  if (!fits || !(std::abs(number) <= 0x1p63))
     throw kSchemaErrors.user(place + "/" + keyword, "the bound cannot be used",
                              "a number of 64 bits", short_text(value));
   return number;
 }
 
-// The whole numbers from a bound on. `up`: above it.
-std::optional<std::int64_t> whole_bound(const SchemaJson& schema, const char* keyword, bool up,
-                                        bool exclusive, const std::string& place) {
+// Lowers the range to the numbers that a bound leaves.
+void apply_bound(WholeRange& range, const SchemaJson& schema, const char* keyword, bool is_least,
+                 bool exclusive, const std::string& place) {
   const SchemaJson* value = find(schema, keyword);
-  if (value == nullptr) return std::nullopt;
+  if (value == nullptr) return;
   const double number = bound_of(*value, place, keyword);
+  const double rounded = is_least ? std::ceil(number) : std::floor(number);
   std::int64_t whole = 0;
-  bool is_bound = true;
-  if (value->is_number_integer()) {
-    if (value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{INT64_MAX})
-      whole = INT64_MAX;
-    else
-      whole = value->get<std::int64_t>();
-  } else if (std::abs(number) > kExactDoubles) {
+  if (value->is_number_integer())
+    whole = value->get<std::int64_t>();
+  else if (std::abs(number) <= kExactDoubles)
+    whole = static_cast<std::int64_t>(rounded);
+  else
     throw kSchemaErrors.user(place + "/" + keyword, "the bound cannot be used",
                              "a number that is written without an exponent", short_text(*value));
-  } else {
-    const double rounded = up ? std::ceil(number) : std::floor(number);
-    is_bound = rounded == number;
-    whole = static_cast<std::int64_t>(rounded);
+  if (exclusive && rounded == number) {
+    if (whole == (is_least ? INT64_MAX : INT64_MIN))
+      range.is_empty = true;
+    else
+      whole += is_least ? 1 : -1;
   }
-  if (exclusive && is_bound) {
-    if (whole == (up ? INT64_MAX : INT64_MIN)) return whole;
-    whole += up ? 1 : -1;
-  }
-  return whole;
+  if (is_least)
+    range.least = std::max(range.least.value_or(whole), whole);
+  else
+    range.most = std::min(range.most.value_or(whole), whole);
 }
 
 SchemaJson type_list(const SchemaJson& type) {
   return type.is_array() ? type : SchemaJson::array({type});
 }
 
+std::set<SchemaJson> set_of(const SchemaJson& list) { return {list.begin(), list.end()}; }
+
+// The parts of `a` that `b` has, or with `others` those that it does not have; each once.
+SchemaJson selected(const SchemaJson& a, const SchemaJson& b, bool others) {
+  const std::set<SchemaJson> in_b = set_of(b);
+  std::set<SchemaJson> seen;
+  SchemaJson parts = SchemaJson::array();
+  for (const SchemaJson& each : a)
+    if (in_b.contains(each) != others && seen.insert(each).second) parts.push_back(each);
+  return parts;
+}
+
+SchemaJson united(SchemaJson a, const SchemaJson& b) {
+  for (const SchemaJson& each : selected(b, a, true)) a.push_back(each);
+  return a;
+}
+
+// An integer is a number.
 SchemaJson joined_types(const SchemaJson& a, const SchemaJson& b) {
-  SchemaJson both = SchemaJson::array();
-  const SchemaJson list_a = type_list(a), list_b = type_list(b);
-  for (const SchemaJson& each : list_a)
-    if (std::ranges::count(list_b, each) > 0 ||
-        (each == "integer" && std::ranges::count(list_b, "number") > 0))
-      both.push_back(each);
-  if (std::ranges::count(list_a, "number") > 0 && std::ranges::count(list_b, "integer") > 0 &&
-      std::ranges::count(both, "integer") == 0)
-    both.push_back("integer");
-  return both;
+  const auto widened = [](const SchemaJson& type) {
+    SchemaJson list = type_list(type);
+    return set_of(list).contains("number") ? united(std::move(list), {"integer"}) : list;
+  };
+  return selected(widened(a), widened(b), false);
 }
 
 SchemaJson joined_properties(const SchemaJson& a, const SchemaJson& b) {
-  SchemaJson both = a;
+  std::map<std::string_view, const SchemaJson*> in_b;
+  for (const auto& [name, schema] : b.items()) in_b.emplace(name, &schema);
+  SchemaJson both = SchemaJson::object();
+  auto& members = both.get_ref<SchemaJson::object_t&>();  // its own insertion seeks the name
+  for (const auto& [name, schema] : a.items()) {
+    const auto found = in_b.find(name);
+    const bool differs = found != in_b.end() && *found->second != schema;
+    members.push_back(
+        {name,
+         differs ? SchemaJson{{"allOf", SchemaJson::array({schema, *found->second})}} : schema});
+    if (found != in_b.end()) in_b.erase(found);
+  }
   for (const auto& [name, schema] : b.items())
-    both[name] = both.contains(name) && both[name] != schema
-                     ? SchemaJson{{"allOf", SchemaJson::array({both[name], schema})}}
-                     : schema;
-  return both;
-}
-
-SchemaJson united(const SchemaJson& a, const SchemaJson& b) {
-  SchemaJson both = a;
-  for (const SchemaJson& each : b)
-    if (std::ranges::count(both, each) == 0) both.push_back(each);
-  return both;
-}
-
-SchemaJson common(const SchemaJson& a, const SchemaJson& b) {
-  SchemaJson both = SchemaJson::array();
-  for (const SchemaJson& each : a)
-    if (std::ranges::count(b, each) > 0) both.push_back(each);
+    if (in_b.contains(name)) members.push_back({name, schema});
   return both;
 }
 
@@ -145,10 +158,29 @@ bool restricts(const SchemaJson& schema, const SchemaJson& other) {
   const SchemaJson* additional = find(schema, "additionalProperties");
   const SchemaJson* members = find(other, "properties");
   if (additional == nullptr || *additional == true || members == nullptr) return false;
-  const SchemaJson* own = find(schema, "properties");
+  std::set<std::string> names;
+  if (const SchemaJson* own = find(schema, "properties"))
+    for (const auto& [name, value] : own->items()) names.insert(name);
   for (const auto& [name, value] : members->items())
-    if (own == nullptr || !own->contains(name)) return true;
+    if (!names.contains(name)) return true;
   return false;
+}
+
+// Whether "items" of the other schema is about items that "prefixItems" of this one lists.
+bool overlaps(const SchemaJson& schema, const SchemaJson& other) {
+  const SchemaJson* items = find(other, "items");
+  return schema.contains("prefixItems") && !other.contains("prefixItems") && items != nullptr &&
+         *items != true;
+}
+
+// "nullable" adds null to "type"; without "type" it has no effect.
+SchemaJson without_nullable(SchemaJson schema) {
+  const SchemaJson* nullable = find(schema, "nullable");
+  if (nullable == nullptr) return schema;
+  if (*nullable == true && schema.contains("type"))
+    schema["type"] = united(type_list(schema["type"]), {"null"});
+  schema.erase("nullable");
+  return schema;
 }
 
 SchemaJson joined_keyword(const std::string& keyword, const SchemaJson& a, const SchemaJson& b,
@@ -157,9 +189,8 @@ SchemaJson joined_keyword(const std::string& keyword, const SchemaJson& a, const
   if (keyword == "type") return joined_types(a, b);
   if (keyword == "properties" && a.is_object() && b.is_object()) return joined_properties(a, b);
   if (keyword == "required" && a.is_array() && b.is_array()) return united(a, b);
-  if (keyword == "enum" && a.is_array() && b.is_array()) return common(a, b);
+  if (keyword == "enum" && a.is_array() && b.is_array()) return selected(a, b, false);
   if (keyword == "items") return {{"allOf", SchemaJson::array({a, b})}};
-  if (keyword == "nullable") return a == true && b == true;
   if (a.is_number() && b.is_number()) {
     if (keyword.starts_with("min") || keyword == "exclusiveMinimum") return a < b ? b : a;
     if (keyword.starts_with("max") || keyword == "exclusiveMaximum") return a < b ? a : b;
@@ -169,6 +200,15 @@ SchemaJson joined_keyword(const std::string& keyword, const SchemaJson& a, const
 }
 
 }  // namespace
+
+void check_schema_limits(const SchemaJson& value, std::size_t values) {
+  const bool is_wide = value.is_object() && value.size() > kMaxSchemaMembers;
+  if (!is_wide && values <= kMaxSchemaValues) return;
+  throw kSchemaErrors.user("", "the schema is too large",
+                           std::to_string(kMaxSchemaMembers) + " members of an object, " +
+                               std::to_string(kMaxSchemaValues) + " values",
+                           "more");
+}
 
 KeywordSubject subject_of(const std::string& keyword, const SchemaJson& value,
                           const std::string& place) {
@@ -243,17 +283,13 @@ std::uint32_t count_of(const SchemaJson& schema, const char* keyword, std::uint3
   return static_cast<std::uint32_t>(number);
 }
 
-std::optional<std::int64_t> least_whole(const SchemaJson& schema, const std::string& place) {
-  return std::max(whole_bound(schema, "minimum", true, false, place),
-                  whole_bound(schema, "exclusiveMinimum", true, true, place));
-}
-
-std::optional<std::int64_t> most_whole(const SchemaJson& schema, const std::string& place) {
-  const auto inclusive = whole_bound(schema, "maximum", false, false, place);
-  const auto exclusive = whole_bound(schema, "exclusiveMaximum", false, true, place);
-  return inclusive && exclusive ? std::min(inclusive, exclusive)
-         : inclusive            ? inclusive
-                                : exclusive;
+WholeRange whole_range(const SchemaJson& schema, const std::string& place) {
+  WholeRange range;
+  apply_bound(range, schema, "minimum", true, false, place);
+  apply_bound(range, schema, "exclusiveMinimum", true, true, place);
+  apply_bound(range, schema, "maximum", false, false, place);
+  apply_bound(range, schema, "exclusiveMaximum", false, true, place);
+  return range;
 }
 
 SchemaJson joined(const SchemaJson& a, const SchemaJson& b, const std::string& place) {
@@ -268,8 +304,12 @@ SchemaJson joined(const SchemaJson& a, const SchemaJson& b, const std::string& p
   if (restricts(a, b) || restricts(b, a))
     throw kSchemaErrors.user(place, "schemas with additionalProperties cannot be joined",
                              "equal properties", "a property that the other schema does not list");
-  SchemaJson both = a;
-  for (const auto& [keyword, value] : b.items()) {
+  if (overlaps(a, b) || overlaps(b, a))
+    throw kSchemaErrors.user(place, "'prefixItems' cannot be joined with 'items'",
+                             "both in one schema", "'items' of another schema");
+  SchemaJson both = without_nullable(a);
+  const SchemaJson other = without_nullable(b);
+  for (const auto& [keyword, value] : other.items()) {
     if (!both.contains(keyword) || subject_of(keyword, value, place) == KeywordSubject::kNothing)
       both[keyword] = value;
     else

@@ -17,6 +17,10 @@ using SchemaJson = nlohmann::ordered_json;
 
 inline constexpr ErrorSource kSchemaErrors{"grammar.schema", "change the schema"};
 
+/// Refuses a value with more than kMaxSchemaMembers members, and a schema of more than
+/// kMaxSchemaValues values.
+void check_schema_limits(const SchemaJson& value, std::size_t values);
+
 /// What a keyword is about.
 enum class KeywordSubject : std::uint8_t {
   kNothing,  ///< an annotation
@@ -34,7 +38,7 @@ KeywordSubject subject_of(const std::string& keyword, const SchemaJson& value,
 /// Whether the schema has keywords that are not annotations.
 bool asserts(const SchemaJson& schema, const std::string& place);
 
-/// The types of a schema; none: any. "integer" is left out beside "number".
+/// The types of a schema; none: any. "integer" is left out together with "number".
 std::optional<std::vector<std::string>> types_of(const SchemaJson& schema,
                                                  const std::string& place);
 bool has_type(const SchemaJson& value, const std::string& type);
@@ -43,15 +47,18 @@ bool has_type(const SchemaJson& value, const std::string& type);
 std::uint32_t count_of(const SchemaJson& schema, const char* keyword, std::uint32_t otherwise,
                        const std::string& place);
 
-/// The bound of a whole number that "minimum" or another keyword sets, rounded inwards.
-std::optional<std::int64_t> least_whole(const SchemaJson& schema, const std::string& place);
-std::optional<std::int64_t> most_whole(const SchemaJson& schema, const std::string& place);
+/// The whole numbers that "minimum" and the other bounds leave, which are rounded inwards.
+struct WholeRange {
+  std::optional<std::int64_t> least = {}, most = {};
+  bool is_empty = false;
+};
+WholeRange whole_range(const SchemaJson& schema, const std::string& place);
 
 /// The schema for texts that both accept: "type" and "properties" are joined, the tighter bounds
-/// kept. Refuses keywords that differ and cannot be joined.
+/// kept, and "nullable" becomes a type. Refuses keywords that differ and cannot be joined.
 SchemaJson joined(const SchemaJson& a, const SchemaJson& b, const std::string& place);
 
 /// The regular expression of a format of strings.
-const char* format_pattern(const std::string& format, const std::string& place);
+const std::string& format_pattern(const std::string& format, const std::string& place);
 
 }  // namespace strata

@@ -1,6 +1,8 @@
 #include "strata/grammar/state_sets.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "strata/base/error_source.h"
@@ -52,7 +54,36 @@ StateSets::StateSets(std::shared_ptr<const Automaton> automaton)
 
 void StateSets::begin() {
   work_ = 0;
-  if (broken_ || bytes() > kMaxBytes / 2) clear();
+  max_work_ = kMaxWork;
+  if (broken_) clear();
+}
+
+StateSets::State StateSets::keep(State state) {
+  if (bytes() <= kMaxBytes / 2) return state;
+  const auto before = std::move(frames_);
+  std::vector<Way> ways(ways_->at(state).begin(), ways_->at(state).end());
+  std::set<std::uint32_t> needed;
+  std::vector<Way> todo = ways;
+  while (!todo.empty()) {
+    const std::uint32_t frame = todo.back().frame;
+    todo.pop_back();
+    if (!needed.insert(frame).second) continue;
+    const std::span<const Way> callers = before->at(frame);
+    todo.insert(todo.end(), callers.begin(), callers.end());
+  }
+  clear();
+  std::map<std::uint32_t, std::uint32_t> renamed = {{0, 0}};  // the frame of the text itself
+  const auto rename = [&](std::vector<Way>& all) {
+    for (Way& way : all) way.frame = renamed.at(way.frame);
+  };
+  for (const std::uint32_t frame : needed) {  // a frame's ways are in frames of lower number
+    std::vector<Way> callers(before->at(frame).begin(), before->at(frame).end());
+    rename(callers);
+    renamed[frame] = frames_->add(callers);
+  }
+  rename(ways);
+  found_ = std::move(ways);
+  return add_found();
 }
 
 std::size_t StateSets::bytes() const {
@@ -79,12 +110,15 @@ void StateSets::clear() {
 
 StateSets::State StateSets::find_step(State state, std::uint32_t byte_class) {
   const unsigned char byte = automaton_->class_bytes[byte_class];
-  for (const Way& way : ways_->at(state))
-    for (const Automaton::ByteEdge& edge : automaton_->states[way.state].bytes) {
-      ++work_;
+  std::size_t tested = 0;
+  for (const Way& way : ways_->at(state)) {
+    const std::vector<Automaton::ByteEdge>& edges = automaton_->states[way.state].bytes;
+    tested += edges.size();
+    for (const Automaton::ByteEdge& edge : edges)
       if (automaton_->sets[edge.set][byte])
         reached_.push({.frame = way.frame, .state = edge.target});
-    }
+  }
+  work_ += tested / kEdgesOfAWay;
   const State target = close(false);
   steps_[state * classes_ + byte_class] = target;
   return target;
@@ -106,6 +140,10 @@ StateSets::State StateSets::close(bool may_end) {
     calls_[rule].clear();
     add_way({.frame = frame, .state = automaton_->starts[rule]}, true);
   }
+  return add_found();
+}
+
+StateSets::State StateSets::add_found() {
   const State state = ways_->add(found_);
   if (state == may_end_.size()) {
     may_end_.push_back(!found_.empty() && found_.front().state == Automaton::kEnd);
@@ -162,11 +200,11 @@ bool StateSets::only_ends(const Way& way) const {
 
 void StateSets::check_limits() {
   const std::size_t used = bytes();
-  if (work_ <= kMaxWork && used <= kMaxBytes) return;
+  if (work_ <= max_work_ && used <= kMaxBytes) return;
   broken_ = true;
-  const bool is_work = work_ > kMaxWork;
+  const bool is_work = work_ > max_work_;
   throw kFollowErrors.user("", "the grammar allows too many ways to continue the text",
-                           "at most " + std::to_string(is_work ? kMaxWork : kMaxBytes) +
+                           "at most " + std::to_string(is_work ? max_work_ : kMaxBytes) +
                                (is_work ? " of them a step" : " bytes of them"),
                            "more");
 }

@@ -8,7 +8,8 @@
 ///
 /// Source   Earley 1970; Scott and Johnstone 2010 (shared stacks); Leo 1991 (last calls).
 /// Threads  one.
-/// Errors   UserError: more memory than kMaxBytes or more work than kMaxWork since begin().
+/// Errors   UserError: more memory than kMaxBytes; since begin(), more work than kMaxWork and
+///          kMaxWorkOfByte.
 #pragma once
 
 #include <compare>
@@ -31,7 +32,9 @@ class StateSets {
   static constexpr State kDead = 0;  ///< no text matches that begins like this one
 
   static constexpr std::size_t kMaxBytes = std::size_t{32} << 20;
-  static constexpr std::size_t kMaxWork = 4'000'000;  ///< ways
+  static constexpr std::size_t kMaxWork = 200'000;   ///< ways; some milliseconds
+  static constexpr std::size_t kMaxWorkOfByte = 64;  ///< more of them for each byte of a text
+  static constexpr std::size_t kEdgesOfAWay = 32;    ///< edges of bytes whose test costs as much
 
   explicit StateSets(std::shared_ptr<const Automaton> automaton);
 
@@ -43,10 +46,14 @@ class StateSets {
   }
   bool may_end(State state) const { return may_end_[state]; }  ///< the text matches
 
-  /// Begins an operation, whose work is limited. Forgets all states if they need more than half of
-  /// kMaxBytes; then age() is new.
+  /// Begins an operation, whose work is limited. Forgets all states after an error.
   void begin();
-  std::uint64_t age() const { return age_; }
+  /// The operation follows so many bytes of a text, which increases the limit of its work.
+  void expect_bytes(std::size_t bytes) { max_work_ += bytes * kMaxWorkOfByte; }
+  /// Forgets all other states if the states need more than half of kMaxBytes. Returns the new
+  /// number of `state`.
+  State keep(State state);
+  std::uint64_t age() const { return age_; }              ///< changes when states are forgotten
   std::size_t states() const { return may_end_.size(); }  ///< kept now
 
  private:
@@ -87,6 +94,7 @@ class StateSets {
   void clear();
   State find_step(State state, std::uint32_t byte_class);
   State close(bool may_end);
+  State add_found();
   void add_way(const Way& way, bool is_new);
   void add_call(std::uint32_t rule, const Way& resume);
   bool only_ends(const Way& way) const;
@@ -97,6 +105,7 @@ class StateSets {
   const std::size_t classes_;
   std::uint64_t age_ = 0;
   std::size_t work_ = 0;
+  std::size_t max_work_ = kMaxWork;
   bool broken_ = false;  // by an error
   State start_ = kDead;
 

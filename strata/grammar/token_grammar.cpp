@@ -1,6 +1,5 @@
 #include "strata/grammar/token_grammar.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -25,20 +24,22 @@ AllowedTokens TokenGrammar::allowed(Text& text, std::span<const std::int64_t> to
 }
 
 void TokenGrammar::follow(Text& text, std::span<const std::int64_t> tokens) {
-  const bool continues = text.age_ == sets_.age() && text.tokens_.size() <= tokens.size() &&
-                         std::ranges::equal(text.tokens_, tokens.first(text.tokens_.size()));
-  if (!continues) {
-    text.tokens_.clear();
+  STRATA_CHECK(text.length_ <= tokens.size(), "grammar.allowed");
+  if (text.age_ != sets_.age()) {
+    text.length_ = 0;
     text.state_ = sets_.start();
     text.age_ = sets_.age();
   }
-  for (const std::int64_t token : tokens.subspan(text.tokens_.size())) {
+  for (const std::int64_t token : tokens.subspan(text.length_)) {
     const std::string& bytes = trie_->bytes_of(token);
     STRATA_CHECK(!bytes.empty(), "grammar.allowed");
+    sets_.expect_bytes(bytes.size());
     for (const char byte : bytes)
       text.state_ = sets_.next(text.state_, static_cast<unsigned char>(byte));
-    text.tokens_.push_back(token);
+    text.state_ = sets_.keep(text.state_);
+    ++text.length_;
   }
+  text.age_ = sets_.age();
 }
 
 const TokenGrammar::Mask& TokenGrammar::mask_of(StateSets::State state) {

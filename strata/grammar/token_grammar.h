@@ -31,17 +31,17 @@ class TokenGrammar {
  public:
   TokenGrammar(std::shared_ptr<const Automaton> automaton, std::shared_ptr<const TokenTrie> trie);
 
-  /// A text that grows.
+  /// A text that grows: the state after the tokens of the last call.
   class Text {
    private:
     friend class TokenGrammar;
-    std::vector<std::int64_t> tokens_;
+    std::size_t length_ = 0;  // tokens
     StateSets::State state_ = StateSets::kDead;
     std::uint64_t age_ = 0;  // of the state
   };
 
-  /// The tokens that may follow `tokens`, whose common beginning with the last call's is not read
-  /// again. InternalError if the grammar does not allow `tokens`.
+  /// The tokens that may follow `tokens`, which begin with those of the text's last call: only new
+  /// ones are read. InternalError if the grammar does not allow `tokens`, or if they are fewer.
   AllowedTokens allowed(Text& text, std::span<const std::int64_t> tokens);
 
  private:

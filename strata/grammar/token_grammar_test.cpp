@@ -22,9 +22,11 @@ Tokens tokens_of(const AllowedTokens& allowed) {
 struct Vocabulary {
   explicit Vocabulary(const RootOf& root, std::vector<std::string> tokens)
       : grammar(automaton_of(root), std::make_shared<const TokenTrie>(std::move(tokens))) {}
-  Tokens after(const Tokens& answer) { return tokens_of(grammar.allowed(text, answer)); }
+  Tokens after(const Tokens& answer) {
+    TokenGrammar::Text text;
+    return tokens_of(grammar.allowed(text, answer));
+  }
   TokenGrammar grammar;
-  TokenGrammar::Text text;
 };
 
 TEST(TokenGrammar, TokensMayEndWithinACharacter) {
@@ -53,48 +55,79 @@ TEST(TokenGrammar, OnlyTokensThatCanBecomeAMatchAreAllowed) {
 
 TEST(TokenGrammar, EndIsAllowedExactlyWhenTheTextMatches) {
   Vocabulary words(regex_root("a{1,2}"), {"a", "aa", "aaa"});
-  EXPECT_FALSE(words.grammar.allowed(words.text, Tokens{}).may_end);
-  EXPECT_TRUE(words.grammar.allowed(words.text, Tokens{0}).may_end);
-  EXPECT_EQ(words.after({0}), (Tokens{0}));
-  const AllowedTokens full = words.grammar.allowed(words.text, Tokens{1});
+  TokenGrammar::Text text;
+  EXPECT_FALSE(words.grammar.allowed(text, Tokens{}).may_end);
+  const AllowedTokens one = words.grammar.allowed(text, Tokens{0});
+  EXPECT_TRUE(one.may_end);
+  EXPECT_EQ(tokens_of(one), (Tokens{0}));
+  const AllowedTokens full = words.grammar.allowed(text, Tokens{0, 0});
   EXPECT_TRUE(full.may_end);
   EXPECT_EQ(tokens_of(full), Tokens{});
-}
-
-TEST(TokenGrammar, TextsMayBeShortenedAndReplaced) {
-  Vocabulary words(regex_root("ab*c|xy"), {"a", "b", "c", "x", "y"});
-  EXPECT_EQ(words.after({0, 1, 1}), (Tokens{1, 2}));
-  EXPECT_EQ(words.after({0, 1, 1, 2}), Tokens{});
-  EXPECT_EQ(words.after({0}), (Tokens{1, 2}));
-  EXPECT_EQ(words.after({3}), (Tokens{4}));
-  EXPECT_EQ(words.after({}), (Tokens{0, 3}));
 }
 
 TEST(TokenGrammar, RefusedTokensAreABugOfTheCaller) {
   Vocabulary words(regex_root("ab"), {"a", "b", ""});
   EXPECT_THROW(words.after({1}), InternalError);
   EXPECT_THROW(words.after({2}), InternalError);
-  EXPECT_EQ(words.after({0}), (Tokens{1}));
+  TokenGrammar::Text text;
+  EXPECT_EQ(tokens_of(words.grammar.allowed(text, Tokens{0})), (Tokens{1}));
+  EXPECT_THROW(words.grammar.allowed(text, Tokens{}), InternalError);  // it is shorter
 }
 
 TEST(TokenGrammar, AnswersShareAGrammar) {
   Vocabulary words(regex_root("(ab|cd)*"), {"a", "b", "c", "d"});
-  TokenGrammar::Text other;
-  EXPECT_EQ(words.after({0}), (Tokens{1}));
+  TokenGrammar::Text one, other;
+  EXPECT_EQ(tokens_of(words.grammar.allowed(one, Tokens{0})), (Tokens{1}));
   EXPECT_EQ(tokens_of(words.grammar.allowed(other, Tokens{2})), (Tokens{3}));
-  EXPECT_EQ(words.after({0, 1}), (Tokens{0, 2}));
+  EXPECT_EQ(tokens_of(words.grammar.allowed(one, Tokens{0, 1})), (Tokens{0, 2}));
 }
 
 TEST(TokenGrammar, LongAnswersForgetStatesAndContinue) {
-  // Every length is a state of its own.
-  Vocabulary words(regex_root("[^x]{0,1000000}x"), {"abcdefgh", "x", "\xF0\x9F", "\x98\x80"});
-  std::string text;
+  // Every length is a state of its own, within a call of a rule.
+  const auto words_of = [] {
+    return Vocabulary(regex_root("((a([^xyz]{0,287999})x)|y)*z"), {"abcdefgh", "x", "y", "z"});
+  };
+  Vocabulary words = words_of();
+  TokenGrammar::Text text;
   Tokens answer;
-  for (int i = 0; i < 12'000; ++i) answer.push_back(0);
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(words.after(answer), (Tokens{0, 1, 2}));
+  for (int i = 0; i < 36'000; ++i) {
+    EXPECT_EQ(tokens_of(words.grammar.allowed(text, answer)),
+              answer.empty() ? Tokens({0, 2, 3}) : Tokens({0, 1}))
+        << i;
     answer.push_back(0);
   }
+  const auto ends = [&](Vocabulary& vocabulary, TokenGrammar::Text& follower) {
+    Tokens tokens = answer;
+    EXPECT_EQ(tokens_of(vocabulary.grammar.allowed(follower, tokens)), Tokens({1}));
+    tokens.push_back(1);
+    EXPECT_EQ(tokens_of(vocabulary.grammar.allowed(follower, tokens)), Tokens({0, 2, 3}));
+    tokens.push_back(3);
+    EXPECT_TRUE(vocabulary.grammar.allowed(follower, tokens).may_end);
+  };
+  ends(words, text);
+  TokenGrammar::Text another;
+  ends(words, another);
+  Vocabulary fresh = words_of();
+  TokenGrammar::Text at_once;
+  ends(fresh, at_once);
+}
+
+TEST(TokenGrammar, ManyTextsAreFollowedWithinTheLimits) {
+  std::string pattern;
+  std::vector<std::string> tokens = {"\""};
+  std::mt19937 random(3);
+  const auto word = [&](std::size_t size) {
+    std::string word;
+    for (std::size_t i = 0; i < size; ++i) word += static_cast<char>('A' + random() % 58);
+    for (char& c : word)
+      if (c > 'Z' && c < 'a') c = '_';
+    return word;
+  };
+  for (int i = 0; i < 10'000; ++i) pattern += (i > 0 ? "|" : "") + word(8);
+  for (int i = 0; i < 100'000; ++i) tokens.push_back(word(1 + random() % 8));
+  Vocabulary words(regex_root("\"(" + pattern + ")\""), tokens);
+  EXPECT_EQ(words.after({}), Tokens{0});
+  EXPECT_GT(words.after({0}).size(), 5'000u);
 }
 
 TEST(TokenTrie, NodesHaveTheTokensBelowThem) {

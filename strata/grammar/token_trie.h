@@ -41,7 +41,7 @@ class TokenTrie {
 
  private:
   std::vector<std::string> tokens_;
-  std::vector<Node> nodes_;  // and one behind the last
+  std::vector<Node> nodes_;  // and a sentinel after the last
   std::vector<std::int64_t> ids_;
   std::size_t depth_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/base/utf8.h"
 #include "strata/jinja/python_text.h"
 
 namespace strata {
@@ -233,7 +234,7 @@ class Lexer {
     const unsigned long code = std::stoul(hex, nullptr, 16);
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
       refuse(begin, "an escape is no character", "", hex);
-    append_character(read, static_cast<std::int32_t>(code));
+    append_character(read, static_cast<char32_t>(code));
     at_ += digits;
   }
 
@@ -249,7 +250,7 @@ class Lexer {
       std::int32_t code = name - '0';
       for (int i = 0; i < 2 && text_[at_] >= '0' && text_[at_] <= '7'; ++i)
         code = code * 8 + (text_[at_++] - '0');
-      append_character(read, code);
+      append_character(read, static_cast<char32_t>(code));
     } else if (name == 'N') {
       refuse(begin, "an escape names a character", "\\u and its number");
     } else {

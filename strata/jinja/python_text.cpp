@@ -8,12 +8,14 @@
 #include <cstdio>
 #include <utility>
 
+#include "strata/base/utf8.h"
+
 namespace strata {
 namespace {
 
 // The character at the beginning of `text`: its bytes and its code point; -1 for a byte that is not
 // UTF-8.
-std::pair<std::size_t, std::int32_t> first_character(std::string_view text) {
+std::pair<std::size_t, std::int32_t> leading_character(std::string_view text) {
   utf8proc_int32_t code = -1;
   const auto bytes =
       utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -26,11 +28,11 @@ template <typename Map>
 std::string mapped(std::string_view text, const Map& map) {
   std::string made;
   while (!text.empty()) {
-    const auto [bytes, code] = first_character(text);
+    const auto [bytes, code] = leading_character(text);
     if (code < 0)
       made += text.front();
     else
-      append_character(made, map(code));
+      append_character(made, static_cast<char32_t>(map(code)));
     text.remove_prefix(bytes);
   }
   return made;
@@ -116,15 +118,10 @@ std::vector<std::string> split_at_spaces(std::string_view text, std::int64_t mos
 
 }  // namespace
 
-void append_character(std::string& text, std::int32_t code_point) {
-  utf8proc_uint8_t bytes[4];
-  text.append(reinterpret_cast<const char*>(bytes), utf8proc_encode_char(code_point, bytes));
-}
-
 std::vector<std::string_view> characters(std::string_view text) {
   std::vector<std::string_view> all;
   while (!text.empty()) {
-    const std::size_t bytes = first_character(text).first;
+    const std::size_t bytes = leading_character(text).first;
     all.push_back(text.substr(0, bytes));
     text.remove_prefix(bytes);
   }
@@ -133,7 +130,7 @@ std::vector<std::string_view> characters(std::string_view text) {
 
 std::int64_t character_count(std::string_view text) {
   std::int64_t count = 0;
-  for (; !text.empty(); ++count) text.remove_prefix(first_character(text).first);
+  for (; !text.empty(); ++count) text.remove_prefix(leading_character(text).first);
   return count;
 }
 
@@ -166,7 +163,7 @@ std::string slice_of(std::string_view text, std::optional<std::int64_t> start,
 }
 
 bool is_space(std::string_view character) {
-  const auto [bytes, code] = first_character(character);
+  const auto [bytes, code] = leading_character(character);
   return code >= 0 && is_space_code(code);
 }
 
@@ -203,7 +200,7 @@ std::vector<std::string> split_lines(std::string_view text) {
   std::vector<std::string> lines;
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const auto [bytes, code] = first_character(text.substr(at));
+    const auto [bytes, code] = leading_character(text.substr(at));
     if (code < 0 || !ends_line(code)) {
       at += bytes;
       continue;
@@ -243,7 +240,7 @@ std::int64_t word_count(std::string_view text) {
   std::int64_t count = 0;
   bool in_word = false;
   while (!text.empty()) {
-    const auto [bytes, code] = first_character(text);
+    const auto [bytes, code] = leading_character(text);
     const bool continues = std::exchange(in_word, code == '_' || is_letter_or_digit(code));
     if (in_word && !continues) ++count;
     text.remove_prefix(bytes);
@@ -279,7 +276,7 @@ std::string repr_of(std::string_view text) {
   const char quote = has_single && !has_double ? '"' : '\'';
   std::string made(1, quote);
   while (!text.empty()) {
-    const auto [bytes, code] = first_character(text);
+    const auto [bytes, code] = leading_character(text);
     const auto escaped = [&](const char* format, unsigned value) {
       char buffer[16];
       std::snprintf(buffer, sizeof buffer, format, value);

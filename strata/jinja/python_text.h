@@ -44,8 +44,6 @@ std::string to_lower(std::string_view text);
 std::string to_title(std::string_view text);  ///< str.title()
 std::string capitalize(std::string_view text);
 
-void append_character(std::string& text, std::int32_t code_point);
-
 std::string repr_of(std::string_view text);  ///< with Python's quotation marks and escapes
 std::string text_of(double value);           ///< repr(float): "1.0", "1e-05", "inf"
 

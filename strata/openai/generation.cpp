@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "strata/base/errors.h"
 #include "strata/openai/api_error.h"
 #include "strata/openai/output_grammar.h"
 
@@ -44,7 +45,15 @@ SequenceRequest Generation::sequence_request(std::size_t choice) const {
     request.likeliest = options.likeliest.value_or(0);
   request.ends = ends();
   if (options.grammar) {
-    request.allowed = allowed_by_grammar(options, request.ends);
+    request.allowed = [allowed = allowed_by_grammar(options, request.ends),
+                       refusal = sequences_[choice].refusal](const auto& answer) {
+      try {
+        return allowed(answer);
+      } catch (const UserError& error) {
+        *refusal = std::make_unique<ApiError>(ApiError::of(error));
+        throw;
+      }
+    };
     request.min_tokens = 0;  // the grammar may end earlier
   }
   if (only_one_token_is_scored()) request.ends.clear();
@@ -183,6 +192,7 @@ void Generation::on_finish(std::size_t choice, const Finish& finish) {
   on_prompt(choice, {});
   if (over_) return;
   Sequence& sequence = sequences_[choice];
+  if (finish.reason == FinishReason::kFailed && *sequence.refusal) return fail(**sequence.refusal);
   if (finish.reason == FinishReason::kFailed)  // the cause may name places of this machine
     return fail(ApiError({.status = 500, .message = "the model failed", .type = "server_error"}));
   if (finish.reason == FinishReason::kCancelled && !sequence.stopped)

@@ -68,6 +68,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool stopped = false;        // by a stop string or an EOS token: later tokens are ignored
     bool finished = false;       // on_finish came
     std::vector<TokenPiece> last = {};  // pieces for ChoiceEnd
+    // Why the grammar cannot continue the answer. The service sets it before it reports a failure.
+    std::shared_ptr<std::unique_ptr<ApiError>> refusal =
+        std::make_shared<std::unique_ptr<ApiError>>();
   };
 
   SequenceRequest sequence_request(std::size_t choice) const;

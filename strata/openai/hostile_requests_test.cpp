@@ -4,6 +4,7 @@
 #include <random>
 
 #include "strata/openai/fake_client_test.h"
+#include "strata/openai/request_fields.h"
 
 namespace strata {
 namespace {
@@ -123,6 +124,52 @@ TEST(HostileRequests, ManySequencesAreRefused) {
   EXPECT_EQ(server.refusal("/v1/completions", body)["param"], "prompt");
   body = {{"prompt", "a"}, {"stop", std::vector<std::string>(100, "a")}};
   EXPECT_EQ(server.refusal("/v1/completions", body)["param"], "stop");
+}
+
+// Members "k0": 0, "k1": 0, ...
+std::string members(int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += (i > 0 ? "," : "") + ("\"k" + std::to_string(i)) + "\":0";
+  return all;
+}
+
+TEST(HostileRequests, SchemasAreReadFromBodiesWithManyOtherMembers) {
+  const std::string many = members(200'000);
+  const RequestFields fields(
+      R"({"guided_json":{"a":1},"metadata":{)" + many +
+      R"(,"guided_json":1},"response_format":{"json_schema":{"schema":{"x":2}},"schema":3},)"
+      R"("response_format":{"json_schema":{"x":[{"schema":4}],"schema":{"b":[1,{}],"a":"\u00e9"},)"
+      R"("y":{"schema":5}}},)" +
+      many + "}");
+  EXPECT_EQ(fields.schema("guided_json").dump(), R"({"a":1})");
+  EXPECT_EQ(fields.inner("response_format").inner("json_schema").schema("schema").dump(),
+            "{\"b\":[1,{}],\"a\":\"\xC3\xA9\"}");
+  EXPECT_TRUE(fields.schema("nothing").is_null());
+}
+
+TEST(HostileRequests, SchemasWithManyMembersAreRefused) {
+  const TestServer server;
+  const auto refusal = [&](const std::string& schema) {
+    const TestJson error = server.refusal(
+        "/v1/completions", TestJson::parse(R"({"prompt":"a","guided_json":)" + schema + "}"));
+    EXPECT_EQ(error["param"], "guided_json");
+    return error["message"].get<std::string>();
+  };
+  const std::string wide = "{\"x-a\":{" + members(2'001) + "}}", all = members(2'000);
+  const std::string part = "{" + all + "}";
+  std::string large = part;
+  for (int i = 0; i < 10; ++i) large += "," + part;
+  for (const std::string& schema : {wide, "{\"x-a\":[" + large + "]}"}) {
+    EXPECT_NE(refusal(schema).find("the schema is too large"), std::string::npos);
+    EXPECT_NE(refusal(TestJson(schema).dump()).find("the schema is too large"), std::string::npos);
+  }
+  EXPECT_NE(refusal(TestJson(std::string(100'000, '[')).dump()).find("nested too deeply"),
+            std::string::npos);
+  EXPECT_NE(refusal("\"{1e999}\"").find("the text is no JSON"), std::string::npos);
+  EXPECT_EQ(status_of(server, "/v1/completions",
+                      R"({"prompt":"a","max_tokens":2,"guided_json":{"type":"null","x-a":{)" + all +
+                          "}}}"),
+            200);
 }
 
 TEST(HostileRequests, TemplateArgumentsCannotExhaustTheServer) {

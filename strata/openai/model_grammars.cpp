@@ -22,23 +22,28 @@ std::shared_ptr<const TokenTrie> trie_of(const Tokenizer& tokenizer, std::int64_
 
 }  // namespace
 
+// The caller holds the mutex.
+std::shared_ptr<TokenGrammar> ModelGrammars::known(const std::string& key) {
+  const auto found = std::ranges::find(last_, key, &decltype(last_)::value_type::first);
+  if (found == last_.end()) return nullptr;
+  last_.splice(last_.begin(), last_, found);
+  return last_.front().second;
+}
+
 std::shared_ptr<TokenGrammar> ModelGrammars::find(const std::string& key,
                                                   const Tokenizer& tokenizer,
                                                   std::int64_t vocabulary,
                                                   const std::function<Automaton()>& compile) {
-  std::shared_ptr<const TokenTrie> trie;
+  std::call_once(trie_made_, [&] { trie_ = trie_of(tokenizer, vocabulary); });
   {
     const std::scoped_lock lock(mutex_);
-    if (trie_ == nullptr) trie_ = trie_of(tokenizer, vocabulary);
-    trie = trie_;
-    const auto known = std::ranges::find(last_, key, [](const auto& each) { return each.first; });
-    if (known != last_.end()) {
-      last_.splice(last_.begin(), last_, known);
-      return last_.front().second;
-    }
+    if (auto grammar = known(key)) return grammar;
   }
-  auto grammar = std::make_shared<TokenGrammar>(std::make_shared<const Automaton>(compile()), trie);
+  auto grammar =
+      std::make_shared<TokenGrammar>(std::make_shared<const Automaton>(compile()), trie_);
+  if (key.size() > kMaxKeyBytes) return grammar;
   const std::scoped_lock lock(mutex_);
+  if (auto other = known(key)) return other;  // another request compiled it meanwhile
   last_.emplace_front(key, grammar);
   if (last_.size() > kKept) last_.pop_back();
   return grammar;

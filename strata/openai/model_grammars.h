@@ -1,8 +1,8 @@
-/// Keeps what grammars need of a model: its tokens as a tree, made when a request first needs it,
-/// and the grammars of the last requests, so that requests with the same schema share what was
-/// found.
+/// Caches a model's token trie and its last compiled grammars.
 ///
-/// Threads  any
+/// Requests with the same grammar share its states and masks.
+///
+/// Threads  any; compiles without a lock.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ namespace strata {
 
 class ModelGrammars {
  public:
-  static constexpr std::size_t kKept = 8;  ///< grammars
+  static constexpr std::size_t kKept = 8;                             ///< grammars
+  static constexpr std::size_t kMaxKeyBytes = std::size_t{64} << 10;  ///< of a grammar that is kept
 
   /// The grammar of this key, or the one that `compile` makes. `vocabulary`: tokens of the model.
   std::shared_ptr<TokenGrammar> find(const std::string& key, const Tokenizer& tokenizer,
@@ -29,8 +30,11 @@ class ModelGrammars {
                                      const std::function<Automaton()>& compile);
 
  private:
-  std::mutex mutex_;
+  std::shared_ptr<TokenGrammar> known(const std::string& key);
+
+  std::once_flag trie_made_;
   std::shared_ptr<const TokenTrie> trie_;
+  std::mutex mutex_;                                                       // of what follows
   std::list<std::pair<std::string, std::shared_ptr<TokenGrammar>>> last_;  // the latest first
 };
 

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "strata/base/error_source.h"
-#include "strata/base/json_document.h"
 #include "strata/base/json_text.h"
 #include "strata/grammar/gbnf.h"
 #include "strata/grammar/json_schema.h"
 #include "strata/grammar/regex.h"
+#include "strata/grammar/schema_text.h"
 #include "strata/openai/api_error.h"
 
 namespace strata {
@@ -28,6 +28,16 @@ struct GrammarField {
   nlohmann::ordered_json value;
 };
 using Kind = GrammarField::Kind;
+
+// The error of a grammar with the place in it, which clients can see.
+ApiError refusal(const std::string& place, const UserError& error) {
+  const ErrorText& text = error.text();
+  return ApiError({.message = "'" + place +
+                              "' cannot be used: " + (text.where.empty() ? "" : text.where + ": ") +
+                              text.what + ": expected " + text.expected + ", got " + text.got,
+                   .param = place,
+                   .code = "invalid_grammar"});
+}
 
 class FieldReader {
  public:
@@ -61,7 +71,20 @@ class FieldReader {
     } else {
       fields.text(field, "");
     }
-    set({.kind = kind, .place = place, .value = fields.in_order(field)});
+    set({.kind = kind, .place = place, .value = *value});
+    if (kind == Kind::kSchema) found_->value = schema_of(fields, field, place);
+  }
+
+  // A schema may be sent as a text.
+  static nlohmann::ordered_json schema_of(const RequestFields& fields, const std::string& field,
+                                          const std::string& place) {
+    try {
+      const nlohmann::json& value = *fields.find(field);
+      return value.is_string() ? parse_schema(value.get_ref<const std::string&>())
+                               : fields.schema(field);
+    } catch (const UserError& error) {
+      throw refusal(place, error);
+    }
   }
 
   void set(GrammarField field) {
@@ -109,47 +132,23 @@ class FieldReader {
   std::optional<GrammarField> found_;
 };
 
-// A schema may be sent as a text.
-nlohmann::ordered_json schema_of(const GrammarField& field) {
-  if (!field.value.is_string()) return field.value;
-  const auto& text = field.value.get_ref<const std::string&>();
-  JsonDocument::parse(text, "", {.operation = "openai.grammar", .fix = ""});  // limits
-  return nlohmann::ordered_json::parse(text);
-}
-
-Automaton compile(const GrammarField& field) {
-  Grammar grammar;
+Grammar::Expression read(Grammar& grammar, const GrammarField& field) {
   switch (field.kind) {
     case Kind::kSchema:
-      return Automaton::compile(grammar, read_json_schema(grammar, schema_of(field)));
+      return read_json_schema(grammar, field.value);
     case Kind::kObject:
-      return Automaton::compile(grammar, json_object_rule(grammar));
+      return json_object(grammar);
     case Kind::kGbnf:
-      return Automaton::compile(grammar,
-                                read_gbnf(grammar, field.value.get_ref<const std::string&>()));
+      return read_gbnf(grammar, field.value.get_ref<const std::string&>());
+    case Kind::kRegex:
+      return read_regex(grammar, field.value.get_ref<const std::string&>());
     default:
       break;
   }
-  const Grammar::Rule root = grammar.declare(field.place);
-  if (field.kind == Kind::kRegex) {
-    grammar.define(root, read_regex(grammar, field.value.get_ref<const std::string&>()));
-  } else {
-    std::vector<Grammar::Expression> choices;
-    for (const auto& text : field.value)
-      choices.push_back(grammar.text(text.get_ref<const std::string&>()));
-    grammar.define(root, grammar.choice(choices));
-  }
-  return Automaton::compile(grammar, root);
-}
-
-// The error of a grammar with the place in it, which clients can see.
-ApiError refusal(const GrammarField& field, const UserError& error) {
-  const ErrorText& text = error.text();
-  return ApiError({.message = "'" + field.place +
-                              "' cannot be used: " + (text.where.empty() ? "" : text.where + ": ") +
-                              text.what + ": expected " + text.expected + ", got " + text.got,
-                   .param = field.place,
-                   .code = "invalid_grammar"});
+  std::vector<Grammar::Expression> choices;
+  for (const auto& text : field.value)
+    choices.push_back(grammar.text(text.get_ref<const std::string&>()));
+  return grammar.choice(choices);
 }
 
 }  // namespace
@@ -161,10 +160,12 @@ std::shared_ptr<TokenGrammar> read_output_grammar(const RequestFields& fields,
   const std::string key =
       std::to_string(static_cast<int>(field->kind)) + " " + json_text(field->value);
   try {
-    return model.grammars->find(key, *model.tokenizer, model.service->vocabulary(),
-                                [&] { return compile(*field); });
+    return model.grammars->find(key, *model.tokenizer, model.service->vocabulary(), [&] {
+      Grammar grammar;
+      return Automaton::compile(grammar, read(grammar, *field));
+    });
   } catch (const UserError& error) {
-    throw refusal(*field, error);
+    throw refusal(field->place, error);
   }
 }
 

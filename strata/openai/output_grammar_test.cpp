@@ -102,7 +102,7 @@ TEST(OutputGrammar, MaskHasTheTokensOfTheGrammarAndTheEnd) {
   };
   EXPECT_EQ(bits({}), "abc");
   EXPECT_EQ(bits({'a', 'b'}), "\nabc");
-  EXPECT_EQ(bits({'c'}), "\nabc");
+  EXPECT_EQ(bits({'a', 'b', 'c'}), "\nabc");
 }
 
 TEST(OutputGrammar, EndWaitsForTheMatchAndForTheLength) {
@@ -137,9 +137,12 @@ TEST(OutputGrammar, StopTokensFollowOnlyAMatch) {
 
 TEST(OutputGrammar, TextThatTokensCannotSpellFails) {
   const TestServer server;  // the line end is no part of a text
-  EXPECT_EQ(server.refusal("/v1/completions",
-                           request({{"structured_outputs", {{"regex", "a\nb"}}}}), 500)["message"],
-            "the model failed");
+  const TestJson body = request({{"structured_outputs", {{"regex", "a\nb"}}}});
+  const std::string message =
+      "no token of the model can continue the answer: expected a token that the grammar allows, "
+      "got none";
+  EXPECT_EQ(server.refusal("/v1/completions", body)["message"], message);
+  EXPECT_EQ(server.stream("/v1/completions", body).back()["error"]["message"], message);
 }
 
 TEST(OutputGrammar, TextFormatAndMissingFieldsBindNothing) {
@@ -192,9 +195,7 @@ TEST(OutputGrammar, RequestsWithTheSameGrammarShareIt) {
     return grammars.find(pattern, *tokenizer, 256, [&] {
       ++compiled;
       Grammar grammar;
-      const Grammar::Rule rule = grammar.declare("regex");
-      grammar.define(rule, read_regex(grammar, pattern));
-      return Automaton::compile(grammar, rule);
+      return Automaton::compile(grammar, read_regex(grammar, pattern));
     });
   };
   const auto first = find("a");
@@ -203,6 +204,23 @@ TEST(OutputGrammar, RequestsWithTheSameGrammarShareIt) {
   EXPECT_EQ(compiled, 2);
   for (std::size_t i = 0; i < ModelGrammars::kKept; ++i) find("x" + std::to_string(i));
   EXPECT_NE(find("a"), first);
+  const std::string large(ModelGrammars::kMaxKeyBytes + 1, 'a');
+  EXPECT_NE(find(large), find(large));
+}
+
+TEST(OutputGrammar, RequestsThatCompileTheSameGrammarAtOnceShareIt) {
+  ModelGrammars grammars;
+  const auto tokenizer = make_tokenizer("bytes");
+  const auto compile = [] {
+    Grammar grammar;
+    return Automaton::compile(grammar, read_regex(grammar, "a"));
+  };
+  std::shared_ptr<TokenGrammar> inner;
+  const auto outer = grammars.find("a", *tokenizer, 256, [&] {
+    inner = grammars.find("a", *tokenizer, 256, compile);
+    return compile();
+  });
+  EXPECT_EQ(outer, inner);
 }
 
 }  // namespace

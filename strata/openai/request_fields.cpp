@@ -9,6 +9,7 @@
 #include "strata/base/json_text.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
+#include "strata/grammar/schema_text.h"
 #include "strata/openai/api_error.h"
 
 namespace strata {
@@ -67,15 +68,12 @@ RequestFields RequestFields::inner(const std::string& field) const {
   return {{object_, object}, place(field) + '.', body_};
 }
 
-nlohmann::ordered_json RequestFields::in_order(const std::string& field) const {
-  if (body_ == nullptr) return value().at(field);
-  nlohmann::ordered_json value = nlohmann::ordered_json::parse(*body_);
+nlohmann::ordered_json RequestFields::schema(const std::string& field) const {
+  if (body_ == nullptr) return parse_schema(json_text(value().at(field)));
+  std::vector<std::string> path;
   std::istringstream steps(place(field));
-  for (std::string step; std::getline(steps, step, '.');) {
-    nlohmann::ordered_json inner = std::move(value[step]);
-    value = std::move(inner);
-  }
-  return value;
+  for (std::string step; std::getline(steps, step, '.');) path.push_back(step);
+  return parse_schema(*body_, path);
 }
 
 bool RequestFields::flag(const std::string& field, bool otherwise) const {

@@ -28,9 +28,10 @@ class RequestFields {
   const nlohmann::json* find(const std::string& field) const;  ///< null if missing
   std::string place(const std::string& field) const { return prefix_ + field; }  ///< for errors
   const nlohmann::json& value() const { return *object_; }  ///< what the text holds
-  /// A field whose objects have their members in the order of the body, or by name if there is no
-  /// body. Parses the body again.
-  nlohmann::ordered_json in_order(const std::string& field) const;
+  /// A field that is a JSON Schema. Its members have the order of the body, which is parsed again,
+  /// or are sorted by name if there is no body.
+  /// Errors: UserError of strata/grammar/schema_text.h.
+  nlohmann::ordered_json schema(const std::string& field) const;
 
   bool flag(const std::string& field, bool otherwise) const;
   std::int64_t whole(const std::string& field, std::int64_t otherwise, std::int64_t minimum,

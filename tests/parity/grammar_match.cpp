@@ -20,17 +20,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Automaton compile(const Json& task) {
-  Grammar grammar;
+Grammar::Expression read(Grammar& grammar, const Json& task) {
   const std::string kind = task["kind"];
-  if (kind == "json")
-    return Automaton::compile(grammar, read_json_schema(grammar, task["grammar"]));
-  if (kind == "json_object") return Automaton::compile(grammar, json_object_rule(grammar));
-  if (kind == "gbnf")
-    return Automaton::compile(grammar, read_gbnf(grammar, task["grammar"].get<std::string>()));
-  const Grammar::Rule rule = grammar.declare("regex");
-  grammar.define(rule, read_regex(grammar, task["grammar"].get<std::string>()));
-  return Automaton::compile(grammar, rule);
+  if (kind == "json") return read_json_schema(grammar, task["grammar"]);
+  if (kind == "json_object") return json_object(grammar);
+  const std::string text = task["grammar"];
+  return kind == "gbnf" ? read_gbnf(grammar, text) : read_regex(grammar, text);
 }
 
 StateSets::State state_after(StateSets& sets, const std::string& text) {
@@ -68,7 +63,9 @@ Json mask_of(const std::shared_ptr<const Automaton>& automaton, const Json& task
 }
 
 Json answer(const Json& task) {
-  const auto automaton = std::make_shared<const Automaton>(compile(task));
+  Grammar grammar;
+  const auto automaton =
+      std::make_shared<const Automaton>(Automaton::compile(grammar, read(grammar, task)));
   StateSets sets(automaton);
   Json accepts = Json::array();
   for (const std::string text : task["texts"])
