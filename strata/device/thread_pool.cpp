@@ -3,9 +3,10 @@
 // holders of a ticket read the description, and the caller does not change it before all tickets
 // are done.
 //
-// A waiting thread spins for some microseconds first, because the next job of a training step
-// usually follows soon, and then sleeps: spinning would take the core from the thread that it waits
-// for.
+// A waiting thread spins first, because the next job of a step usually follows soon, and then
+// sleeps: spinning would take the core from the thread that it waits for. It spins longer if each
+// thread seems to have a core: the products of a token that is being generated follow one another
+// within 100 us, and to wake a thread takes half as long as such a product.
 #include "strata/device/thread_pool.h"
 
 #include <ATen/Parallel.h>
@@ -22,7 +23,7 @@ namespace strata {
 namespace {
 
 constexpr std::uint64_t kPieces = 0xffffffff;
-constexpr std::chrono::microseconds kSpin{20};
+constexpr std::chrono::microseconds kSpin{20}, kSpinIfBalanced{200};
 
 // Shorter jobs measure the wake-up of a thread more than the load of the cores.
 constexpr std::chrono::microseconds kMeasured{200};
@@ -38,17 +39,6 @@ void pause() {
 #else
   std::this_thread::yield();
 #endif
-}
-
-// Waits until `value` differs from `old`.
-void wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  while (value.load(std::memory_order_acquire) == old) {
-    for (int i = 0; i < 16; ++i) pause();
-    if (std::chrono::steady_clock::now() < end) continue;
-    value.wait(old, std::memory_order_acquire);
-    return;
-  }
 }
 
 }  // namespace
@@ -77,6 +67,17 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
+// Waits until `value` differs from `old`.
+void ThreadPool::wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) const {
+  const auto end = std::chrono::steady_clock::now() + (balanced() ? kSpinIfBalanced : kSpin);
+  while (value.load(std::memory_order_acquire) == old) {
+    for (int i = 0; i < 16; ++i) pause();
+    if (std::chrono::steady_clock::now() < end) continue;
+    value.wait(old, std::memory_order_acquire);
+    return;
+  }
+}
+
 void ThreadPool::run(std::int64_t pieces, c10::function_ref<void(std::int64_t)> f) {
   if (pieces <= 0) return;
   if (pieces == 1 || workers_.empty() || inside_piece) {
@@ -98,7 +99,8 @@ void ThreadPool::run(std::int64_t pieces, c10::function_ref<void(std::int64_t)> 
   const auto ended = std::chrono::steady_clock::now();
   if (ended - began >= kMeasured) {
     const std::chrono::duration<double> waited = ended - done, whole = ended - began;
-    idle_ += kWeight * (waited / whole - idle_);
+    const double before = idle_.load(std::memory_order_relaxed);
+    idle_.store(before + kWeight * (waited / whole - before), std::memory_order_relaxed);
   }
   if (!failed_.load(std::memory_order_acquire)) return;
   failed_.store(false, std::memory_order_relaxed);

@@ -40,7 +40,7 @@ class ThreadPool {
 
   /// Whether threads have recently ended their jobs at about the same time: then one equal part per
   /// thread is as good as finer pieces.
-  bool balanced() const { return idle_ < kBalancedIdle; }
+  bool balanced() const { return idle_.load(std::memory_order_relaxed) < kBalancedIdle; }
 
   /// Calls f(0) ... f(pieces - 1) once each, in any order; returns when all have ended.
   void run(std::int64_t pieces, c10::function_ref<void(std::int64_t)> f);
@@ -54,6 +54,7 @@ class ThreadPool {
 
   static constexpr double kBalancedIdle = 0.12;
 
+  void wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) const;
   void work_until_stopped();
   void take_pieces(std::uint32_t job);
   void perform(std::int64_t piece);
@@ -65,7 +66,8 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
   std::atomic<bool> stopped_{false};
   std::exception_ptr failure_;
-  double idle_ = 0;  // share of a job in which the caller waits for others, a moving mean
+  // Share of a job in which the caller waits for others, a moving mean.
+  std::atomic<double> idle_{0};
   std::vector<std::thread> workers_;
 };
 

@@ -46,11 +46,13 @@ class FewRows : public testing::TestWithParam<Way> {
 
 TEST_P(FewRows, MultiplyWithBitsOfMany) {
   const ProductPrimitives& products = host_primitives().products;
-  for (const std::int64_t in : {16, 112, 192, 200, 600, 1152})
+  for (const std::int64_t in : {16, 112, 192, 200, 601, 1152})
     for (const std::int64_t out : {8, 32, 150, 300}) {
+      // MKL adds up few columns by the number of rows, if the sum's length is odd.
+      if (in % 2 == 1 && out == 8) continue;
       const at::Tensor x = random({256, in}), weight = random({out, in}), bias = random({out});
       const at::Tensor y = products.product(x, weight, bias), z = products.logits(x, weight);
-      for (const std::int64_t rows : {1, 2, 3, 4, 5, 8, 33})
+      for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13, 33, 64, 65})
         for (const std::int64_t first : {0, 7}) {
           const at::Tensor few = x.narrow(0, first, rows);
           EXPECT_TRUE(products.product(few, weight, bias).equal(y.narrow(0, first, rows)))

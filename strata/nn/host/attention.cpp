@@ -94,23 +94,25 @@ at::Tensor attend_in_order(const at::Tensor& q, const at::Tensor& keys, const at
   const at::Tensor queries = widened(q.contiguous());
   const at::Tensor y = at::empty({1, tokens, heads * width}, queries.options());
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
-  for_heads(1, key_heads, [&](const Piece& piece) {
-    for (std::int64_t head = piece.first; head < piece.first + piece.count; ++head) {
-      const std::int64_t in_page = head * keys.size(2) * width;
-      const kernels::PagesOfHead pages{.element = element_of(keys),
-                                       .keys = at_element(keys, in_page),
-                                       .values = at_element(values, in_page),
-                                       .page_stride = key_heads * keys.size(2) * width,
-                                       .pages = text.pages,
-                                       .page_tokens = keys.size(2),
-                                       .width = width};
-      for (std::int64_t token = 0; token < tokens; ++token) {
-        const std::int64_t at = (token * heads + head * shared) * width;
-        kernels::attend_few({queries.const_data_ptr<float>() + at, shared, scale}, pages,
-                            text.position + token + 1, text.sample, y.data_ptr<float>() + at);
-      }
-    }
-  });
+  // By heads, then tokens.
+  const std::int64_t keys_seen = text.position + (tokens + 1) / 2;
+  parallel_rows(
+      key_heads * tokens, shared * keys_seen * width, [&](std::int64_t i, std::int64_t end) {
+        for (; i < end; ++i) {
+          const std::int64_t head = i / tokens, token = i % tokens;
+          const std::int64_t in_page = head * keys.size(2) * width;
+          const std::int64_t at = (token * heads + head * shared) * width;
+          kernels::attend_few({queries.const_data_ptr<float>() + at, shared, scale},
+                              {.element = element_of(keys),
+                               .keys = at_element(keys, in_page),
+                               .values = at_element(values, in_page),
+                               .page_stride = key_heads * keys.size(2) * width,
+                               .pages = text.pages,
+                               .page_tokens = keys.size(2),
+                               .width = width},
+                              text.position + token + 1, text.sample, y.data_ptr<float>() + at);
+        }
+      });
   return y.to(q.scalar_type());
 }
 
@@ -165,8 +167,8 @@ void HostAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Ten
 // go up to a block's end, zeros after the text, and queries are followed by copies of the last one
 // up to a multiple of four: the kernel takes 32, 64 or 256 at a time, and the rest must not be
 // fewer. If products have few columns, their order depends on the rows, and four are attended at a
-// time. Few queries are attended by a kernel of the same order, which reads the pages in place,
-// where that kernel's bits do not differ (few_rows.h).
+// time. Few queries, and those that begin a text, are attended by a kernel of the same order, which
+// reads the pages in place, where that kernel's bits do not differ (few_rows.h).
 //
 // The last one to three queries of a sample may differ if training's kernel has so few left over.
 at::Tensor HostAttentionPrimitives::attend_pages(const at::Tensor& q, const at::Tensor& keys,
@@ -177,8 +179,9 @@ at::Tensor HostAttentionPrimitives::attend_pages(const at::Tensor& q, const at::
   const std::int64_t length = std::min(
       (seen + kernels::kKeyBlock - 1) / kernels::kKeyBlock * kernels::kKeyBlock, text.sample);
   const bool widen = widens_products(q.scalar_type());
-  if (tokens < kLeastQueries && (widen || q.scalar_type() == at::kFloat) &&
-      few_queries_hold(width, text.sample))
+  // The kernel takes longer for a key, but reads only those before each token.
+  const bool few = tokens < kLeastQueries || 2 * text.position + tokens < length / 2;
+  if (few && (widen || q.scalar_type() == at::kFloat) && few_queries_hold(width, text.sample))
     return attend_in_order(q, keys, values, text);
   if (tokens > kLeastQueries && has_few_columns(width, text.sample)) {
     std::vector<at::Tensor> parts;

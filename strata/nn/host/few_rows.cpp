@@ -44,7 +44,7 @@ bool products_equal() {
     } else {
       at::mm_out(const_cast<at::Tensor&>(y), x, weight.t());
     }
-    for (std::int64_t rows = 1; rows <= kernels::kMostFewRows; ++rows) {
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 8, 9, 13, 33, 64}) {
       const at::Tensor few = at::zeros({rows, kColumns}, x.options());
       kernels::multiply_few(
           {x.const_data_ptr<float>(), rows, in, in},

@@ -97,7 +97,7 @@ class HostLossPrimitives final : public LossPrimitives {
 /// Whether this processor widens operands of this type to fp32.
 bool widens_products(c10::ScalarType dtype);
 
-/// For a product of `rows` rows, in either direction.
+/// For a product of `rows` rows, in either direction; at most 64 may need less.
 std::int64_t host_product_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,
                                 std::int64_t out);
 std::int64_t host_weight_gradient_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,

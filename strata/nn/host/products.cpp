@@ -10,11 +10,10 @@
 // Libraries add up one to three rows in another order than more rows. A token of a text that is
 // being generated must have the bits of the same token in a whole sample, so few rows are computed
 // by a kernel of the library's order, or as four, the missing ones zeros, where that kernel's bits
-// differ (few_rows.h). Few rows are cut by columns of the output: they take as long as reading
-// their weight. Tested as above, on the same instruction sets: columns computed separately have the
-// same bits if they begin at multiples of 16. Two threads read 1.3 times as fast as one, so pieces
-// are a millisecond long: with shorter ones waking a thread cost more (a token of a model of width
-// 768 then took 1.15 times as long).
+// differ (few_rows.h). Up to 64 rows the kernel is also faster: it packs a weight once, not rows
+// and weight for each product. Few rows are cut by columns of the output: they take as long as
+// reading their weight. Tested as above, on the same instruction sets: columns computed separately
+// have the same bits if they begin at multiples of 16.
 //
 // Widened operands exist for one piece, so that they stay in the cache.
 //
@@ -46,10 +45,10 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kLeastRows = 64, kLeastSum = 64, kLeastBlock = 192, kUnit = 16;
-constexpr std::int64_t kSameOrder = 4;       // from so many rows on, each row has the same bits
-constexpr std::int64_t kConstantRows = 256;  // rows per piece with constant cuts
-constexpr std::int64_t kLeastRead = 1
-                                    << 22;  // elements of the weight that a piece of one row reads
+constexpr std::int64_t kSameOrder = 4;           // from so many rows on, each row has the same bits
+constexpr std::int64_t kConstantRows = 256;      // rows per piece with constant cuts
+constexpr std::int64_t kConstantRead = 1 << 22;  // elements of a weight per such piece of columns
+constexpr std::int64_t kLeastRead = 1 << 16;     // so many take longer than to wake a thread
 
 enum class Decision { kProcessor, kYes, kNo };
 std::atomic<Decision> widening{Decision::kProcessor}, by_onednn{Decision::kProcessor};
@@ -119,7 +118,7 @@ void multiply_rows(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
 // Calls f(begin, count) for pieces of the columns of few rows, each `in` products long.
 template <typename F>
 void for_columns(std::int64_t in, std::int64_t out, bool constant, F f) {
-  const std::int64_t least = std::max(kUnit, kLeastRead / in);
+  const std::int64_t least = std::max(kUnit, (constant ? kConstantRead : kLeastRead) / in);
   for_pieces(out,
              constant ? std::max<std::int64_t>(1, out / least)
                       : pieces_of(out, least, products_per_thread()),

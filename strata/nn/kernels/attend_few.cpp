@@ -124,7 +124,7 @@ HWY_INLINE void scores_of(const Queries& queries, const PagesOfHead& text, std::
   for (std::int64_t j = 0; j < seen;) {
     const std::int64_t key = first + j, slot = key % text.page_tokens;
     const std::int64_t count = std::min(text.page_tokens - slot, seen - j);
-    multiply_columns<kRows, kRows == 1 ? 4 : 2>(
+    multiply_columns<kRows>(
         queries.q, text.width, text.width,
         keys + text.pages[key / text.page_tokens] * text.page_stride + slot * text.width, count,
         nullptr, scores + j, kKeyBlock);
@@ -179,9 +179,9 @@ void attend_rows(const Queries& queries, const PagesOfHead& text, std::int64_t s
 
 void AttendFew(const Queries& queries, const PagesOfHead& text, std::int64_t seen,
                std::int64_t sample, float* y) {
-  for (std::int64_t head = 0; head < queries.heads; head += kMostFewRows) {
+  for (std::int64_t head = 0; head < queries.heads; head += kRegisterRows) {
     const Queries few{.q = queries.q + head * text.width,
-                      .heads = std::min(kMostFewRows, queries.heads - head),
+                      .heads = std::min(kRegisterRows, queries.heads - head),
                       .scale = queries.scale};
     STRATA_WITH_ELEMENT(text.element,
                         attend_rows<T>(few, text, seen, sample, y + head * text.width));

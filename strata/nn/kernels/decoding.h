@@ -19,15 +19,17 @@ namespace strata::kernels {
 
 /// ATen's attention adds up the products and exponentials of so many keys before the next ones'.
 inline constexpr std::int64_t kKeyBlock = 512;
-inline constexpr std::int64_t kExponentLanes = 8;  ///< of ATen's vectors
-inline constexpr std::int64_t kMostFewRows = 4;
+inline constexpr std::int64_t kExponentLanes = 8;     ///< of ATen's vectors
+inline constexpr std::int64_t kMostFewRows = 64;      ///< of multiply_few()
+inline constexpr std::int64_t kRegisterRows = 4;      ///< read a weight together from memory
 inline constexpr std::int64_t kLeastFewColumns = 16;  ///< MKL adds up fewer columns in other orders
+
+inline constexpr std::int64_t kLongestPiece = 192;
 
 /// The length of the pieces of a sum of so many products.
 constexpr std::int64_t sum_piece(std::int64_t terms) {
-  constexpr std::int64_t kPiece = 192;
-  if (terms <= kPiece) return terms;
-  return terms < 2 * kPiece ? terms / 2 : kPiece;
+  if (terms <= kLongestPiece) return terms;
+  return terms < 2 * kLongestPiece ? terms / 2 : kLongestPiece;
 }
 
 struct FewRows {

@@ -1,4 +1,4 @@
-/// Adds up products of few rows with several columns at once. Included once per Highway target.
+/// Adds up products of few rows with a group of columns at once. Included once per Highway target.
 #include <algorithm>
 #include <cstdint>
 
@@ -49,102 +49,93 @@ HWY_INLINE void transpose(Group (&v)[4]) {
   v[3] = hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23));
 }
 
-// The sums of kRows rows with kGroups groups of columns that begin at `columns`, `terms` products
-// each. Brings the elements `ahead` of these into a cache: the columns are too many streams for a
-// processor to predict.
-template <int kRows, int kGroups, typename T>
-HWY_INLINE void add_piece(const float* x, std::int64_t x_stride, const T* const* columns,
-                          std::int64_t begin, std::int64_t terms, std::int64_t ahead,
-                          Group (&sums)[kRows][kGroups]) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const Lanes4or8 d;
-  for (auto& row : sums)
-    for (Group& sum : row) sum = hn::Zero(d);
-  const auto step = [&](const T* const* from, std::int64_t at, std::int64_t k, std::int64_t count) {
-    for (int g = 0; g < kGroups; ++g) {
-      Group v[4];
-      for (int c = 0; c < 4; ++c)
-        v[c] = load_columns(from[g * kGroup + c] + at, from[g * kGroup + (4 + c) % kGroup] + at);
-      transpose(v);
-      for (std::int64_t i = 0; i < count; ++i)
-        for (int r = 0; r < kRows; ++r)
-          sums[r][g] = hn::MulAdd(hn::Set(d, x[r * x_stride + k + i]), v[i], sums[r][g]);
-    }
+// Calls use(term, v, count) for terms [begin, begin + terms) of a group's columns in ascending
+// order, four at a time: v[i] holds the elements of term + i. Brings the elements `ahead` of these
+// into a cache: the columns are too many streams for a processor to predict. There is one group of
+// columns: the lines of more would share few sets of the first cache, if `in` is a power of two.
+template <typename T, typename Use>
+HWY_INLINE void for_terms(const T* const* columns, std::int64_t begin, std::int64_t terms,
+                          std::int64_t ahead, Use use) {
+  const auto step = [&](const T* const* from, std::int64_t at, std::int64_t term,
+                        std::int64_t count) {
+    Group v[4];
+    for (int c = 0; c < 4; ++c) v[c] = load_columns(from[c] + at, from[(4 + c) % kGroup] + at);
+    transpose(v);
+    use(term, v, count);
   };
-  std::int64_t k = begin;
-  const std::int64_t end = begin + terms;
   constexpr std::int64_t kLine = 64 / sizeof(T);
-  for (; k + kLine <= end; k += kLine) {
-    for (int c = 0; c < kGroups * kGroup; ++c) __builtin_prefetch(columns[c] + k + ahead, 0, 2);
-    for (std::int64_t at = k; at < k + kLine; at += 4) step(columns, at, at, 4);
+  const std::int64_t end = begin + terms;
+  std::int64_t term = begin;
+  for (; term + kLine <= end; term += kLine) {
+    for (int c = 0; c < kGroup; ++c) __builtin_prefetch(columns[c] + term + ahead, 0, 2);
+    for (std::int64_t at = term; at < term + kLine; at += 4) step(columns, at, at, 4);
   }
-  for (; k + 4 <= end; k += 4) step(columns, k, k, 4);
-  if (k == end) return;
-  T last[kGroups * kGroup][4] = {};  // reading on might leave the weight
-  const T* ends[kGroups * kGroup];
-  for (int c = 0; c < kGroups * kGroup; ++c) {
-    std::copy_n(columns[c] + k, end - k, last[c]);
+  for (; term + 4 <= end; term += 4) step(columns, term, term, 4);
+  if (term == end) return;
+  T last[kGroup][4] = {};  // reading on might leave the weight
+  const T* ends[kGroup];
+  for (int c = 0; c < kGroup; ++c) {
+    std::copy_n(columns[c] + term, end - term, last[c]);
     ends[c] = last[c];
   }
-  step(ends, 0, k, end - k);
+  step(ends, 0, term, end - term);
 }
 
-// Columns [0, count) of at most kGroups groups.
-template <int kRows, int kGroups, typename T>
-HWY_INLINE void multiply_groups(const float* x, std::int64_t x_stride, std::int64_t in,
-                                const T* weight, std::int64_t count, const float* bias, float* y,
-                                std::int64_t y_stride) {
+// At most kGroup columns of kRows rows.
+template <int kRows, typename T>
+HWY_INLINE void multiply_group(const float* x, std::int64_t x_stride, std::int64_t in,
+                               const T* weight, std::int64_t count, const float* bias, float* y,
+                               std::int64_t y_stride) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Lanes4or8 d;
-  const T* columns[kGroups * kGroup];
-  for (std::int64_t c = 0; c < kGroups * kGroup; ++c)
-    columns[c] = weight + std::min(c, count - 1) * in;
-  HWY_ALIGN float result[kRows][kGroups * kGroup];
+  const T* columns[kGroup];
+  for (std::int64_t c = 0; c < kGroup; ++c) columns[c] = weight + std::min(c, count - 1) * in;
+  HWY_ALIGN float first[kGroup];
+  std::fill_n(first, kGroup, -0.0f);  // which keeps the bits of any summand
+  if (bias) std::copy_n(bias, count, first);
+  Group total[kRows];
+  for (Group& row : total) row = hn::Load(d, first);
   const std::int64_t piece = sum_piece(in);
   for (std::int64_t k = 0; k < in; k += piece) {
-    Group sums[kRows][kGroups];
-    add_piece<kRows, kGroups>(x, x_stride, columns, k, std::min(piece, in - k),
-                              kGroups * kGroup * in, sums);
-    for (int r = 0; r < kRows; ++r)
-      for (int g = 0; g < kGroups; ++g) {
-        float* to = result[r] + g * kGroup;
-        if (k > 0) {
-          sums[r][g] = hn::Add(hn::Load(d, to), sums[r][g]);
-        } else if (bias) {
-          HWY_ALIGN float first[kGroup] = {};
-          std::copy_n(bias + g * kGroup, std::clamp<std::int64_t>(count - g * kGroup, 0, kGroup),
-                      first);
-          sums[r][g] = hn::Add(hn::Load(d, first), sums[r][g]);
-        }
-        hn::Store(sums[r][g], d, to);
-      }
+    Group sums[kRows];
+    for (Group& row : sums) row = hn::Zero(d);
+    for_terms(columns, k, std::min(piece, in - k), kGroup * in,
+              [&](std::int64_t term, const Group(&v)[4], std::int64_t terms) {
+                for (std::int64_t i = 0; i < terms; ++i)
+                  for (int r = 0; r < kRows; ++r)
+                    sums[r] = hn::MulAdd(hn::Set(d, x[r * x_stride + term + i]), v[i], sums[r]);
+              });
+    for (int r = 0; r < kRows; ++r) total[r] = hn::Add(total[r], sums[r]);
   }
-  for (int r = 0; r < kRows; ++r) std::copy_n(result[r], count, y + r * y_stride);
+  for (int r = 0; r < kRows; ++r) {
+    hn::Store(total[r], d, first);
+    std::copy_n(first, count, y + r * y_stride);
+  }
 }
 
-template <int kRows, int kGroups, typename T>
+template <int kRows, typename T>
 HWY_INLINE void multiply_columns(const float* x, std::int64_t x_stride, std::int64_t in,
                                  const T* weight, std::int64_t out, const float* bias, float* y,
                                  std::int64_t y_stride) {
-  constexpr std::int64_t kStep = kGroups * kGroup;
-  for (std::int64_t c = 0; c < out; c += kStep)
-    multiply_groups<kRows, kGroups>(x, x_stride, in, weight + c * in, std::min(kStep, out - c),
-                                    bias ? bias + c : nullptr, y + c, y_stride);
+  for (std::int64_t c = 0; c < out; c += kGroup)
+    multiply_group<kRows>(x, x_stride, in, weight + c * in, std::min(kGroup, out - c),
+                          bias ? bias + c : nullptr, y + c, y_stride);
 }
 
+// At most kRegisterRows rows.
 template <typename T>
 HWY_INLINE void multiply_rows(const float* x, std::int64_t rows, std::int64_t x_stride,
                               std::int64_t in, const T* weight, std::int64_t out, const float* bias,
                               float* y, std::int64_t y_stride) {
   switch (rows) {
     case 1:
-      return multiply_columns<1, 4>(x, x_stride, in, weight, out, bias, y, y_stride);
+      return multiply_columns<1>(x, x_stride, in, weight, out, bias, y, y_stride);
     case 2:
-      return multiply_columns<2, 2>(x, x_stride, in, weight, out, bias, y, y_stride);
+      return multiply_columns<2>(x, x_stride, in, weight, out, bias, y, y_stride);
     case 3:
-      return multiply_columns<3, 2>(x, x_stride, in, weight, out, bias, y, y_stride);
+      return multiply_columns<3>(x, x_stride, in, weight, out, bias, y, y_stride);
     default:
-      return multiply_columns<4, 2>(x, x_stride, in, weight, out, bias, y, y_stride);
+      return multiply_columns<4>(x, x_stride, in, weight, out, bias, y, y_stride);
   }
 }
 

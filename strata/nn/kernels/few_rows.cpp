@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 // After highway.h, which sets the target.
 #include "strata/nn/kernels/few_rows-inl.h"
+#include "strata/nn/kernels/packed_columns-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
@@ -25,10 +26,19 @@ void MultiplyFew(const FewRows& x, const Columns& columns, float* y, std::int64_
       y[row * y_stride + o] = std::numeric_limits<float>::quiet_NaN();
 }
 #else
+template <typename T>
+HWY_INLINE void multiply(const FewRows& x, const Columns& columns, float* y,
+                         std::int64_t y_stride) {
+  const auto* const weight = static_cast<const T*>(columns.weight);
+  if (x.rows <= kRegisterRows) {
+    multiply_rows(x.x, x.rows, x.x_stride, x.in, weight, columns.out, columns.bias, y, y_stride);
+  } else {
+    multiply_packed(x.x, x.rows, x.x_stride, x.in, weight, columns.out, columns.bias, y, y_stride);
+  }
+}
+
 void MultiplyFew(const FewRows& x, const Columns& columns, float* y, std::int64_t y_stride) {
-  STRATA_WITH_ELEMENT(columns.element, multiply_rows(x.x, x.rows, x.x_stride, x.in,
-                                                     static_cast<const T*>(columns.weight),
-                                                     columns.out, columns.bias, y, y_stride));
+  STRATA_WITH_ELEMENT(columns.element, multiply<T>(x, columns, y, y_stride));
 }
 #endif
 
