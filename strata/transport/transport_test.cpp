@@ -181,6 +181,7 @@ TEST_P(Transported, EndedPeerIsReportedLost) {
   ASSERT_TRUE(recorders_[1].await([&] { return recorders_[1].messages.size() == 1; }));
   transports_[1]->abort();
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].losses[1] > 0; }));
+  const std::lock_guard lock(recorders_[0].mutex);
   EXPECT_EQ(recorders_[0].losses[2], 0);
   transports_[0]->send(1, message_of(1, 1000000));  // neither received nor awaited
   transports_[2]->send(0, message_of(2, 100));      // other processes continue
@@ -193,6 +194,7 @@ TEST_P(Transported, PeerThatEndsWithinMessageIsReportedLost) {
   recorders_[0].before_payload = [&] { transports_[1]->abort(); };
   transports_[1]->send(0, message_of(1, 64 << 20));
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].losses[1] > 0; }));
+  const std::lock_guard lock(recorders_[0].mutex);
   EXPECT_EQ(recorders_[0].losses[2], 0);
 }
 
