@@ -14,6 +14,7 @@
 
 #include "strata/device/device.h"
 #include "strata/device/thread_pool.h"
+#include "strata/nn/host/few_rows.h"
 #include "strata/nn/host/host_primitives.h"
 #include "strata/serve/bit_check.h"
 
@@ -108,6 +109,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{.name = "Fp16", .dtype = at::kHalf},
                     Way{.name = "Bf16Own", .dtype = at::kBFloat16, .widens = false}),
     [](const auto& way) { return way.param.name; });
+
+// Elsewhere products are padded, which takes longer.
+TEST(FewRowsKernel, HasTheOrderOfMklForAvx2) {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx2") || __builtin_cpu_supports("avx512f"))
+    GTEST_SKIP() << "MKL uses other instructions";
+  const MultiplyByOneDnn by(false);
+  EXPECT_TRUE(few_rows_hold());
+  EXPECT_TRUE(few_queries_hold(64, 512));
+#else
+  GTEST_SKIP() << "no MKL is here";
+#endif
+}
 
 TEST(DecodingCheck, FindsNoDifference) {
   for (const at::ScalarType precision : {at::kFloat, at::kBFloat16})
