@@ -13,7 +13,8 @@ namespace {
                      a.type() + " and " + b.type()};
 }
 
-std::int64_t checked(bool overflows, std::int64_t value) {
+// `value` is a reference: compilers may evaluate it before the call that computes it.
+std::int64_t checked(bool overflows, const std::int64_t& value) {
   if (overflows) throw JinjaProblem{"an int is too large", "at most 64 bits"};
   return value;
 }
