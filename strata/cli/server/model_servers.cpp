@@ -8,6 +8,7 @@
 #include "strata/openai/routes.h"
 
 namespace strata {
+
 ModelServers::ModelServers(const HttpListen& http, const std::optional<InferenceListen>& grpc,
                            const OpenAiModel& model, const std::shared_ptr<const Keys>& keys)
     : tls_(http.tls.has_value()),
