@@ -74,6 +74,10 @@ class RecordingReceiver final : public TransportReceiver {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, kLong, condition);
   }
+  int losses_of(int peer) {
+    const std::lock_guard lock(mutex);
+    return losses[peer];
+  }
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -181,8 +185,7 @@ TEST_P(Transported, EndedPeerIsReportedLost) {
   ASSERT_TRUE(recorders_[1].await([&] { return recorders_[1].messages.size() == 1; }));
   transports_[1]->abort();
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].losses[1] > 0; }));
-  const std::lock_guard lock(recorders_[0].mutex);
-  EXPECT_EQ(recorders_[0].losses[2], 0);
+  EXPECT_EQ(recorders_[0].losses_of(2), 0);
   transports_[0]->send(1, message_of(1, 1000000));  // neither received nor awaited
   transports_[2]->send(0, message_of(2, 100));      // other processes continue
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].messages.size() == 2; }));
@@ -194,8 +197,7 @@ TEST_P(Transported, PeerThatEndsWithinMessageIsReportedLost) {
   recorders_[0].before_payload = [&] { transports_[1]->abort(); };
   transports_[1]->send(0, message_of(1, 64 << 20));
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].losses[1] > 0; }));
-  const std::lock_guard lock(recorders_[0].mutex);
-  EXPECT_EQ(recorders_[0].losses[2], 0);
+  EXPECT_EQ(recorders_[0].losses_of(2), 0);
 }
 
 TEST_P(Transported, PayloadThatIsNotReceivedIsDropped) {
@@ -243,10 +245,7 @@ TEST(SocketTransport, ReportsLossAfterAllArrivedMessages) {
   int sent = 0;
   while (sent < 100 && is_taken()) ++sent;
   EXPECT_LT(sent, 100);
-  {
-    const std::lock_guard lock(recorders[0].mutex);
-    EXPECT_EQ(recorders[0].losses[1], 0);
-  }
+  EXPECT_EQ(recorders[0].losses_of(1), 0);
   gate.set_value();
   EXPECT_TRUE(recorders[0].await([&] { return recorders[0].losses[1] > 0; }));
   EXPECT_EQ(recorders[0].messages.size(), 2u);
