@@ -471,7 +471,8 @@ asio::awaitable<bool> HttpServer::Parts::send(ConnectionPointer connection,
                                               const HttpAnswer& answer, HttpFraming framing) {
   const std::string header = header_text(answer, framing);
   const bool sends_body = !framing.is_head && !answer.stream && has_body(answer.status);
-  co_return co_await connection->socket.write(header, sends_body ? answer.body : "", limits.answer);
+  const std::string_view body = sends_body ? answer.body : std::string_view();
+  co_return co_await connection->socket.write(header, body, limits.answer);
 }
 
 // Whether the body has been sent whole.
