@@ -118,9 +118,10 @@ std::vector<std::pair<std::string, std::string>> ApiKey::headers() const {
 }
 
 Keys::Keys(std::vector<KeyOptions> keys) : salt_(make_secret()) {
-  for (KeyOptions& key : keys)
-    keys_.emplace_back(keyed_hash(salt_, key.key),
-                       std::make_shared<ApiKey>(std::move(key), keys_.size() + 1));
+  for (KeyOptions& key : keys) {
+    const Digest digest = keyed_hash(salt_, key.key);  // before the key is moved
+    keys_.emplace_back(digest, std::make_shared<ApiKey>(std::move(key), keys_.size() + 1));
+  }
 }
 
 Keys Keys::read(const std::string& path) {
