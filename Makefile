@@ -3,7 +3,7 @@
 all_tasks := text;recommender
 
 .DEFAULT_GOAL := build
-.PHONY: bootstrap bootstrap-text bootstrap-test build build-text build-all demo adult test check format bench bench-mesh asan tsan dev gcc cuda-compile clean
+.PHONY: bootstrap bootstrap-text bootstrap-test build build-text build-all demo adult test test-long fuzz check format bench bench-mesh asan tsan dev gcc cuda-compile clean
 
 bootstrap:
 	@tools/bootstrap.sh
@@ -54,6 +54,17 @@ test:
 	@$(MAKE) --no-print-directory build-all check
 	@python3 tools/check_docs.py --run
 	@ctest --preset release
+
+# What takes too long for every change: many requests in many settings, a server under overload, the fuzzers.
+test-long: build-all
+	@ctest --preset long
+	@$(MAKE) --no-print-directory fuzz
+
+# Fuzzers of what strangers send (tests/fuzz), ten minutes each.
+fuzz: bootstrap-test
+	@cmake --preset fuzz >/dev/null
+	@cmake --build --preset fuzz
+	@ctest --preset fuzz
 
 bench: build
 	@tools/fetch_text.sh

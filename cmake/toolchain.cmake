@@ -44,3 +44,6 @@ if(STRATA_SANITIZE)
   # Ten times slower: tests that repeat one thing for minutes repeat it less often.
   add_compile_definitions(STRATA_SANITIZED)
 endif()
+if(STRATA_FUZZ)
+  add_compile_options("$<${host}:-fsanitize=fuzzer-no-link>")
+endif()

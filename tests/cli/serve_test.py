@@ -1,96 +1,19 @@
 """Tests `strata serve`: what clients get is what `strata generate` writes, alone or among others, on any mesh."""
 
 import concurrent.futures
-import http.client
 import json
 import os
 import pathlib
-import re
 import signal
-import subprocess
 import time
 import unittest
 import urllib.error
-import urllib.request
 
-from strata_program import PROGRAM, ProgramTest, free_ports
-
-WORDS = "In the beginning"
+from model_server import WORDS, Server, ServerTest, events
+from strata_program import free_ports
 
 
-class Server:
-    """A started `strata serve`, with the address that it printed."""
-
-    def __init__(self, test, *arguments, launch=()):
-        self.process = test.start_command(PROGRAM, *(["launch", *launch] if launch else []), "serve", *arguments)
-        self.lines = []
-        self.await_ready()
-        self.address = re.search(r"http://([\d.]+:\d+)", "\n".join(self.lines))[1]
-
-    def await_ready(self):
-        for line in self.process.stdout:
-            self.lines.append(line.strip())
-            if line.startswith("ready"):
-                return
-        raise AssertionError(self.process.stderr.read())
-
-    def get(self, path, **headers):
-        request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.read().decode()
-
-    def post(self, path, body, **headers):
-        request = urllib.request.Request(f"http://{self.address}{path}", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json", **headers})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
-
-    def complete(self, **fields):
-        return self.post("/v1/completions", {"prompt": WORDS, "max_tokens": 12, "temperature": 0, **fields})
-
-    def text(self, **fields):
-        return self.complete(**fields)["choices"][0]["text"]
-
-    def stream(self, **fields):
-        """The chunks of a completion, as their events arrive."""
-        connection = http.client.HTTPConnection(self.address, timeout=60)
-        connection.request("POST", "/v1/completions", json.dumps(
-            {"prompt": WORDS, "max_tokens": 12, "temperature": 0, "stream": True, **fields}))
-        return connection, connection.getresponse()
-
-    def metric(self, name):
-        return sum(float(line.rsplit(" ", 1)[1]) for line in self.get("/metrics").splitlines()
-                   if line.startswith(name + "{") or line.startswith(name + " "))
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err
-
-
-def events(response):
-    return [line[6:] for line in response.read().decode().splitlines() if line.startswith("data: ")]
-
-
-class Serve(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
-
-    def start_command(self, *command):
-        process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
-        self.addCleanup(self.kill, process)
-        return process
-
-    @staticmethod
-    def kill(process):
-        with process:
-            process.kill()
-
-    def serve(self, *arguments, **options):
-        return Server(self, "c", "--listen", "127.0.0.1:0", "--name", "tiny", *arguments, **options)
-
+class Serve(ServerTest):
     def test_answers_have_the_text_of_generate(self):
         written = self.succeed("generate", "c", "--prompt", WORDS, "--tokens", "12", "--temperature", "0")
         server = self.serve()
