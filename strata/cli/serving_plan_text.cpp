@@ -55,14 +55,6 @@ std::string rates_line(const ServingPlan& plan, const TierRates& rates) {
               : " (assumed; `strata doctor` measures them)\n");
 }
 
-// Numbers of answers at once: 1, 4, 16 and so on, and the most.
-std::vector<std::int64_t> batches(std::int64_t most) {
-  std::vector<std::int64_t> counts;
-  for (std::int64_t count = 1; count < most; count *= 4) counts.push_back(count);
-  counts.push_back(most);
-  return counts;
-}
-
 // Adds the seconds of passes.
 void add_seconds(std::string& text, json& numbers, const ServedModel& served,
                  const ServingRequest& request, const ServingPlan& plan, std::int64_t sequences) {
@@ -72,7 +64,7 @@ void add_seconds(std::string& text, json& numbers, const ServedModel& served,
       request.pass_logits,
       std::max<std::int64_t>(1, request.room.pages * request.room.page_tokens / (position + 1)));
   std::vector<PassShape> shapes{{.tokens = prompt}};
-  const std::vector<std::int64_t> counts = batches(std::min(most, sequences));
+  const std::vector<std::int64_t> counts = numbers_at_once(std::min(most, sequences));
   for (const std::int64_t count : counts)
     shapes.push_back({.sequences = count, .tokens = 1, .position = position});
   const std::vector<PassSeconds> layers = measure_passes(served, shapes);
@@ -97,6 +89,13 @@ void add_seconds(std::string& text, json& numbers, const ServedModel& served,
 }
 
 }  // namespace
+
+std::vector<std::int64_t> numbers_at_once(std::int64_t most) {
+  std::vector<std::int64_t> counts;
+  for (std::int64_t count = 1; count < most; count *= 4) counts.push_back(count);
+  counts.push_back(most);
+  return counts;
+}
 
 ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions& options,
                                  const MachineProfile& machine, bool measure) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "strata/plan/machine_profile.h"
 #include "strata/serve/model_service.h"
@@ -18,6 +20,9 @@ struct ServingArguments {
   void add_to(CLI::App& verb);
   ServiceOptions options() const;  ///< UserError: a --cache that is no number of bytes
 };
+
+/// Numbers of answers at once that are worth a row: 1, 4, 16 and so on, and the most.
+std::vector<std::int64_t> numbers_at_once(std::int64_t most);
 
 struct ServingForecast {
   std::string text;

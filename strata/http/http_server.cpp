@@ -1,6 +1,9 @@
 // One coroutine accepts. Each connection has two: one receives, all the time, so that it notices at
 // once when the client leaves; the other reads requests from what has been received, waits for
 // their answers and writes them. All of them run on one thread, so they share state without locks.
+//
+// g++ 12 destroys some temporary objects of an expression with co_await twice: those of `{}` and of
+// `?:`. Such objects have names here.
 #include "strata/http/http_server.h"
 
 #include <fcntl.h>
@@ -313,7 +316,9 @@ asio::awaitable<void> HttpServer::Parts::converse(ConnectionPointer connection, 
   if (!co_await connection->socket.shake_hands(limits.request)) co_return;
   asio::co_spawn(context, receive(connection), asio::detached);
   if (is_refused)
-    co_await refuse(connection, refusal(503, "the server has too many connections"), {}, {});
+    HttpAnswer busy = refusal(503, "the server has too many connections");
+    const HttpRequest unread;
+    co_await refuse(connection, std::move(busy), HttpFraming(), unread);
   else
     while (co_await exchange(connection)) {
     }
@@ -426,9 +431,10 @@ asio::awaitable<bool> HttpServer::Parts::exchange(ConnectionPointer connection) 
     co_return co_await refuse(connection, std::move(*refused), framing, incoming.request);
   }
   const auto exchange = std::make_shared<HttpExchange>(limits.stream_bytes, thread_of(connection));
-  if (!exchanges.enter(exchange, incoming.route->while_draining))
-    co_return co_await refuse(connection, refusal(503, "the server is shutting down"), {},
-                              incoming.request);
+  if (!exchanges.enter(exchange, incoming.route->while_draining)) {
+    HttpAnswer draining = refusal(503, "the server is shutting down");
+    co_return co_await refuse(connection, std::move(draining), HttpFraming(), incoming.request);
+  }
   connection->exchange = exchange;
   if (connection->ended) exchange->client_left();
   // Also runs if the server ends, and with it this coroutine.

@@ -58,6 +58,33 @@ std::string script_json(const Page& page) {
   return safe;
 }
 
+std::string to_html(const Page& page) {
+  return R"(<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Strata</title>
+<style>)" +
+         std::string(kReportStyleSheet) + R"(</style>
+</head>
+<body>
+<noscript>This page draws the run with its own script. Allow scripts to see it.</noscript>
+<main>
+<header><p class="brand"><svg width="22" height="22" viewBox="0 0 22 22" aria-hidden="true">
+<path d="M11 2 21 7 11 12 1 7z"/><path d="m1 11 10 5 10-5" class="second"/>
+<path d="m1 15 10 5 10-5" class="third"/></svg>Strata</p></header>
+</main>
+<div id="tip" role="status" hidden></div>
+<script id="run" type="application/json">)" +
+         script_json(page) + "</script>\n<script>" + std::string(kReportScript) +
+         R"(</script>
+</body>
+</html>
+)";
+}
+
 double rounded(double value, int decimals) {
   const double scale = std::pow(10, decimals);
   return std::round(value * scale) / scale;

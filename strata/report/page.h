@@ -132,6 +132,9 @@ Page page_of(const ReportInput& input);  ///< report.cpp
 /// any bytes.
 std::string script_json(const Page& page);
 
+/// A file of HTML that draws the page; it needs no other file.
+std::string to_html(const Page& page);
+
 double rounded(double value, int decimals);
 std::string percent(double ratio, int decimals = 1);  ///< "12.5 %"
 std::string signed_percent(double ratio);             ///< "+2.1 %" with its sign

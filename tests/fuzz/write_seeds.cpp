@@ -78,11 +78,11 @@ Seeds tokenizers() {
           "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}, "decoder":
           {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}})"
              "\0a b"s,
-             R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "NFC"}, "pre_tokenizer": {
+             R"json({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "NFC"}, "pre_tokenizer": {
           "type": "Split", "pattern": {"Regex": "\\p{L}+|\\s+(?!\\S)"},
          "behavior" : "Isolated", "invert" : false
 }
-})"
+})json"
       "\0a\xCC\x81 a"s,
 }
 ;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
@@ -21,6 +22,8 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/server/checkpoint_follower.h"
+#include "strata/cli/server/measured_settings.h"
+#include "strata/cli/server/measurement_page.h"
 #include "strata/cli/server/model_servers.h"
 #include "strata/cli/serving_plan_text.h"
 #include "strata/cli/verbs.h"
@@ -45,6 +48,9 @@ struct ServeArguments {
   double longest_wait_seconds = 0;
   double follow_seconds = 0;
   std::string gate;
+  std::string measure;  // the page's path
+  ServiceLoad load{.prompt_tokens = 0, .answer_tokens = 0};
+  double measure_seconds = 5;
 };
 
 // SIGINT and SIGTERM. Held back, they wait for take(); else each ends the program at once.
@@ -133,7 +139,35 @@ void require_folder_of_checkpoints(const ServeArguments& arguments) {
                    .fix = "name the folder, or leave out --follow"});
 }
 
+// Writes a page instead of serving.
+void run_measure(const ServeArguments& arguments) {
+  if (!rendezvous_from_environment().alone())
+    throw UserError({.operation = "cli.serve",
+                     .where = "--measure",
+                     .what = "the measured ranks are threads of one process",
+                     .expected = "a program without strata launch",
+                     .got = "several processes",
+                     .fix = "run strata serve alone"});
+  require_writable_file(arguments.measure, "--measure");
+  ServiceLoad load = arguments.load;
+  load.time = std::chrono::milliseconds(static_cast<std::int64_t>(arguments.measure_seconds * 1e3));
+  const Measurement measurement =
+      measure_settings({.checkpoint = arguments.checkpoint,
+                        .overrides = arguments.overrides,
+                        .service = arguments.serving.options(),
+                        .load = load,
+                        .report = [](const std::string& line) { std::cout << line << std::endl; }});
+  const FoundRow fastest =
+      best_row(measurement, [](const ServiceRates& rates) { return rates.tokens_per_second; });
+  std::cout << "fastest   " << fastest.setting->name << ':';
+  for (const std::string& field : fastest.setting->overrides) std::cout << " --set " << field;
+  std::cout << "\nwritten   " << arguments.measure << std::endl;
+  write_file(arguments.measure, measurement_page(measurement, arguments.name));
+}
+
 void run_serve(ServeArguments arguments) {
+  if (arguments.name.empty()) arguments.name = name_of_folder(arguments.checkpoint);
+  if (!arguments.measure.empty()) return run_measure(arguments);
   const Signals signals;
   const auto start = std::chrono::steady_clock::now();
   const HttpListen address = listen_of(arguments);
@@ -146,7 +180,6 @@ void run_serve(ServeArguments arguments) {
   options.longest_wait =
       std::chrono::milliseconds(static_cast<std::int64_t>(arguments.longest_wait_seconds * 1e3));
   options.warn = [](const std::string& warning) { std::cerr << warning << std::endl; };
-  if (arguments.name.empty()) arguments.name = name_of_folder(arguments.checkpoint);
   const auto keys =
       arguments.keys.empty() ? nullptr : std::make_shared<const Keys>(Keys::read(arguments.keys));
   const auto service = std::make_shared<ModelService>(served, options);
@@ -237,6 +270,26 @@ void add_serve_verb(CLI::App& app) {
       "with --follow: a shell command that gets a checkpoint's path and refuses it by an exit code "
       "other than 0")
       ->needs(follow);
+  CLI::Option* measure =
+      add("--measure", "FILE", arguments->measure,
+          "serves nothing: measures meshes, precisions and numbers of answers at once, and writes "
+          "a page of HTML")
+          ->check(refuse_empty_path);
+  add("--measure-prompt", "TOKENS", arguments->load.prompt_tokens,
+      "with --measure: of a prompt; default: 128, or what the context has room for")
+      ->check(at_least(1))
+      ->needs(measure);
+  add("--measure-answer", "TOKENS", arguments->load.answer_tokens,
+      "with --measure: of an answer; default: 64, or a third of the context")
+      ->check(at_least(2))
+      ->needs(measure);
+  add("--measure-seconds", "SECONDS", arguments->measure_seconds,
+      "with --measure: of each number; longer until as many answers ended as there are at once")
+      ->check(at_least(0.1))
+      ->capture_default_str()
+      ->needs(measure);
+  for (const char* option : {"--listen", "--grpc-listen", "--keys", "--follow"})
+    measure->excludes(verb->get_option(option));
   add("--set", "FIELD=VALUE", arguments->overrides, "override a field of the recipe")
       ->allow_extra_args(false);
   verb->callback([arguments] { run_serve(*arguments); });
