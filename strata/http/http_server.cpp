@@ -315,13 +315,14 @@ asio::awaitable<void> HttpServer::Parts::accept() {
 asio::awaitable<void> HttpServer::Parts::converse(ConnectionPointer connection, bool is_refused) {
   if (!co_await connection->socket.shake_hands(limits.request)) co_return;
   asio::co_spawn(context, receive(connection), asio::detached);
-  if (is_refused)
+  if (is_refused) {
     HttpAnswer busy = refusal(503, "the server has too many connections");
     const HttpRequest unread;
     co_await refuse(connection, std::move(busy), HttpFraming(), unread);
-  else
+  } else {
     while (co_await exchange(connection)) {
     }
+  }
   // A socket that closes with unread bytes resets the connection, and the client may lose the last
   // answer.
   connection->discards = true;

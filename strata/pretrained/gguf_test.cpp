@@ -313,6 +313,19 @@ TEST_F(GgufTest, TranslatesByteLevelTokenizers) {
             json::parse("[6]"));
 }
 
+TEST_F(GgufTest, RefusesTokensAndMergesThatAreNotUtf8) {
+  for (const char* list : {"tokens", "merges"}) {
+    ExampleGguf file;
+    add_example_tokenizer(file);
+    std::string bytes = file.bytes();
+    bytes[bytes.find(std::string(list) == "tokens" ? "<|end|>" : "a b")] = '\xA0';
+    std::ofstream(path_, std::ios::binary) << bytes;
+    const ErrorText error = refusal([&] { GgufTexts(path_, {}).text("tokenizer.json"); });
+    EXPECT_NE(error.where.find(std::string("tokenizer.ggml.") + list), std::string::npos);
+    EXPECT_EQ(error.what, "a text is not UTF-8");
+  }
+}
+
 TEST_F(GgufTest, RanksMergesOfPiecesByScore) {
   ExampleGguf file;
   file.text("tokenizer.ggml.model", "llama");

@@ -53,11 +53,16 @@ struct Tokens {
   }
 };
 
-Tokens read_tokens(const GgufFile& file) {
-  Tokens tokens{file.texts(kPrefix + "tokens"), {}};
-  for (const std::string& text : tokens.texts)
+std::vector<std::string> utf8_texts(const GgufFile& file, const std::string& key) {
+  std::vector<std::string> texts = file.texts(key);
+  for (const std::string& text : texts)
     if (utf8_bytes(text) != text.size())
-      file.refuse(kPrefix + "tokens", "a token is not UTF-8", "UTF-8", quote(text));
+      file.refuse(key, "a text is not UTF-8", "UTF-8", quote(text));
+  return texts;
+}
+
+Tokens read_tokens(const GgufFile& file) {
+  Tokens tokens{utf8_texts(file, kPrefix + "tokens"), {}};
   const std::string types = kPrefix + "token_type";
   tokens.types.assign(tokens.texts.size(), static_cast<std::int32_t>(TokenType::kNormal));
   if (file.has(types)) tokens.types = file.integers(types);
@@ -167,7 +172,7 @@ json read_byte_level(const GgufFile& file, const Tokens& tokens) {
                      {"ignore_merges", llama3},
                      {"byte_fallback", false},
                      {"vocab", vocabulary(file, tokens)},
-                     {"merges", file.texts(kPrefix + "merges")}};
+                     {"merges", utf8_texts(file, kPrefix + "merges")}};
   return result;
 }
 

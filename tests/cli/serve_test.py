@@ -59,6 +59,32 @@ class Serve(ServerTest):
         plan = json.loads((self.folder / "plan.json").read_text())
         return text, plan, max(stage["peak_bytes"] for stage in plan["stages"])
 
+    def test_a_measurement_compares_meshes_and_precisions(self):
+        quick = ("--measure", "page.html", "--measure-seconds", "0.2", "--sequences", "4")
+        out = self.succeed("serve", "c", *quick)
+        page = self.page("page.html")
+        table = self.card(page, "All numbers")["table"]
+        rows = [dict(zip(["setting", *table["columns"][1:]], row)) for row in table["rows"]]
+        settings = ["1 rank", "tp 2", "pp 2"] if os.cpu_count() > 1 else ["1 rank"]
+        measured = {row["setting"] for row in rows}
+        self.assertLessEqual({f"{mesh}, {precision}" for mesh in settings for precision in ("fp32", "bf16")}, measured)
+        self.assertEqual([row["at once"] for row in rows], ["1", "4"] * len(measured))
+        rates = [float(row["tokens a second"]) for row in rows]
+        tile = page["tiles"][0]
+        self.assertEqual(float(tile["value"]), max(rates))
+        best = rows[rates.index(max(rates))]
+        self.assertEqual(tile["note"], f"{best['setting']}, {best['at once']} at once")
+        bars = self.card(page, "Tokens a second")["bars"]
+        self.assertEqual([row["name"] for row in bars], [row["setting"] for row in rows[::2]])
+        self.assertEqual(max(bar["segments"][0]["percent"] for row in bars for bar in row["bars"]), 100)
+        self.assertEqual(out.count(" at once: "), len(rows))
+        self.assertRegex(out, r"fastest   " + best["setting"] + r":.* --set mesh\.pp=\d --set mesh\.tp=\d --set train\.precision=")
+        # Fields that the caller sets are not varied; what cannot be served is listed.
+        one = self.succeed("serve", "c", *quick, "--set", "mesh.pp=1", "--set", "train.precision=fp32")
+        self.assertIn("the mesh of the recipe, 1 at once", one)
+        self.refuse("serve", "c", *quick, "--measure-prompt", "40", says=["no setting can be measured", "longer than the context"])
+        self.refuse("serve", "c", *quick, "--listen", "127.0.0.1:0", says=["--measure", "--listen"])
+
     def test_answers_match_their_grammars(self):
         server = self.serve("--guesses", "3")
         for _ in range(2):  # the second one finds the compiled grammar

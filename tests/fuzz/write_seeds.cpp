@@ -69,23 +69,22 @@ Seeds model_files() {
 
 Seeds tokenizers() {
   return {
-             R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "Ġ": 3}, "merges": ["a b"]}, "added_tokens": [
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "Ġ": 3}, "merges": ["a b"]}, "added_tokens": [
           {"id": 4, "content": "<s>", "special": true}], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": true,
           "use_regex": true}, "decoder": {"type": "ByteLevel"}})"
-             "\0ab a<s>b"s,
-             R"({"model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>", "vocab": {"<unk>": 0, "▁a": 1, "▁": 2,
+      "\0ab a<s>b"s,
+      R"({"model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>", "vocab": {"<unk>": 0, "▁a": 1, "▁": 2,
           "a": 3, "<0x62>": 4}, "merges": [["▁", "a"]]}, "normalizer": {"type": "Sequence", "normalizers": [{"type":
           "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}, "decoder":
           {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}})"
-             "\0a b"s,
-             R"json({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "NFC"}, "pre_tokenizer": {
+      "\0a b"s,
+      R"json({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "NFC"}, "pre_tokenizer": {
           "type": "Split", "pattern": {"Regex": "\\p{L}+|\\s+(?!\\S)"},
          "behavior" : "Isolated", "invert" : false
 }
 })json"
       "\0a\xCC\x81 a"s,
-}
-;
+  };
 }
 
 Seeds openai_requests() {
