@@ -1,5 +1,8 @@
 #include "strata/checkpoint/loader.h"
 
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
 #include <filesystem>
 
 #include "strata/base/errors.h"
@@ -7,6 +10,8 @@
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/model_description.h"
 #include "strata/checkpoint/reader.h"
+#include "strata/device/account.h"
+#include "strata/device/device.h"
 
 namespace strata {
 namespace {
@@ -43,14 +48,46 @@ TrainingPosition StateLoader::position() const { return position_of(*checkpoint_
 
 namespace {
 
+constexpr std::int64_t kPiece = 1 << 18;  // elements
+
+// Whether the part has only what layers of 16 bits compute with, not the rest of the fp32 weight.
+bool is_rounded(const NamedState& state) {
+  return state.local.defined() && !state.remainder.defined() &&
+         (state.local.scalar_type() == at::kBFloat16 || state.local.scalar_type() == at::kHalf);
+}
+
+// Rounds as training does: bf16 weights are those of the split (optim/master_weights.h). Reads
+// pieces, because the rank's budget has no room for fp32 weights.
+void read_rounded(const CheckpointReader& checkpoint, const NamedState& state,
+                  const std::vector<FileTensor>& files) {
+  const UnchargedScope uncharged;
+  const at::Tensor fp32 = at::empty({kPiece}, host_options(at::kFloat));
+  const at::Tensor rest = at::empty({kPiece}, host_options(at::kShort));
+  for (const Run& run : state.runs)
+    for (std::int64_t done = 0; done < run.numel; done += kPiece) {
+      const std::int64_t count = std::min(kPiece, run.numel - done);
+      NamedState piece{.name = state.name,
+                       .shape = state.shape,
+                       .local = fp32.narrow(0, 0, count),
+                       .runs = {{.local = 0, .global = run.global + done, .numel = count}}};
+      checkpoint.read_runs(piece, files);
+      NamedState part = state;
+      part.local = state.local.narrow(0, run.local + done, count);
+      if (part.local.scalar_type() == at::kBFloat16) part.remainder = rest.narrow(0, 0, count);
+      part.assign(piece.local);
+    }
+}
+
 // Files hold no split weights, and only the host reads them.
 void read(const CheckpointReader& checkpoint, const DecoderOptions* names,
           const NamedState& state) {
+  const std::vector<FileTensor> files = file_tensors(names, state);
+  if (is_rounded(state)) return read_rounded(checkpoint, state, files);
   NamedState read = state;
   const bool in_place =
       !state.local.defined() || (state.local.is_cpu() && !state.remainder.defined());
   if (!in_place) read.local = state.values();
-  checkpoint.read_runs(read, file_tensors(names, state));
+  checkpoint.read_runs(read, files);
   if (!in_place) state.assign(read.local);
 }
 

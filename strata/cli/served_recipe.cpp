@@ -63,7 +63,8 @@ ServedModel served_model(Recipe recipe, const std::string& checkpoint) {
           .tokenizer = recipe.task->tokenizer(),
           .checkpoint = checkpoint.empty() ? "" : CheckpointReader::open(checkpoint).folder(),
           .ranks = std::move(ranks),
-          .memory = recipe.memory};
+          .memory = recipe.memory,
+          .precision = recipe.train.precision};
 }
 
 }  // namespace strata

@@ -8,7 +8,7 @@
 #include "strata/base/text_table.h"
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
-#include "strata/models/model.h"
+#include "strata/measure/processor.h"
 #include "strata/plan/text/plan_text.h"
 #include "strata/serve/pass_seconds.h"
 #include "strata/serve/serving_plan.h"
@@ -24,7 +24,8 @@ std::string headline(const ServedModel& served, const ServingRequest& request) {
   const int ranks = served.ranks.mesh.size();
   return std::string(name_of(served.model.kind)) + " · " + std::to_string(ranks) +
          (ranks == 1 ? " rank" : " ranks (" + served.ranks.mesh.text(" × ") + ")") + " · " +
-         std::to_string(request.model.num_layers()) + " layers · passes of at most " +
+         std::to_string(request.model.num_layers()) + " layers · " +
+         precision_name(served.precision) + " · passes of at most " +
          std::to_string(request.pass_tokens) + " tokens\n";
 }
 
@@ -99,8 +100,7 @@ std::vector<std::int64_t> numbers_at_once(std::int64_t most) {
 
 ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions& options,
                                  const MachineProfile& machine, bool measure) {
-  const Sequential model =
-      make_model(served.model, DecoderOutput::kLogits, {.ranks = served.ranks.mesh[Axis::kTensor]});
+  const Sequential model = network_of(served);
   ServingRequest request = serving_request(served, model, options);
   request.rates = tier_rates(served.memory, machine, /*update_threads=*/0, /*measured=*/true);
   const ServingPlan plan = plan_serving(request);

@@ -247,14 +247,14 @@ TEST_P(EqualBits, HoldForCommonPages) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, EqualBits,
     testing::Combine(testing::Range<std::size_t>(0, shapes().size()),
-                     testing::Values(at::kFloat, at::kBFloat16),
+                     testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
                      testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
                                      Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}})),
     [](const auto& info) {
       const Mesh mesh = std::get<2>(info.param);
       return std::string(shapes()[std::get<0>(info.param)].name) +
-             (std::get<1>(info.param) == at::kFloat ? "Fp32" : "Bf16") + "Pp" +
-             std::to_string(mesh[Axis::kPipeline]) + "Tp" + std::to_string(mesh[Axis::kTensor]);
+             c10::toString(std::get<1>(info.param)) + "Pp" + std::to_string(mesh[Axis::kPipeline]) +
+             "Tp" + std::to_string(mesh[Axis::kTensor]);
     });
 
 }  // namespace

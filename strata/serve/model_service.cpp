@@ -73,8 +73,7 @@ struct ModelService::Parts {
   Parts(ServedModel model, ServiceOptions chosen)
       : served(std::move(model)),
         options(std::move(chosen)),
-        network(make_model(served.model, DecoderOutput::kLogits,
-                           {.ranks = served.ranks.mesh[Axis::kTensor]})),
+        network(network_of(served)),
         request(serving_request(served, network, options)),
         plan(plan_serving(request)),
         disk(served.memory.disk.path, "serve", rendezvous_from_environment().process),

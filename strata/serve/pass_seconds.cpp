@@ -72,8 +72,7 @@ double seconds_of(Decoder& decoder, Group& world, const Pass& pass) {
 std::vector<double> measured(ServedModel served, int blocks, const std::vector<PassShape>& shapes) {
   served.model.layers = blocks;
   const Mesh mesh{{Axis::kTensor, served.ranks.mesh[Axis::kTensor]}};
-  const Sequential model =
-      make_model(served.model, DecoderOutput::kLogits, {.ranks = mesh[Axis::kTensor]});
+  const Sequential model = network_of(served);
   std::int64_t pages = 1;
   for (const PassShape& shape : shapes) pages = std::max(pages, shape.sequences * pages_of(shape));
   const PageRoom room{.page_tokens = kMeasuredPageTokens, .pages = pages};

@@ -6,8 +6,14 @@
 #include "strata/base/error_source.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
+#include "strata/models/model.h"
 
 namespace strata {
+
+Sequential network_of(const ServedModel& served) {
+  return make_model(served.model, DecoderOutput::kLogits,
+                    {.ranks = served.ranks.mesh[Axis::kTensor]}, served.precision);
+}
 
 WeightTiers weight_tiers(const ServedModel& served, const std::string& disk) {
   const auto rate = static_cast<double>(served.memory.link_bandwidth.count);

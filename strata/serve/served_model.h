@@ -20,7 +20,11 @@ struct ServedModel {
   std::string checkpoint;     ///< or another program's model; empty: no weights
   RanksOptions ranks;         ///< the mesh's dp is 1: other replicas would repeat the same work
   MemoryOptions memory = {};  ///< where the weights may live
+  at::ScalarType precision = at::kFloat;  ///< of weights and activations
 };
+
+/// The network of a decoder, with logits as its output, on the tensor-parallel ranks of `served`.
+Sequential network_of(const ServedModel& served);
 
 /// For the weights that leave the device. `disk`: a folder of their own; empty: memory.disk.path is
 /// empty.

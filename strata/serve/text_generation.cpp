@@ -44,8 +44,7 @@ std::vector<std::string> generate_text(const ServedModel& served, const TextRequ
     prompts += requests.back().prompt.size();
   }
   const Mesh& mesh = served.ranks.mesh;
-  const Sequential model =
-      make_model(served.model, DecoderOutput::kLogits, {.ranks = mesh[Axis::kTensor]});
+  const Sequential model = network_of(served);
   const auto at_once = static_cast<std::int64_t>(requests.size());
   const PageRoom room{.page_tokens = std::min(served.model.context,
                                               static_cast<std::int64_t>(longest) + request.tokens),

@@ -52,6 +52,23 @@ class Serve(ServerTest):
         server = self.serve(*split)
         self.assertEqual(choices(server, 8), choices(server, 1))
 
+    def test_answers_are_computed_in_the_precision_of_the_run(self):
+        texts = {}
+        for precision in ("fp32", "bf16", "fp16"):
+            field = ("--set", f"train.precision={precision}")
+            server = self.serve(*field)
+            self.assertIn(f"gpt, {precision}, context", server.lines[0])
+            texts[precision] = server.complete(logprobs=0)["choices"][0]
+            self.assertEqual(server.end()[0], 0)
+            written = self.succeed("generate", "c", "--prompt", WORDS, "--tokens", "12", "--temperature", "0", *field)
+            self.assertEqual(WORDS + texts[precision]["text"], written.rstrip("\n"))
+        scores = {precision: choice["logprobs"]["token_logprobs"] for precision, choice in texts.items()}
+        for precision in ("bf16", "fp16"):
+            self.assertNotEqual(scores[precision], scores["fp32"])
+            self.assertLess(abs(scores[precision][0] - scores["fp32"][0]), 0.05)
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c2", "--set", "train.precision=bf16")
+        self.assertIn("gpt, bf16, context", Server(self, "c2", "--listen", "127.0.0.1:0").lines[0])
+
     SMALL = ("--cache", "512KiB", "--pass-tokens", "16")
 
     def plan(self, *arguments):
@@ -60,7 +77,7 @@ class Serve(ServerTest):
         return text, plan, max(stage["peak_bytes"] for stage in plan["stages"])
 
     def test_a_measurement_compares_meshes_and_precisions(self):
-        quick = ("--measure", "page.html", "--measure-seconds", "0.2", "--sequences", "4")
+        quick = ("--measure", "page.html", "--measure-seconds", "0.2", "--sequences", "4", "--cache", "256KiB")
         out = self.succeed("serve", "c", *quick)
         page = self.page("page.html")
         table = self.card(page, "All numbers")["table"]
@@ -74,6 +91,16 @@ class Serve(ServerTest):
         self.assertEqual(float(tile["value"]), max(rates))
         best = rows[rates.index(max(rates))]
         self.assertEqual(tile["note"], f"{best['setting']}, {best['at once']} at once")
+        seconds = {column: [float(number) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit] for number, unit in
+                            (row[column].split() for row in rows)] for column in ("first token", "next token")}
+        for tile, column in zip(page["tiles"][1:], ("first token", "next token"), strict=True):
+            self.assertEqual(tile["value"], rows[seconds[column].index(min(seconds[column]))][column])
+        self.assertLess(sum(seconds["next token"]), sum(seconds["first token"]))
+        units = {"KiB": 1, "MiB": 1024}
+        memory = {row["setting"]: float(number) * units[unit] for row in rows for number, unit in [row["memory of a rank"].split()]}
+        for mesh in settings:
+            self.assertLess(memory[mesh + ", bf16"], memory[mesh + ", fp32"])
+            self.assertLessEqual(memory[mesh + ", fp32"], memory["1 rank, fp32"])
         bars = self.card(page, "Tokens a second")["bars"]
         self.assertEqual([row["name"] for row in bars], [row["setting"] for row in rows[::2]])
         self.assertEqual(max(bar["segments"][0]["percent"] for row in bars for bar in row["bars"]), 100)

@@ -28,6 +28,7 @@
 #include "strata/cli/serving_plan_text.h"
 #include "strata/cli/verbs.h"
 #include "strata/cli/version.h"
+#include "strata/measure/processor.h"
 #include "strata/openai/keys.h"
 #include "strata/openai/model.h"
 #include "strata/serve/model_service.h"
@@ -107,8 +108,8 @@ std::string describe(const ServedModel& served, const ModelService& service) {
   std::string context = std::to_string(service.context());
   if (service.context() < served.model.context)
     context += " of the model's " + std::to_string(served.model.context);
-  return std::string(name_of(served.model.kind)) + ", context " + context + ", " +
-         count_of(served.ranks.mesh.size(), "rank") + ", " +
+  return std::string(name_of(served.model.kind)) + ", " + precision_name(served.precision) +
+         ", context " + context + ", " + count_of(served.ranks.mesh.size(), "rank") + ", " +
          count_of(service.status().pages, "page") + " of keys and values";
 }
 
