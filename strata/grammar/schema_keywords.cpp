@@ -78,7 +78,7 @@ double bound_of(const SchemaJson& value, const std::string& place, const char* k
   return number;
 }
 
-// Lowers the range to the numbers that a bound leaves.
+// Narrows the range to the numbers that a bound leaves.
 void apply_bound(WholeRange& range, const SchemaJson& schema, const char* keyword, bool is_least,
                  bool exclusive, const std::string& place) {
   const SchemaJson* value = find(schema, keyword);

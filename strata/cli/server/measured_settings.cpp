@@ -9,6 +9,7 @@
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/serving_plan_text.h"
 #include "strata/plan/search/mesh_check.h"
+#include "strata/task/task.h"
 
 namespace strata {
 namespace {
