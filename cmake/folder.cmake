@@ -57,8 +57,8 @@ function(strata_folder name)
       set(ARG_SHARDS 1)
     endif()
     set(timeout 1500)
-    if(STRATA_SANITIZE)
-      set(timeout 7200)  # ten times slower
+    if(STRATA_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+      set(timeout 7200)  # up to ten times slower
     endif()
     foreach(shard RANGE 1 ${ARG_SHARDS})
       set(test ${name})
