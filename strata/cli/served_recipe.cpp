@@ -4,6 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/checkpoint/reader.h"
+#include "strata/cli/weights_option.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
 #include "strata/task/text/text_task.h"
@@ -55,16 +56,19 @@ Recipe text_recipe(Recipe recipe) {
   return recipe;
 }
 
-ServedModel served_model(Recipe recipe, const std::string& checkpoint) {
+ServedModel served_model(Recipe recipe, const std::string& checkpoint, WeightType weights) {
+  require_weights(weights, recipe);
   recipe.mesh.axes[Axis::kData] = 1;  // other replicas would only repeat the work
   RanksOptions ranks = ranks_options(recipe);
-  ranks.fingerprint = recipe.text;
+  ranks.fingerprint = recipe.text + "\nweights: " + name_of(weights);
   return {.model = text_task(recipe)->model_options(),
           .tokenizer = recipe.task->tokenizer(),
           .checkpoint = checkpoint.empty() ? "" : CheckpointReader::open(checkpoint).folder(),
           .ranks = std::move(ranks),
           .memory = recipe.memory,
-          .precision = recipe.train.precision};
+          .precision = recipe.train.precision,
+
+          .weights = weights};
 }
 
 }  // namespace strata

@@ -20,7 +20,8 @@ Recipe text_recipe(Recipe recipe);
 
 /// The decoder of a text recipe, on the stages and the tensor-parallel slices of one replica of its
 /// mesh. `checkpoint`: has the weights; of a folder with several, the latest, whatever a run saves
-/// there later; empty: no weights.
-ServedModel served_model(Recipe recipe, const std::string& checkpoint);
+/// there later; empty: no weights. UserError: what require_weights() refuses.
+ServedModel served_model(Recipe recipe, const std::string& checkpoint,
+                         WeightType weights = WeightType::kPrecision);
 
 }  // namespace strata

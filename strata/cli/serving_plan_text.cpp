@@ -8,6 +8,7 @@
 #include "strata/base/text_table.h"
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
+#include "strata/cli/weights_option.h"
 #include "strata/measure/processor.h"
 #include "strata/plan/text/plan_text.h"
 #include "strata/serve/pass_seconds.h"
@@ -25,7 +26,8 @@ std::string headline(const ServedModel& served, const ServingRequest& request) {
   return std::string(name_of(served.model.kind)) + " · " + std::to_string(ranks) +
          (ranks == 1 ? " rank" : " ranks (" + served.ranks.mesh.text(" × ") + ")") + " · " +
          std::to_string(request.model.num_layers()) + " layers · " +
-         precision_name(served.precision) + " · passes of at most " +
+         precision_name(served.precision) +
+         (served.weights == WeightType::kInt8 ? " · weights int8" : "") + " · passes of at most " +
          std::to_string(request.pass_tokens) + " tokens\n";
 }
 
@@ -111,10 +113,11 @@ ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions
   text += pages_line(request);
   if (const std::string tiers = tiers_sentence(plan); !tiers.empty())
     text += "tiers      " + tiers + "\n" + rates_line(plan, request.rates);
-  json numbers = {{"ranks", served.ranks.mesh.size()},    {"context", request.context},
-                  {"pages", request.room.pages},          {"page_tokens", request.room.page_tokens},
-                  {"layers", model.num_layers()},         {"layers_off_device", plan.layers_away},
-                  {"layers_on_disk", plan.layers_on_disk}};
+  json numbers = {
+      {"ranks", served.ranks.mesh.size()},     {"context", request.context},
+      {"pages", request.room.pages},           {"page_tokens", request.room.page_tokens},
+      {"layers", model.num_layers()},          {"weights", name_of(served.weights)},
+      {"layers_off_device", plan.layers_away}, {"layers_on_disk", plan.layers_on_disk}};
   for (std::size_t rank = 0; rank < plan.ledger.size(); ++rank)
     numbers["stages"].push_back({{"peak_bytes", plan.ledger[rank].peak_bytes},
                                  {"host_bytes", plan.ledger[rank].host.total()},
@@ -139,6 +142,7 @@ void ServingArguments::add_to(CLI::App& verb) {
   add("--pass-tokens", "COUNT", service.pass_tokens, "tokens of a pass, at most")
       ->check(at_least(1))
       ->capture_default_str();
+  add_weights_option(verb, weights);
 }
 
 ServiceOptions ServingArguments::options() const {

@@ -15,6 +15,7 @@ namespace strata {
 /// The options of a server that decide what it needs, for `strata plan --serve` and `strata serve`.
 struct ServingArguments {
   std::string cache = "1GiB";
+  WeightType weights = WeightType::kPrecision;
   ServiceOptions service;
 
   void add_to(CLI::App& verb);

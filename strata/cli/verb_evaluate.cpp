@@ -2,6 +2,7 @@
 // as in training, and nothing is written. A disk tier gets a temporary folder next to the recipe's,
 // because the run's own folder may be ahead of the checkpoint.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "strata/base/durable_file.h"
-#include "strata/base/errors.h"
+#include "strata/base/error_source.h"
 #include "strata/base/json_text.h"
 #include "strata/base/units.h"
 #include "strata/checkpoint/reader.h"
@@ -18,12 +19,14 @@
 #include "strata/cli/report_origin.h"
 #include "strata/cli/run_messages.h"
 #include "strata/cli/verbs.h"
+#include "strata/cli/weights_option.h"
 #include "strata/disk/temporary_disk.h"
 #include "strata/run/inspection_text.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
 #include "strata/run/resume_point.h"
 #include "strata/run/training_run.h"
+#include "strata/task/text/text_task.h"
 
 namespace strata {
 namespace {
@@ -33,7 +36,19 @@ struct EvaluateArguments {
   std::vector<std::string> overrides;
   bool importance = false;
   int hot_ids = 0;
+  WeightType weights = WeightType::kPrecision;
 };
+
+// An evaluation of the rounded values computes what a server with such weights computes.
+void require_rounding(WeightType type, const Recipe& recipe) {
+  if (type == WeightType::kPrecision) return;
+  constexpr ErrorSource kErrors{"cli.evaluate"};
+  const std::string is = std::string("--weights ") + name_of(type);
+  if (!text_task(recipe))
+    throw kErrors.user(is, "only models of text have weights of this type", "task text",
+                       recipe.task->title(), "leave out --weights");
+  require_weights(type, recipe);
+}
 
 Recipe evaluated_recipe(const EvaluateArguments& arguments) {
   const CheckpointReader checkpoint = CheckpointReader::open(arguments.checkpoint);
@@ -47,10 +62,22 @@ Recipe evaluated_recipe(const EvaluateArguments& arguments) {
   Recipe recipe =
       parse_recipe(checkpoint.manifest().recipe, arguments.checkpoint, arguments.overrides);
   recipe.task->check_evaluation(arguments.checkpoint);
+  require_rounding(arguments.weights, recipe);
   recipe.train.steps = resume_position(recipe, arguments.checkpoint).steps_done;
   recipe.train.checkpoint_folder.clear();
   recipe.train.tensorboard.clear();
   return recipe;
+}
+
+// "int8     validation 1.2345 nats a token, 0.0012 more; perplexity 3.4325 to 3.4366 (+0.12 %)"
+std::string rounded_text(WeightType type, double loss, double rounded) {
+  const double change = rounded - loss;
+  std::string name = name_of(type);
+  name.resize(9, ' ');
+  return name + "validation " + format_double(rounded, 4) + " nats a token, " +
+         format_double(std::abs(change), 4) + (change < 0 ? " less" : " more") + "; perplexity " +
+         format_double(std::exp(loss), 4) + " to " + format_double(std::exp(rounded), 4) + " (" +
+         (change < 0 ? "" : "+") + format_double(100 * std::expm1(change), 3) + " %)\n";
 }
 
 void print(const EvaluateArguments& arguments, const Recipe& recipe, const TrainingResult& result) {
@@ -58,6 +85,9 @@ void print(const EvaluateArguments& arguments, const Recipe& recipe, const Train
             << "loss     validation " << format_double(result.validation_loss, 4) << " nats a "
             << result.unit << (result.validation_metrics.empty() ? "" : ", ")
             << metrics_text(result.validation_metrics) << '\n'
+            << (result.rounded_loss
+                    ? rounded_text(arguments.weights, result.validation_loss, *result.rounded_loss)
+                    : "")
             << (result.embeddings.empty()
                     ? ""
                     : "rows     " + size_text(sum_of(result.embeddings)) + "\n")
@@ -81,7 +111,8 @@ void run_evaluate(const EvaluateArguments& arguments) {
   const TrainingRequest request{
       .resume = arguments.checkpoint,
       .on_notice = resolved.on_notice,
-      .inspection = {.importance = arguments.importance, .hot_ids = arguments.hot_ids}};
+      .inspection = {.importance = arguments.importance, .hot_ids = arguments.hot_ids},
+      .weights = arguments.weights};
   World world = join_world(resolved);
   const std::string decided = world.agree([&] {
     for (const auto& [option, path] :
@@ -100,6 +131,10 @@ void run_evaluate(const EvaluateArguments& arguments) {
   print(arguments, recipe, result);
   if (!arguments.json.empty()) {
     nlohmann::ordered_json json = {{"loss", result.validation_loss}, {"steps", recipe.train.steps}};
+    if (result.rounded_loss)
+      json[name_of(arguments.weights)] = {
+          {"loss", *result.rounded_loss},
+          {"change", *result.rounded_loss - result.validation_loss}};
     if (!result.inspection.json.empty())
       json = nlohmann::ordered_json::parse(result.inspection.json);
     write_file(arguments.json, json_text(json, 2) + "\n");
@@ -129,6 +164,10 @@ void add_evaluate_verb(CLI::App& app) {
                    "of a recommender: so many ids of each table with the most updates, up to 10000")
       ->check(between(0, 10000))
       ->type_name("COUNT");
+  add_weights_option(*verb, arguments->weights)
+      ->description(
+          "of a model of text: int8 also measures the weights that `strata serve --weights "
+          "int8` has, and prints the change");
   verb->add_option("--json", arguments->json, "write everything to this file, too")
       ->check(refuse_empty_path)
       ->type_name("FILE");

@@ -5,6 +5,7 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/verbs.h"
+#include "strata/cli/weights_option.h"
 #include "strata/jinja/chat_template.h"
 #include "strata/serve/text_generation.h"
 
@@ -32,8 +33,8 @@ void ask(const Conversation& conversation, const std::string& tokenizer, TextReq
 // that of several prompts at the end, separated by empty lines. It prints the answer to a question
 // without the question.
 void run_generate(const std::string& checkpoint, TextRequest request, const Conversation& chat,
-                  const std::vector<std::string>& overrides) {
-  const ServedModel served = served_model(recipe_of(checkpoint, overrides), checkpoint);
+                  const std::vector<std::string>& overrides, WeightType weights) {
+  const ServedModel served = served_model(recipe_of(checkpoint, overrides), checkpoint, weights);
   const bool answers = !chat.questions.empty();
   if (answers) ask(chat, served.tokenizer, request);
   const bool single = request.prompts.size() == 1;
@@ -60,6 +61,7 @@ void add_generate_verb(CLI::App& app) {
   auto chat = std::make_shared<Conversation>();
   auto checkpoint = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
+  auto weights = std::make_shared<WeightType>(WeightType::kPrecision);
   verb->add_option(
           "checkpoint", *checkpoint,
           "checkpoint, the folder that holds several, a Hugging Face folder or a GGUF file")
@@ -93,10 +95,11 @@ void add_generate_verb(CLI::App& app) {
       ->check(seed_number())
       ->type_name("NUMBER")
       ->capture_default_str();
+  add_weights_option(*verb, *weights);
   verb->add_option("--set", *overrides, "override a field of the recipe")
       ->allow_extra_args(false)
       ->type_name("FIELD=VALUE");
-  verb->callback([=] { run_generate(*checkpoint, *request, *chat, *overrides); });
+  verb->callback([=] { run_generate(*checkpoint, *request, *chat, *overrides, *weights); });
 }
 
 }  // namespace strata

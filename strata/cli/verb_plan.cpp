@@ -95,9 +95,9 @@ void run_serving_plan(const PlanArguments& arguments) {
   const MachineProfile machine =
       here ? this_machine(recipe) : with_device_of(recipe, find_machine(arguments.machine));
   if (!here) recipe = on_machine(std::move(recipe), machine);
-  const ServingForecast forecast =
-      forecast_serving(served_model(std::move(recipe), is_model(path) ? path : ""),
-                       arguments.serving.options(), machine, here && !arguments.estimate);
+  const ServingForecast forecast = forecast_serving(
+      served_model(std::move(recipe), is_model(path) ? path : "", arguments.serving.weights),
+      arguments.serving.options(), machine, here && !arguments.estimate);
   std::cout << forecast.text;
   if (!arguments.json.empty()) write_file(arguments.json, forecast.json + "\n");
 }
@@ -191,7 +191,7 @@ void add_plan_verb(CLI::App& app) {
       "show what `strata serve` needs and reaches with a text recipe, checkpoint, Hugging Face "
       "folder or GGUF file");
   arguments->serving.add_to(*verb);
-  for (const char* option : {"--cache", "--context", "--sequences", "--pass-tokens"})
+  for (const char* option : {"--cache", "--context", "--sequences", "--pass-tokens", "--weights"})
     verb->get_option(option)->needs(serve);
   verb->add_option("--json", arguments->json, "write the plan to this file, too")
       ->type_name("FILE")

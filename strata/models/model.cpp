@@ -6,6 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/models/decoder_layer.h"
+#include "strata/models/int8_model.h"
 
 namespace strata {
 namespace {
@@ -45,17 +46,15 @@ void check_split(const DecoderOptions& options, TensorSplit split) {
   }
 }
 
-}  // namespace
-
-Sequential make_model(const DecoderOptions& input, DecoderOutput output, TensorSplit split,
-                      at::ScalarType precision, DeviceKind device) {
+Sequential compose(const DecoderOptions& input, DecoderOutput output, TensorSplit split,
+                   at::ScalarType precision, DeviceKind device, WeightType type) {
   const DecoderOptions options = completed(input);
   split.sequence = split.sequence && split.ranks > 1;
   check_split(options, split);
   const DecoderSetup setup{
       .options = options, .split = split, .precision = precision, .device = device};
-  const DecoderParts parts =
-      options.kind == DecoderKind::kLlama ? llama_parts(setup) : gpt_parts(setup);
+  DecoderParts parts = options.kind == DecoderKind::kLlama ? llama_parts(setup) : gpt_parts(setup);
+  if (type == WeightType::kInt8) parts.block = int8_block(parts.block, split.ranks);
   const bool loss = output == DecoderOutput::kLoss;
   std::vector<std::string> batch = {"tokens"};
   if (loss) batch.push_back("targets");
@@ -71,6 +70,19 @@ Sequential make_model(const DecoderOptions& input, DecoderOutput output, TensorS
     model.add("head", logits_head(setup, parts.norm), {"x"}, {"logits"});
   }
   return model;
+}
+
+}  // namespace
+
+Sequential make_model(const DecoderOptions& options, DecoderOutput output, TensorSplit split,
+                      at::ScalarType precision, DeviceKind device) {
+  return compose(options, output, split, precision, device, WeightType::kPrecision);
+}
+
+Sequential make_served_model(const DecoderOptions& options, WeightType type, TensorSplit split,
+                             at::ScalarType precision) {
+  STRATA_CHECK(type == WeightType::kPrecision || precision == at::kFloat, "models.int8");
+  return compose(options, DecoderOutput::kLogits, split, precision, DeviceKind::kCpu, type);
 }
 
 Sequential make_gpt(DecoderOptions options, DecoderOutput output, TensorSplit split,

@@ -9,6 +9,8 @@
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
+#include "strata/checkpoint/int8_rows.h"
+#include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/report/idle.h"
 #include "strata/run/rank_options.h"
@@ -258,6 +260,20 @@ class RankLoop {
     record.validation_metrics = std::move(evaluation.metrics);
   }
 
+  // Replaces the weights by those of the checkpoint, rounded.
+  std::optional<double> rounded_loss() {
+    if (state_.request.weights == WeightType::kPrecision) return std::nullopt;
+    const StateLoader loader(state_.request.resume, state_.recipe.task->checkpoint_model(),
+                             SameModel::kWeights);
+    const auto read = [&](const std::vector<NamedState>& states) { loader.read_weights(states); };
+    trainer_.fill([&](const std::vector<NamedState>& weights, const std::vector<NamedState>&) {
+      read_rounded_to_int8(weights, read);
+    });
+    StepRecord rounded;
+    validate(rounded);
+    return rounded.validation_loss;
+  }
+
   // If the last update has made the weights too large, the validation loss is not finite although
   // the step's own loss is.
   void require_finite_validation(double loss) const {
@@ -303,9 +319,11 @@ class RankLoop {
     if (commits_ == 1 && state_.processes > 1 && !trainer_.resumes_on_disk()) commit_now();
     if (!options_.checkpoint_folder.empty()) save();
     StepRecord last;
+    std::optional<double> rounded;
     if (!stopped) {
       validate(last);
       inspect(last);
+      rounded = rounded_loss();
     }
     announce(saver_.wait());
     trainer_.await_commit();
@@ -321,6 +339,7 @@ class RankLoop {
     state_.result.embeddings = state_.task.table_sizes();
     state_.result.validation_loss = last.validation_loss.value_or(0);
     state_.result.validation_metrics = std::move(last.validation_metrics);
+    state_.result.rounded_loss = rounded;
   }
 
   RunState& state_;

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "strata/comm/ranks.h"
+#include "strata/models/weight_type.h"
 #include "strata/report/metrics.h"
 #include "strata/run/planned_run.h"
 #include "strata/task/task.h"
@@ -31,7 +33,9 @@ struct TrainingRequest {
   std::function<void(const std::string&)> on_notice;  ///< for people; from any thread, any time
   const TaskData* data = nullptr;                     ///< the run's, if it is already open
   InspectionRequest inspection = {};                  ///< of the model, at the end
-  bool timeline = false;                              ///< devices record when they do their work
+  /// kInt8: also evaluates, at the end, the weights of `resume` rounded to 8 bits.
+  WeightType weights = WeightType::kPrecision;
+  bool timeline = false;                    ///< devices record when they do their work
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
 };
 
@@ -40,6 +44,7 @@ struct TrainingResult {
   std::vector<MeasuredStep> last_steps;  ///< the last few, for timelines
   double validation_loss = 0;            ///< at the end; 0 without validation data
   NamedMetrics validation_metrics;       ///< at the end; empty without validation data
+  std::optional<double> rounded_loss;    ///< validation_loss with weights rounded to 8 bits
   Inspection inspection;                 ///< what was requested
   std::string unit = "token";            ///< what losses are means of (TaskData::unit)
   std::vector<TableSize> embeddings;     ///< at the end; empty: none, or a server did not answer

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/models/int8_model.h"
 #include "strata/nn/graph/weight_name.h"
+#include "strata/nn/kernels/int8_columns.h"
 #include "strata/pipeline/plan_steps.h"
 
 namespace strata {
@@ -81,16 +83,20 @@ std::vector<int> Decoder::layers_here() const {
   return layers_of(steps_.decisions().partition, groups_[Axis::kPipeline].rank());
 }
 
+Pin Decoder::pin_weights(int layer) {
+  const bool away = store_.placement(layer).tiers.fetches_weights();
+  return store_.acquire(layer, away ? StateKind::kWeightShard : StateKind::kWeights);
+}
+
 std::vector<NamedState> Decoder::weights_of(int layer) {
   const LayerLayout& layout = model_.layout(layer);
-  const bool away = store_.placement(layer).tiers.fetches_weights();
-  const auto pin = std::make_shared<const Pin>(
-      store_.acquire(layer, away ? StateKind::kWeightShard : StateKind::kWeights));
+  const auto pin = std::make_shared<const Pin>(pin_weights(layer));
   std::vector<NamedState> weights;
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightSpec& spec = layout.specs[i];
     const WeightPlacement& place = layout.placements[i];
     if (place.borrowed && store_.contains(tie_of(model_, spec).owner)) continue;
+    if (int8_source(model_.layer(layer), i)) continue;
     weights.push_back(
         {.name = weight_name(model_, layer, spec),
          .shape = spec.shape,
@@ -102,10 +108,35 @@ std::vector<NamedState> Decoder::weights_of(int layer) {
   return weights;
 }
 
-void Decoder::fill(const std::function<void(const std::vector<NamedState>& weights)>& read) {
+void Decoder::fill_int8(int layer, const ReadStates& read) {
+  const LayerLayout& layout = model_.layout(layer);
+  const Group& tensor = groups_[Axis::kTensor];
+  const Pin pin = pin_weights(layer);
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const WeightSpec* source = int8_source(model_.layer(layer), i);
+    if (!source) continue;
+    const WeightPlacement& place = layout.placements[i];
+    const at::Tensor words = pin.weight_shard().narrow(0, place.offset, place.numel);
+    auto* const tiles = static_cast<std::byte*>(words.data_ptr());
+    const std::int64_t in = slice_shape(*source, tensor.size())[1];
+    const NamedState part{.name = weight_name(model_, layer, *source),
+                          .shape = source->shape,
+                          .runs = slice_runs(*source, tensor.rank(), tensor.size())};
+    read_int8_rows(part, read, [&](const Int8Piece& piece) {
+      kernels::put_int8(tiles, in, piece.local / in, piece.scale, piece.q, piece.local % in,
+                        piece.count);
+    });
+  }
+}
+
+void Decoder::fill(const ReadStates& read) {
   for (const int layer : store_.layers()) {
     groups_.world.report_progress("loading the weights of layer", layer);
-    read(weights_of(layer));
+    {
+      const std::vector<NamedState> weights = weights_of(layer);  // pinned until all are filled
+      read(weights);
+      fill_int8(layer, read);
+    }
     if (store_.placement(layer).tiers.fetches_weights())
       store_.written(layer, StateKind::kWeightShard, {});
   }

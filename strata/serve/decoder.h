@@ -10,7 +10,8 @@
 /// other texts of a pass, on how a text is cut into passes, or on the pages. There are two
 /// exceptions: processors for which bit_check.h finds a difference; and, with q = 32 for a context
 /// below 192, 64 below 768, else 256, the last positions of a context if context mod q is 1, 2 or
-/// 3, as many as that.
+/// 3, as many as that. With weights in 8 bits (models/int8_model.h) the bits are those of an fp32
+/// model whose weights are the rounded values.
 ///
 /// Shapes   logits [rows, V] fp32.
 /// Threads  one rank's thread; forward() is collective.
@@ -21,11 +22,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "strata/batching/pass.h"
+#include "strata/checkpoint/int8_rows.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/group.h"
 #include "strata/nn/graph/sequential.h"
@@ -47,7 +48,8 @@ std::int64_t page_bytes(const Sequential& model, const StepPlan& steps, std::int
 
 class Decoder {
  public:
-  /// `model`: made for mesh.tp ranks with the logits as its output; must outlive the decoder.
+  /// `model`: made for mesh.tp ranks with the logits as its output, by make_model() or
+  /// make_served_model(); must outlive the decoder.
   /// `steps`: decoder_steps() of it; the mesh's dp is 1. `tiers`: for weights off the device.
   Decoder(const Sequential& model, StepPlan steps, const PageRoom& room, const Group& world,
           const WeightTiers& tiers = {});
@@ -57,8 +59,9 @@ class Decoder {
 
   /// Calls `read` with the weights of one layer after the other, which it fills: the host may have
   /// no room for all layers at once. A rank with a use of a tied weight, but not its owner, has a
-  /// copy.
-  void fill(const std::function<void(const std::vector<NamedState>& weights)>& read);
+  /// copy. Of weights in 8 bits it fills whole fp32 rows (checkpoint/int8_rows.h), which are
+  /// rounded then.
+  void fill(const ReadStates& read);
 
   /// Adds the tokens of a pass to the pages. Returns the logits after the tokens that need them, in
   /// the order of the pass, on the ranks that hold the last layer; undefined elsewhere. All ranks
@@ -73,7 +76,9 @@ class Decoder {
 
  private:
   std::vector<int> layers_here() const;
+  Pin pin_weights(int layer);
   std::vector<NamedState> weights_of(int layer);
+  void fill_int8(int layer, const ReadStates& read);
 
   const Sequential& model_;
   StepPlan steps_;

@@ -22,15 +22,17 @@ inline at::Tensor example_weight(const std::string& name, const std::vector<std:
   return weight;
 }
 
+inline void read_examples(const std::vector<NamedState>& weights, double deviation = 0.3) {
+  const UnchargedScope uncharged;  // a loader reads parts
+  for (const NamedState& weight : weights) {
+    const at::Tensor whole = example_weight(weight.name, weight.shape, deviation).view({-1});
+    for (const Run& run : weight.runs)
+      weight.local.narrow(0, run.local, run.numel).copy_(whole.narrow(0, run.global, run.numel));
+  }
+}
+
 inline void fill_with_examples(Decoder& decoder, double deviation = 0.3) {
-  decoder.fill([&](const std::vector<NamedState>& weights) {
-    const UnchargedScope uncharged;  // a loader reads parts
-    for (const NamedState& weight : weights) {
-      const at::Tensor whole = example_weight(weight.name, weight.shape, deviation).view({-1});
-      for (const Run& run : weight.runs)
-        weight.local.narrow(0, run.local, run.numel).copy_(whole.narrow(0, run.global, run.numel));
-    }
-  });
+  decoder.fill([&](const std::vector<NamedState>& weights) { read_examples(weights, deviation); });
 }
 
 }  // namespace strata

@@ -12,7 +12,6 @@
 #include "strata/base/units.h"
 #include "strata/comm/ranks.h"
 #include "strata/disk/temporary_disk.h"
-#include "strata/models/model.h"
 #include "strata/serve/decoder.h"
 #include "strata/serve/pass_loop.h"
 #include "strata/serve/request_loop.h"
@@ -87,7 +86,7 @@ struct ModelService::Parts {
                          .longest_wait = options.longest_wait},
               .vocabulary = served.model.vocab,
               .guesses = options.guesses,
-              .weights = weights_name(served.checkpoint),
+              .weights = weights_name(served.checkpoint, served.weights),
               .warn = options.warn}) {}
 
   void run();
@@ -116,8 +115,9 @@ void ModelService::Parts::run() {
   RanksOptions ranks_options = served.ranks;
   ranks_options.warn = options.warn;
   // Page numbers of the deciding rank must exist in all processes.
-  ranks_options.fingerprint += "\ncache: " + std::to_string(request.room.pages) +
-                               " pages\nweights: " + weights_name(served.checkpoint);
+  ranks_options.fingerprint +=
+      "\ncache: " + std::to_string(request.room.pages) +
+      " pages\nweights: " + weights_name(served.checkpoint, served.weights);
   try {
     run_ranks(std::move(ranks_options), [this](Group& world, MemoryAccount&) { run_rank(world); });
     loop.end();
@@ -198,7 +198,7 @@ std::int64_t ModelService::context() const { return parts_->request.context; }
 // Reads the files before the ranks do: a rank that finds them damaged has lost its old weights.
 bool ModelService::load(const std::string& checkpoint) {
   check_checkpoint(checkpoint, parts_->served.model);
-  return parts_->loop.load(checkpoint, weights_name(checkpoint));
+  return parts_->loop.load(checkpoint, weights_name(checkpoint, parts_->served.weights));
 }
 
 void ModelService::refuse_loads() { parts_->loop.refuse_loads(); }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "strata/comm/ranks.h"
-#include "strata/models/model.h"
+#include "strata/models/int8_model.h"
 #include "strata/serve/example_weights_test.h"
 
 namespace strata {
@@ -37,12 +37,18 @@ struct Serving {
   ServiceStatus status;
 };
 
+struct Setting {
+  DecoderKind kind;
+  Mesh mesh;
+  WeightType weights;
+};
+
 // Serves the requests together, and returns when all have ended.
-Serving serve(const DecoderOptions& options, const Mesh& mesh,
-              const RequestLoopOptions& loop_options,
+Serving serve(const Setting& setting, const RequestLoopOptions& loop_options,
               const std::vector<SequenceRequest>& requests) {
+  const Mesh& mesh = setting.mesh;
   const Sequential model =
-      make_model(options, DecoderOutput::kLogits, {.ranks = mesh[Axis::kTensor]});
+      make_served_model(small_model(setting.kind), setting.weights, {.ranks = mesh[Axis::kTensor]});
   Serving serving{.replies = std::vector<Reply>(requests.size())};
   RequestLoop loop(loop_options);
   std::size_t open = requests.size();
@@ -107,15 +113,15 @@ void expect_equal(const std::vector<ScoredToken>& got, const std::vector<ScoredT
   }
 }
 
-class PassLoop : public testing::TestWithParam<std::tuple<DecoderKind, Mesh>> {};
+class PassLoop : public testing::TestWithParam<std::tuple<DecoderKind, Mesh, WeightType>> {};
 
 TEST_P(PassLoop, AnswersEachRequestAsAlone) {
-  const auto [kind, mesh] = GetParam();
-  const DecoderOptions options = small_model(kind);
+  const auto [kind, mesh, weights] = GetParam();
+  const Setting served{kind, mesh, weights};
   const std::vector<SequenceRequest> requests = mixed_requests();
   std::vector<Reply> alone;
   for (const SequenceRequest& request : requests)
-    alone.push_back(serve(options, mesh, roomy(), {request}).replies[0]);
+    alone.push_back(serve(served, roomy(), {request}).replies[0]);
   RequestLoopOptions chunked = roomy(), crowded = roomy(), reused = roomy(), guessed = roomy();
   chunked.limits.pass_tokens = chunked.limits.pass_logits = 16;
   crowded.limits.pages = 12;
@@ -125,7 +131,7 @@ TEST_P(PassLoop, AnswersEachRequestAsAlone) {
   int setting = 0;
   for (const RequestLoopOptions& loop : {roomy(), chunked, crowded, reused, guessed}) {
     SCOPED_TRACE("setting " + std::to_string(setting++));
-    const Serving together = serve(options, mesh, loop, requests);
+    const Serving together = serve(served, loop, requests);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       SCOPED_TRACE(i);
       expect_equal(together.replies[i].prompt, alone[i].prompt);
@@ -143,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
     Meshes, PassLoop,
     testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
                      testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
-                                     Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}})));
+                                     Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}}),
+                     testing::Values(WeightType::kPrecision, WeightType::kInt8)));
 
 TEST(PassLoop, WaitsForRequestsWithoutLosingRanks) {
   const Sequential model = make_model(small_model(DecoderKind::kGpt), DecoderOutput::kLogits, {});

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "strata/base/measurement.h"
-#include "strata/models/model.h"
 #include "strata/nn/graph/initialise.h"
 
 namespace strata {

@@ -6,18 +6,17 @@
 #include "strata/base/error_source.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
-#include "strata/models/model.h"
 
 namespace strata {
-
-Sequential network_of(const ServedModel& served) {
-  return make_model(served.model, DecoderOutput::kLogits,
-                    {.ranks = served.ranks.mesh[Axis::kTensor]}, served.precision);
-}
 
 WeightTiers weight_tiers(const ServedModel& served, const std::string& disk) {
   const auto rate = static_cast<double>(served.memory.link_bandwidth.count);
   return {.link = {.bytes_per_second = rate}, .host_bytes = served.memory.host.count, .disk = disk};
+}
+
+Sequential network_of(const ServedModel& served) {
+  return make_served_model(served.model, served.weights,
+                           {.ranks = served.ranks.mesh[Axis::kTensor]}, served.precision);
 }
 
 std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
@@ -44,10 +43,11 @@ void check_checkpoint(const std::string& checkpoint, const DecoderOptions& model
   CheckpointReader::open(checkpoint).verify_all();
 }
 
-std::string weights_name(const std::string& checkpoint) {
+std::string weights_name(const std::string& checkpoint, WeightType type) {
   if (checkpoint.empty()) return {};
   const std::filesystem::path folder = CheckpointReader::open(checkpoint).folder();
-  return std::filesystem::weakly_canonical(folder).filename().string();
+  const std::string name = std::filesystem::weakly_canonical(folder).filename().string();
+  return type == WeightType::kPrecision ? name : name + ' ' + name_of(type);
 }
 
 }  // namespace strata

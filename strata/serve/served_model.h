@@ -6,7 +6,7 @@
 #include <string>
 
 #include "strata/comm/ranks.h"
-#include "strata/models/decoder_options.h"
+#include "strata/models/int8_model.h"
 #include "strata/plan/plan_options.h"
 #include "strata/serve/decoder.h"
 #include "strata/serve/weight_tiers.h"
@@ -20,7 +20,8 @@ struct ServedModel {
   std::string checkpoint;     ///< or another program's model; empty: no weights
   RanksOptions ranks;         ///< the mesh's dp is 1: other replicas would repeat the same work
   MemoryOptions memory = {};  ///< where the weights may live
-  at::ScalarType precision = at::kFloat;  ///< of weights and activations
+  at::ScalarType precision = at::kFloat;        ///< of activations and weights
+  WeightType weights = WeightType::kPrecision;  ///< of the blocks' matrices
 };
 
 /// The network of a decoder, with logits as its output, on the tensor-parallel ranks of `served`.
@@ -40,7 +41,7 @@ void load_checkpoint(Decoder& decoder, const DecoderOptions& model, const std::s
 void check_checkpoint(const std::string& checkpoint, const DecoderOptions& model);
 
 /// The name of a checkpoint's weights: "step-00000400", or that of another program's folder or
-/// file.
-std::string weights_name(const std::string& checkpoint);
+/// file; with " int8" for weights in 8 bits, whose answers differ.
+std::string weights_name(const std::string& checkpoint, WeightType type);
 
 }  // namespace strata

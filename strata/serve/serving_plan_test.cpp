@@ -11,7 +11,7 @@
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
 #include "strata/disk/disk_forms_test.h"
-#include "strata/models/model.h"
+#include "strata/models/int8_model.h"
 #include "strata/serve/decoder.h"
 #include "strata/serve/example_weights_test.h"
 
@@ -41,9 +41,12 @@ struct Case {
   Mesh mesh = {};
   std::int64_t pass_tokens = 128;
   std::int64_t pass_logits = 64;
+  WeightType weights = WeightType::kPrecision;
 };
 
 Sequential network(const Case& c) {
+  if (c.weights == WeightType::kInt8)
+    return make_served_model(model_of(c.kind), c.weights, {.ranks = c.mesh[Axis::kTensor]});
   return make_model(model_of(c.kind), DecoderOutput::kLogits, {.ranks = c.mesh[Axis::kTensor]},
                     c.precision);
 }
@@ -96,16 +99,22 @@ std::vector<std::int64_t> measured_peaks(const Case& c, const Sequential& model,
   return peaks;
 }
 
-class ServingPlanTest
-    : public testing::TestWithParam<std::tuple<DecoderKind, at::ScalarType, Mesh>> {};
+// The type of the values, and that of the blocks' matrices if it is another one.
+struct Types {
+  at::ScalarType precision = at::kFloat;
+  WeightType weights = WeightType::kPrecision;
+};
+
+class ServingPlanTest : public testing::TestWithParam<std::tuple<DecoderKind, Types, Mesh>> {};
 
 TEST_P(ServingPlanTest, PredictsThePeakOfEachRank) {
   for (const std::int64_t pass_tokens : {16, 128, 500}) {
     const Case c{.kind = std::get<0>(GetParam()),
-                 .precision = std::get<1>(GetParam()),
+                 .precision = std::get<1>(GetParam()).precision,
                  .mesh = std::get<2>(GetParam()),
                  .pass_tokens = pass_tokens,
-                 .pass_logits = std::min<std::int64_t>(pass_tokens, 64)};
+                 .pass_logits = std::min<std::int64_t>(pass_tokens, 64),
+                 .weights = std::get<1>(GetParam()).weights};
     const Sequential model = network(c);
     for (const TierChoice weights : {TierChoice::kAuto, TierChoice::kHost}) {
       SCOPED_TRACE(testing::Message() << pass_tokens << " tokens, weights " << name_of(weights));
@@ -126,7 +135,8 @@ TEST_P(ServingPlanTest, PredictsThePeakOfEachRank) {
 INSTANTIATE_TEST_SUITE_P(
     Models, ServingPlanTest,
     testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
-                     testing::Values(at::kFloat, at::kBFloat16),
+                     testing::Values(Types{}, Types{at::kBFloat16},
+                                     Types{at::kFloat, WeightType::kInt8}),
                      testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
                                      Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}})));
 
@@ -160,6 +170,35 @@ TEST(ServingPlanBudgets, FewerBytesMoveMoreLayersOffTheDevice) {
     EXPECT_LE(measured_peaks(c, model, plan, "", budget)[0], budget);
   }
   EXPECT_EQ(before, model.num_layers());
+}
+
+// Budgets, copies and files count the bytes that the layout of the model has.
+TEST(ServingPlanBudgets, WeightsInInt8NeedAQuarterOfTheBytes) {
+  Case c{.kind = DecoderKind::kLlama};
+  const Sequential fp32 = network(c);
+  c.weights = WeightType::kInt8;
+  const Sequential int8 = network(c);
+  const auto host = [&](const Sequential& model) {
+    const ServingPlan plan = plan_serving(request_of(c, model, {.weights = TierChoice::kHost}));
+    std::int64_t copied = 0;
+    for (const TierTraffic& rank : plan.traffic) copied += rank.to_device;
+    EXPECT_EQ(copied, host_bytes(plan.ledger));
+    return copied;
+  };
+  std::int64_t saved = 0;
+  for (int layer = 0; layer < int8.num_layers(); ++layer)
+    for (std::size_t i = 0; i < int8.layout(layer).specs.size(); ++i)
+      if (const WeightSpec* source = int8_source(int8.layer(layer), i))
+        saved += source->shape[0] * (3 * source->shape[1] - 4);
+  EXPECT_GT(saved, 0);
+  EXPECT_EQ(host(fp32) - host(int8), saved);
+  const std::int64_t all = peak_bytes(plan_serving(request_of(c, int8)).ledger);
+  const std::int64_t least =
+      peak_bytes(plan_serving(request_of(c, int8, {.weights = TierChoice::kHost})).ledger);
+  for (const std::int64_t budget : {all, (all + least) / 2, least})
+    EXPECT_LE(measured_peaks(c, int8, plan_serving(request_of(c, int8, {.device = {budget}})), "",
+                             budget)[0],
+              budget);
 }
 
 TEST(ServingPlanBudgets, LayersAwayAreSpreadOverAStage) {

@@ -6,7 +6,6 @@
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
 #include "strata/disk/temporary_disk.h"
-#include "strata/models/model.h"
 #include "strata/serve/generate.h"
 #include "strata/serve/serving_plan.h"
 #include "strata/tokenizer/text_stream.h"

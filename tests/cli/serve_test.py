@@ -84,7 +84,7 @@ class Serve(ServerTest):
         rows = [dict(zip(["setting", *table["columns"][1:]], row)) for row in table["rows"]]
         settings = ["1 rank", "tp 2", "pp 2"] if os.cpu_count() > 1 else ["1 rank"]
         measured = {row["setting"] for row in rows}
-        self.assertLessEqual({f"{mesh}, {precision}" for mesh in settings for precision in ("fp32", "bf16")}, measured)
+        self.assertLessEqual({f"{mesh}, {weights}" for mesh in settings for weights in ("fp32", "bf16", "int8")}, measured)
         self.assertEqual([row["at once"] for row in rows], ["1", "4"] * len(measured))
         rates = [float(row["tokens a second"]) for row in rows]
         tile = page["tiles"][0]
@@ -100,15 +100,20 @@ class Serve(ServerTest):
         memory = {row["setting"]: float(number) * units[unit] for row in rows for number, unit in [row["memory of a rank"].split()]}
         for mesh in settings:
             self.assertLess(memory[mesh + ", bf16"], memory[mesh + ", fp32"])
+            self.assertIn(mesh + ", int8", memory)
             self.assertLessEqual(memory[mesh + ", fp32"], memory["1 rank, fp32"])
         bars = self.card(page, "Tokens a second")["bars"]
         self.assertEqual([row["name"] for row in bars], [row["setting"] for row in rows[::2]])
         self.assertEqual(max(bar["segments"][0]["percent"] for row in bars for bar in row["bars"]), 100)
         self.assertEqual(out.count(" at once: "), len(rows))
-        self.assertRegex(out, r"fastest   " + best["setting"] + r":.* --set mesh\.pp=\d --set mesh\.tp=\d --set train\.precision=")
+        self.assertRegex(out, r"(?m)^fastest   " + best["setting"] + r":.* --set mesh\.pp=\d --set mesh\.tp=\d --set train\.precision=(fp32|bf16)( --weights int8)?$")
         # Fields that the caller sets are not varied; what cannot be served is listed.
         one = self.succeed("serve", "c", *quick, "--set", "mesh.pp=1", "--set", "train.precision=fp32")
         self.assertIn("the mesh of the recipe, 1 at once", one)
+        self.assertIn("the mesh of the recipe, int8, 1 at once", one)
+        one = self.succeed("serve", "c", *quick, "--set", "mesh.pp=1", *self.INT8)
+        self.assertIn("the mesh of the recipe, int8, 1 at once", one)
+        self.assertEqual(one.count(" at once: "), 2)
         self.refuse("serve", "c", *quick, "--measure-prompt", "40", says=["no setting can be measured", "longer than the context"])
         self.refuse("serve", "c", *quick, "--listen", "127.0.0.1:0", says=["--measure", "--listen"])
 
@@ -136,6 +141,85 @@ class Serve(ServerTest):
             self.assertEqual(server.text(), expected)
             self.assertEqual(server.end()[0], 0)
         self.assertFalse((self.folder / "disk").exists())
+
+    INT8 = ("--weights", "int8")
+
+    def test_int8_answers_have_the_text_of_generate_alone_among_others_and_on_every_tier(self):
+        requests = [dict(prompt=WORDS[:1 + i % 16] + "word " * (i % 2), seed=i, temperature=1.0, max_tokens=3 + i % 8,
+                         logprobs=2, echo=i % 3 == 0) for i in range(16)]
+
+        def choices(server, threads):
+            with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+                return [answer["choices"] for answer in pool.map(lambda fields: server.complete(**fields), requests)]
+
+        written = self.succeed("generate", "c", "--prompt", WORDS, "--tokens", "12", "--temperature", "0", *self.INT8)
+        server = self.serve(*self.INT8, "--set", "mesh.pp=1")
+        self.assertIn(": gpt, fp32, weights int8, context 32", server.lines[0])
+        self.assertEqual(WORDS + server.text(), written.rstrip("\n"))
+        alone = choices(server, 1)
+        fp32 = self.serve()
+        self.assertNotEqual(choices(fp32, 1), alone)  # log probabilities of rounded weights
+        self.assertEqual(server.complete()["system_fingerprint"], "step-00000008 int8")
+        self.assertEqual(fp32.complete()["system_fingerprint"], "step-00000008")
+        for more in (["--pass-tokens", "7", "--sequences", "3", "--guesses", "3"], ["--set", "memory.weights=host"],
+                     ["--set", "memory.weights=disk", "--set", "memory.disk.path=disk"]):
+            self.assertEqual(choices(self.serve(*self.INT8, *more), 8), alone)
+        split = self.serve(*self.INT8, "--set", "mesh.tp=2")
+        self.assertEqual(choices(split, 8), choices(split, 1))
+        processes = self.serve(*self.INT8, launch=("-n", "2"))
+        self.assertEqual(choices(processes, 8), alone)
+
+    def test_a_plan_counts_int8_weights(self):
+        plain = ("recipe.yaml", "--estimate", "--set", "mesh.pp=1", "--set", "memory.weights=host")
+        text, fp32, _ = self.plan(*plain)
+        self.assertNotIn("int8", text)
+        text, int8, peak = self.plan(*plain, *self.INT8)
+        self.assertIn("layers · fp32 · weights int8 · passes", text)
+        self.assertEqual((fp32["weights"], int8["weights"]), ("precision", "int8"))
+        # Rows of matrices [out, in]: 3 in bytes fewer, and a scale of 4 more.
+        rows = [(96, 32), (32, 32), (128, 32), (32, 128)]
+        saved = 4 * sum(out * (3 * inside - 4) for out, inside in rows)
+        for name in ("host_bytes", "bytes_to_device"):
+            self.assertEqual(fp32["stages"][0][name] - int8["stages"][0][name], saved)
+        _, measured, _ = self.plan("c", *self.INT8)
+        self.assertGreater(measured["prompt"]["seconds"], 0)
+        budget = ("--set", "mesh.pp=1", "--set", f"memory.device={peak}B")
+        server = self.serve(*self.SMALL, *self.INT8, *budget)
+        self.assertEqual(server.text(), self.serve(*self.INT8).text())
+
+    def test_refuses_int8_weights_where_nothing_computes_with_them(self):
+        self.refuse("serve", "c", "--weights", "int9", says=["[cli.weights] --weights", "precision, int8", "'int8'"])
+        self.refuse("generate", "c", "--weights", "q5", says=["[cli.weights]", "got       q5"])
+        aten = ("--set", "train.primitives=aten")
+        self.refuse("serve", "c", *self.INT8, *aten, says=["--weights int8: only Strata's own kernels", "primitives=own"])
+        self.refuse("generate", "c", "--prompt", "a", *self.INT8, *aten, says="only Strata's own kernels")
+        gpu = ("--set", "mesh.device=cuda")
+        self.refuse("serve", "c", *self.INT8, *gpu, says=["only a CPU", "got       mesh.device=cuda", "mesh.device=cpu"])
+        self.refuse("evaluate", "c", *self.INT8, *gpu, says="only a CPU")
+        self.refuse("plan", "recipe.yaml", "--serve", "--machine", "h100", *self.INT8, *gpu, says="only a CPU")
+        self.refuse("plan", "recipe.yaml", *self.INT8, says="--serve")
+        self.refuse("serve", "c", *self.INT8, "--set", "train.precision=bf16", says=["computed in fp32", "got       bf16",
+                                                                                    "--set train.precision=fp32"])
+
+    def test_an_evaluation_prints_the_change_by_int8_weights(self):
+        out = self.succeed("evaluate", "c", "--json", "fp32.json")
+        fp32 = json.loads((self.folder / "fp32.json").read_text())
+        self.assertNotIn("int8", out)
+        self.assertNotIn("int8", fp32)
+        out = self.succeed("evaluate", "c", *self.INT8, "--json", "both.json")
+        both = json.loads((self.folder / "both.json").read_text())
+        self.assertEqual(both["loss"], fp32["loss"])
+        change = both["int8"]["loss"] - both["loss"]
+        self.assertEqual(both["int8"]["change"], change)
+        self.assertNotEqual(change, 0)
+        self.assertLess(abs(change), 0.01)
+        self.assertRegex(out, r"(?m)^int8     validation \d\.\d{4} nats a token, 0\.00\d\d (more|less); "
+                              r"perplexity \d+\.\d{4} to \d+\.\d{4} \([+-]0\.\d{3} %\)$")
+        for mesh in (["mesh.pp=1"], ["mesh.pp=3"], ["mesh.dp=2", "mesh.zero=3"], ["memory.weights=host"]):
+            self.succeed("evaluate", "c", *self.INT8, "--json", "again.json", *(f"--set={field}" for field in mesh))
+            again = json.loads((self.folder / "again.json").read_text())
+            self.assertAlmostEqual(again["int8"]["loss"], both["int8"]["loss"], places=6)
+        self.refuse("evaluate", "c", *self.INT8, "--set", "train.precision=bf16", says="train.precision=fp32")
 
     def test_a_plan_shows_what_a_server_needs_and_reaches(self):
         one_rank = ("--set", "mesh.pp=1")

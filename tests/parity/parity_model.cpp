@@ -3,6 +3,7 @@
 //   parity_model make FOLDER model.kind=llama ...   random weights under their names
 //   parity_model logits MODEL < tokens             a sample a line -> logits of its last position
 //   parity_model generate MODEL COUNT < tokens     the likeliest tokens, on one line
+//   parity_model int8 MODEL WEIGHT                 its rows as `--weights int8` rounds them
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
@@ -18,6 +19,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/checkpoint/file_tensors.h"
+#include "strata/checkpoint/int8_rows.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/checkpoint/safetensors.h"
 #include "strata/models/hugging_face.h"
@@ -137,6 +139,26 @@ void generate(const std::string& folder, int count) {
   std::printf("\n");
 }
 
+void print_in_int8(const std::string& folder, const std::string& name) {
+  const CheckpointReader reader = CheckpointReader::open(folder);
+  const DecoderOptions options = completed(reader.decoder());
+  const Sequential model = make_model(options, DecoderOutput::kLogits);
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    for (const WeightSpec& spec : model.layout(layer).specs) {
+      if (model.name(layer) + "." + spec.name != name) continue;
+      NamedState weight{.name = name, .shape = spec.shape};
+      weight.local = at::empty({weight.numel()});
+      weight.runs = {{0, 0, weight.numel()}};
+      read_rounded_to_int8({weight}, [&](const std::vector<NamedState>& states) {
+        for (const NamedState& state : states)
+          reader.read_runs(state, file_tensors(&options, state));
+      });
+      const float* value = weight.local.const_data_ptr<float>();
+      for (std::int64_t i = 0; i < weight.numel(); ++i)
+        std::printf("%.9g%c", value[i], (i + 1) % spec.shape.back() == 0 ? '\n' : ' ');
+    }
+}
+
 int run(const std::vector<std::string>& arguments) {
   const at::NoGradGuard no_grad;
   if (arguments.size() >= 2 && arguments[0] == "make") {
@@ -145,8 +167,10 @@ int run(const std::vector<std::string>& arguments) {
     print_logits(arguments[1]);
   } else if (arguments.size() == 3 && arguments[0] == "generate") {
     generate(arguments[1], std::stoi(arguments[2]));
+  } else if (arguments.size() == 3 && arguments[0] == "int8") {
+    print_in_int8(arguments[1], arguments[2]);
   } else {
-    std::fprintf(stderr, "parity_model make|logits|generate FOLDER ...\n");
+    std::fprintf(stderr, "parity_model make|logits|generate|int8 FOLDER ...\n");
     return 2;
   }
   return 0;

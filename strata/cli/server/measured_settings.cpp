@@ -24,7 +24,8 @@ bool sets(const std::vector<std::string>& overrides, const std::string& field) {
 // The part of a setting that one axis of the sweep decides.
 struct Choice {
   std::string name;
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides = {};
+  WeightType weights = WeightType::kPrecision;
 };
 
 Choice choice_of(const Mesh& mesh) {
@@ -51,19 +52,39 @@ std::vector<Choice> meshes(const Recipe& recipe) {
   return choices;
 }
 
+// The model's own precision, or fp32 and bf16, and 8-bit weights with values of fp32.
+std::vector<Choice> types(const MeasureRequest& request) {
+  const bool chosen = sets(request.overrides, "train.precision=");
+  std::vector<Choice> choices;
+  for (const WeightType type : request.weights) {
+    const auto in = [&](const std::string& name, const std::string& precision) {
+      std::vector<std::string> overrides;
+      if (!chosen) overrides.push_back("train.precision=" + precision);
+      choices.push_back({name, std::move(overrides), type});
+    };
+    if (type == WeightType::kInt8) {
+      in("int8", "fp32");
+    } else if (chosen) {
+      in("", "");
+    } else {
+      in("fp32", "fp32");
+      in("bf16", "bf16");
+    }
+  }
+  return choices;
+}
+
 std::vector<MeasuredSetting> settings_of(const MeasureRequest& request) {
   const Recipe recipe = recipe_of(request.checkpoint, request.overrides);
-  std::vector<Choice> on{{"the mesh of the recipe", {}}}, in{{"", {}}};
+  std::vector<Choice> on{{"the mesh of the recipe"}};
   if (!sets(request.overrides, "mesh.")) on = meshes(recipe);
-  if (!sets(request.overrides, "train.precision="))
-    in = {{"fp32", {"train.precision=fp32"}}, {"bf16", {"train.precision=bf16"}}};
   std::vector<MeasuredSetting> settings;
-  for (const Choice& precision : in)
+  for (const Choice& type : types(request))
     for (const Choice& mesh : on) {
-      MeasuredSetting setting{
-          .name = mesh.name + (precision.name.empty() ? "" : ", ") + precision.name,
-          .overrides = mesh.overrides};
-      std::ranges::copy(precision.overrides, std::back_inserter(setting.overrides));
+      MeasuredSetting setting{.name = mesh.name + (type.name.empty() ? "" : ", ") + type.name,
+                              .overrides = mesh.overrides,
+                              .weights = type.weights};
+      std::ranges::copy(type.overrides, std::back_inserter(setting.overrides));
       settings.push_back(std::move(setting));
     }
   return settings;
@@ -97,8 +118,9 @@ ServiceLoad load_for(ServiceLoad load, std::int64_t context) {
 void measure(const MeasureRequest& request, ServiceLoad& load, MeasuredSetting& setting) {
   std::vector<std::string> overrides = request.overrides;
   std::ranges::copy(setting.overrides, std::back_inserter(overrides));
-  ModelService service(served_model(recipe_of(request.checkpoint, overrides), request.checkpoint),
-                       request.service);
+  ModelService service(
+      served_model(recipe_of(request.checkpoint, overrides), request.checkpoint, setting.weights),
+      request.service);
   service.wait_until_ready();
   for (const RankLedger& rank : service.plan().ledger)
     setting.peak_bytes = std::max(setting.peak_bytes, rank.peak_bytes);

@@ -1,5 +1,5 @@
-/// Measures what a server of one model reaches on each mesh of this machine and in each precision,
-/// for several numbers of answers at once.
+/// Measures what a server of one model reaches on each mesh of this machine, in each precision and
+/// with 8-bit weights, for several numbers of answers at once.
 ///
 /// Each setting has its own server, with the model's weights and ranks that are threads; no client
 /// is on a network.
@@ -22,6 +22,7 @@ namespace strata {
 struct MeasureRequest {
   std::string checkpoint;
   std::vector<std::string> overrides;  ///< a field of the mesh, or the precision, stays as they say
+  std::vector<WeightType> weights;     ///< types to measure
   ServiceOptions service;
   ServiceLoad
       load;  ///< without `clients`; 0 tokens: what the context has room for, at most 128, 64
@@ -34,9 +35,10 @@ struct MeasuredRow {
 };
 
 struct MeasuredSetting {
-  std::string name;                    ///< "tp 2, fp32"
+  std::string name;                    ///< "tp 2, int8"
   std::vector<std::string> overrides;  ///< those that the setting adds: "mesh.tp=2"
-  std::int64_t peak_bytes = 0;         ///< planned, of the fullest rank
+  WeightType weights = WeightType::kPrecision;
+  std::int64_t peak_bytes = 0;  ///< planned, of the fullest rank
   std::vector<MeasuredRow> rows;
   std::string refusal;  ///< why it was not measured; else empty
 };

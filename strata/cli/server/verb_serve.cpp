@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "strata/base/durable_file.h"
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
@@ -52,6 +53,7 @@ struct ServeArguments {
   std::string measure;  // the page's path
   ServiceLoad load{.prompt_tokens = 0, .answer_tokens = 0};
   double measure_seconds = 5;
+  std::vector<WeightType> measured_weights;
 };
 
 // SIGINT and SIGTERM. Held back, they wait for take(); else each ends the program at once.
@@ -108,8 +110,10 @@ std::string describe(const ServedModel& served, const ModelService& service) {
   std::string context = std::to_string(service.context());
   if (service.context() < served.model.context)
     context += " of the model's " + std::to_string(served.model.context);
+  const bool int8 = served.weights == WeightType::kInt8;
   return std::string(name_of(served.model.kind)) + ", " + precision_name(served.precision) +
-         ", context " + context + ", " + count_of(served.ranks.mesh.size(), "rank") + ", " +
+         (int8 ? ", weights int8" : "") + ", context " + context + ", " +
+         count_of(served.ranks.mesh.size(), "rank") + ", " +
          count_of(service.status().pages, "page") + " of keys and values";
 }
 
@@ -155,6 +159,7 @@ void run_measure(const ServeArguments& arguments) {
   const Measurement measurement =
       measure_settings({.checkpoint = arguments.checkpoint,
                         .overrides = arguments.overrides,
+                        .weights = arguments.measured_weights,
                         .service = arguments.serving.options(),
                         .load = load,
                         .report = [](const std::string& line) { std::cout << line << std::endl; }});
@@ -162,6 +167,7 @@ void run_measure(const ServeArguments& arguments) {
       best_row(measurement, [](const ServiceRates& rates) { return rates.tokens_per_second; });
   std::cout << "fastest   " << fastest.setting->name << ':';
   for (const std::string& field : fastest.setting->overrides) std::cout << " --set " << field;
+  if (fastest.setting->weights == WeightType::kInt8) std::cout << " --weights int8";
   std::cout << "\nwritten   " << arguments.measure << std::endl;
   write_file(arguments.measure, measurement_page(measurement, arguments.name));
 }
@@ -174,8 +180,8 @@ void run_serve(ServeArguments arguments) {
   const HttpListen address = listen_of(arguments);
   require_folder_of_checkpoints(arguments);
   const std::optional<InferenceListen> grpc_address = grpc_listen_of(arguments);
-  const ServedModel served =
-      served_model(recipe_of(arguments.checkpoint, arguments.overrides), arguments.checkpoint);
+  const ServedModel served = served_model(recipe_of(arguments.checkpoint, arguments.overrides),
+                                          arguments.checkpoint, arguments.serving.weights);
   tokenizer_of(served);  // refuses a model without one before it loads
   ServiceOptions options = arguments.serving.options();
   options.longest_wait =
@@ -271,11 +277,11 @@ void add_serve_verb(CLI::App& app) {
       "with --follow: a shell command that gets a checkpoint's path and refuses it by an exit code "
       "other than 0")
       ->needs(follow);
-  CLI::Option* measure =
-      add("--measure", "FILE", arguments->measure,
-          "serves nothing: measures meshes, precisions and numbers of answers at once, and writes "
-          "a page of HTML")
-          ->check(refuse_empty_path);
+  CLI::Option* measure = add("--measure", "FILE", arguments->measure,
+                             "serves nothing: measures meshes, precisions, 8-bit weights and "
+                             "numbers of answers at once, "
+                             "and writes a page of HTML")
+                             ->check(refuse_empty_path);
   add("--measure-prompt", "TOKENS", arguments->load.prompt_tokens,
       "with --measure: of a prompt; default: 128, or what the context has room for")
       ->check(at_least(1))
@@ -293,7 +299,12 @@ void add_serve_verb(CLI::App& app) {
     measure->excludes(verb->get_option(option));
   add("--set", "FIELD=VALUE", arguments->overrides, "override a field of the recipe")
       ->allow_extra_args(false);
-  verb->callback([arguments] { run_serve(*arguments); });
+  verb->callback([arguments, verb] {
+    for (const auto& [name, type] : all_named<WeightType>())
+      if (verb->count("--weights") == 0 || type == arguments->serving.weights)
+        arguments->measured_weights.push_back(type);
+    run_serve(*arguments);
+  });
 }
 
 }  // namespace strata

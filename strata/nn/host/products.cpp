@@ -17,6 +17,9 @@
 //
 // Widened operands exist for one piece, so that they stay in the cache.
 //
+// Products of few rows by an 8-bit weight read its bytes, and have the bits of products by its
+// values; those of many rows are products by its values, which exist for one product.
+//
 // Products write their results in place. Scratch memory of libraries is not charged: MKL and the
 // system's oneDNN allocate it outside libtorch. libtorch's oneDNN, which multiplies 16 bit,
 // allocates a tensor whose size depends on the processor's caches (up to 1.4 MB per thread on an
@@ -40,6 +43,8 @@
 #include "strata/nn/host/host_primitives.h"
 #include "strata/nn/host/sgemm.h"
 #include "strata/nn/kernels/decoding.h"
+#include "strata/nn/kernels/int8_columns.h"
+#include "strata/nn/primitives/int8_weight.h"
 
 namespace strata {
 namespace {
@@ -156,7 +161,21 @@ void multiply_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& s
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType dtype);
 
-// By the kernel, which reads 16-bit weights in place.
+// The values of an 8-bit weight.
+at::Tensor dequantised(const at::Tensor& weight) {
+  const std::int64_t out = weight.size(0), in = weight.size(1);
+  at::Tensor values = at::empty({out, in}, weight.options().dtype(at::kFloat));
+  float* to = values.data_ptr<float>();
+  parallel_ranges(
+      out, kLeastElements / std::max<std::int64_t>(1, in),
+      [&](std::int64_t begin, std::int64_t end) {
+        kernels::dequantise({int8_tiles(weight, begin), end - begin, nullptr}, in, to + begin * in);
+      },
+      kernels::kTileColumns);
+  return values;
+}
+
+// By the kernels, which read 16-bit and 8-bit weights in place.
 at::Tensor multiply_in_order(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              at::ScalarType dtype) {
   const std::int64_t rows = x.size(0), in = x.size(1), out = weight.size(0);
@@ -164,10 +183,14 @@ at::Tensor multiply_in_order(const at::Tensor& x, const at::Tensor& weight, cons
   at::Tensor y = at::empty({rows, out}, from.options());
   float* to = y.data_ptr<float>();
   for_columns(in, out, /*constant=*/false, [&](std::int64_t begin, std::int64_t count) {
-    kernels::multiply_few({from.const_data_ptr<float>(), rows, in, in},
-                          {element_of(weight), at_element(weight, begin * in), count,
-                           add.defined() ? add.const_data_ptr<float>() + begin : nullptr},
-                          to + begin, out);
+    const kernels::FewRows few{from.const_data_ptr<float>(), rows, in, in};
+    const float* bias_of_piece = add.defined() ? add.const_data_ptr<float>() + begin : nullptr;
+    if (is_int8_weight(weight))
+      return kernels::multiply_int8(few, {int8_tiles(weight, begin), count, bias_of_piece},
+                                    to + begin, out);
+    kernels::multiply_few(
+        few, {element_of(weight), at_element(weight, begin * in), count, bias_of_piece}, to + begin,
+        out);
   });
   if (dtype == at::kFloat) return y;
   at::Tensor rounded = at::empty(y.sizes(), x.options().dtype(dtype));
@@ -193,6 +216,7 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   const at::NoGradGuard no_grad;
   if (multiplies_in_order(x, weight))
     return multiply_in_order(x.detach(), weight.detach(), bias, dtype);
+  if (is_int8_weight(weight)) return multiply(x, dequantised(weight), bias, dtype);
   if (x.size(0) > 0 && x.size(0) < kSameOrder)
     return multiply_padded(x.detach(), weight, bias, dtype);
   const bool widen = widens_products(x.scalar_type());
@@ -264,6 +288,7 @@ std::int64_t host_weight_gradient_bytes(c10::ScalarType dtype, std::int64_t rows
 
 at::Tensor HostProductPrimitives::product(const at::Tensor& x, const at::Tensor& weight,
                                           const at::Tensor& bias) const {
+  STRATA_CHECK(!is_int8_weight(weight) || is_fp32(x), "nn.product");
   return multiply(x, weight, bias, x.scalar_type());
 }
 
