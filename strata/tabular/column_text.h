@@ -24,7 +24,7 @@ std::optional<std::uint64_t> whole_number(std::string_view text);
 
 /// One column of one sample.
 struct ColumnText {
-  const SampleFile& file;
+  const SamplePlaces& file;
   std::int64_t sample;
   int column;
   std::string_view text;

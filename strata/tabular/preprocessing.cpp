@@ -67,10 +67,12 @@ bool Preprocessing::needs_samples() const {
 }
 
 float Preprocessing::number(std::size_t i, const ColumnText& text) const {
-  if (text.is_missing()) return 0;
+  return text.is_missing() ? 0 : number(i, text.number_of_feature());
+}
+
+float Preprocessing::number(std::size_t i, double value) const {
   const NumericOptions& options = options_.numeric[i];
   const Numeric& learnt = numeric_[i];
-  const double value = text.number_of_feature();
   switch (options.transform) {
     case NumericTransform::kNone:
       return static_cast<float>(value);

@@ -43,6 +43,7 @@ class Preprocessing {
 
   /// The model's input for numeric feature `i`.
   float number(std::size_t i, const ColumnText& text) const;
+  float number(std::size_t i, double value) const;
 
   /// The id of a text of categorical feature `i`; none if it has to be a number and is not.
   std::optional<std::uint64_t> id_of(std::size_t i, std::string_view text) const;

@@ -20,6 +20,11 @@ IdLists part(const IdLists& all, std::int64_t first, std::int64_t count) {
   return some;
 }
 
+template <typename T>
+void append(std::vector<T>& all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
 }  // namespace
 
 SampleBatch part_of(const SampleBatch& batch, std::int64_t first, std::int64_t count) {
@@ -33,6 +38,27 @@ SampleBatch part_of(const SampleBatch& batch, std::int64_t first, std::int64_t c
   for (const IdLists& lists : batch.categorical)
     some.categorical.push_back(part(lists, first, count));
   return some;
+}
+
+SampleBatch join(std::span<const SampleBatch* const> batches) {
+  SampleBatch all = *batches.front();
+  for (const SampleBatch* batch : batches.subspan(1)) {
+    STRATA_CHECK_EQ(batch->categorical.size(), all.categorical.size(), "tabular.join");
+    all.samples += batch->samples;
+    append(all.numeric, batch->numeric);
+    append(all.labels, batch->labels);
+    append(all.groups, batch->groups);
+    for (std::size_t i = 0; i < all.categorical.size(); ++i) {
+      IdLists& lists = all.categorical[i];
+      const IdLists& more = batch->categorical[i];
+      const std::int64_t before = lists.offsets.back();
+      for (std::size_t sample = 1; sample < more.offsets.size(); ++sample)
+        lists.offsets.push_back(before + more.offsets[sample]);
+      append(lists.ids, more.ids);
+      append(lists.weights, more.weights);
+    }
+  }
+  return all;
 }
 
 }  // namespace strata

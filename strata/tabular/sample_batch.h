@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace strata {
@@ -24,5 +25,8 @@ struct SampleBatch {
 
 /// Samples [first, first + count) of the batch.
 SampleBatch part_of(const SampleBatch& batch, std::int64_t first, std::int64_t count);
+
+/// The samples of all batches, which have the same features, in their order; at least one batch.
+SampleBatch join(std::span<const SampleBatch* const> batches);
 
 }  // namespace strata

@@ -33,16 +33,20 @@ class SampleText {
   std::int64_t block = -1;               ///< for records: the block in `bytes`
 };
 
-class SampleFile {
+/// Names columns and samples in errors.
+class SamplePlaces {
  public:
-  virtual ~SampleFile() = default;
+  virtual ~SamplePlaces() = default;
 
-  virtual std::int64_t samples() const = 0;
   virtual const std::vector<std::string>& columns() const = 0;
-  virtual void read(std::int64_t sample, SampleText& text) const = 0;
-
   /// The place for the user: "clicks.tsv:17".
   virtual std::string place(std::int64_t sample) const = 0;
+};
+
+class SampleFile : public SamplePlaces {
+ public:
+  virtual std::int64_t samples() const = 0;
+  virtual void read(std::int64_t sample, SampleText& text) const = 0;
 
   /// The column's index.
   /// Errors  UserError with the nearest name if there is none.
