@@ -1,4 +1,4 @@
-/// Assembles what a server of one model of text answers.
+/// Assembles what a server of one model of text answers, and a server of other models.
 ///
 ///     const auto models = repository_of(model);
 ///     HttpServer http(kserve_listen(openai_listen(listen, keys), keys),
@@ -22,5 +22,9 @@ std::shared_ptr<const ModelRepository> repository_of(const OpenAiModel& model);
 HttpRoutes server_routes(const OpenAiModel& model,
                          const std::shared_ptr<const ModelRepository>& models,
                          const std::shared_ptr<const Keys>& keys, const std::string& version);
+
+/// The routes of KServe's clients alone, with /health, /ping, /version and /metrics.
+HttpRoutes inference_routes(const std::shared_ptr<const ModelRepository>& models,
+                            const std::shared_ptr<const Keys>& keys, const std::string& version);
 
 }  // namespace strata

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMaxTensors = 64;
+constexpr std::size_t kMaxTensors = 1024;  // a tensor for each column of a log
 
 [[noreturn]] void refuse_body(const std::string& what) {
   throw ApiError({.message = what, .code = "invalid_value"});

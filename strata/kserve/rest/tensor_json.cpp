@@ -29,8 +29,10 @@ void append_integer(Tensor& tensor, const Json& value) {
   append_value(tensor.bytes, value.get<T>());
 }
 
+// JSON has no NaN; json_text() writes null for it.
 template <typename T>
 void append_real(Tensor& tensor, const Json& value) {
+  if (value.is_null()) return append_value(tensor.bytes, std::numeric_limits<T>::quiet_NaN());
   if (!value.is_number()) refuse_element(tensor, value);
   const double number = value.get<double>();
   if (std::abs(number) > static_cast<double>(std::numeric_limits<T>::max()))

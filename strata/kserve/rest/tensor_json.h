@@ -10,8 +10,8 @@
 
 namespace strata {
 
-/// Appends the elements of a list to `tensor.bytes`. Refuses values outside the range of the
-/// datatype, and FP16 and BF16.
+/// Appends the elements of a list to `tensor.bytes`; null is NaN. Refuses values outside the range
+/// of the datatype, and FP16 and BF16.
 void append_json(Tensor& tensor, const nlohmann::json& list);
 
 /// The elements of a tensor that passed check_bytes(), as a flat list. Bytes of BYTES that are not
