@@ -4,10 +4,9 @@ import http.client
 import json
 import re
 import signal
-import subprocess
 import urllib.request
 
-from strata_program import PROGRAM, ProgramTest
+from strata_program import ProgramTest
 
 WORDS = "In the beginning"
 
@@ -16,7 +15,7 @@ class Server:
     """A started `strata serve`, with the address that it printed."""
 
     def __init__(self, test, *arguments, launch=()):
-        self.process = test.start_command(PROGRAM, *(["launch", *launch] if launch else []), "serve", *arguments)
+        self.process = test.start(*(["launch", *launch] if launch else []), "serve", *arguments)
         self.lines = []
         self.await_ready()
         self.address = re.search(r"http://([\d.]+:\d+)", "\n".join(self.lines))[1]
@@ -72,17 +71,6 @@ class ServerTest(ProgramTest):
     def setUp(self):
         super().setUp()
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
-
-    def start_command(self, *command):
-        process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
-        self.addCleanup(self.kill, process)
-        return process
-
-    @staticmethod
-    def kill(process):
-        with process:
-            process.kill()
 
     def serve(self, *arguments, **options):
         return Server(self, "c", "--listen", "127.0.0.1:0", "--name", "tiny", *arguments, **options)

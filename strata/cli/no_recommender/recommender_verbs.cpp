@@ -1,8 +1,9 @@
 // Stands for cli/recommender in a program that is built without it (cmake/tasks.cmake): help does
-// not list its verbs, and each of them is refused with the reason.
+// not list its verbs and options, and each of the verbs is refused with the reason.
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "strata/cli/server/serving_kind_makers.h"
 #include "strata/cli/verbs.h"
 #include "strata/task/kinds/kinds.h"
 
@@ -22,5 +23,7 @@ void add_recommender_verbs(CLI::App& app) {
   for (const char* name : {"convert", "embed-server", "row"}) add_refused(app, name);
   add_refused(*app.get_subcommand("size"), "embeddings");
 }
+
+MakeServingKind recommender_serving() { return nullptr; }
 
 }  // namespace strata

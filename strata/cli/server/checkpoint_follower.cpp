@@ -11,10 +11,10 @@
 
 namespace strata {
 
-CheckpointFollower::CheckpointFollower(FollowOptions options, std::shared_ptr<ModelService> service,
-                                       std::int64_t step)
+CheckpointFollower::CheckpointFollower(FollowOptions options,
+                                       std::shared_ptr<CheckpointTaker> taker, std::int64_t step)
     : options_(std::move(options)),
-      service_(std::move(service)),
+      taker_(std::move(taker)),
       tried_(step),
       thread_([this] { run(); }) {}
 
@@ -27,7 +27,7 @@ void CheckpointFollower::stop() {
   }
   changed_.notify_all();
   gate_.close();
-  service_->refuse_loads();
+  taker_->refuse_loads();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -40,7 +40,7 @@ void CheckpointFollower::run() {
     } catch (const std::exception& error) {
       options_.report("refused   " + std::string(to_error(error).what()));
     }
-    if (!service_->status().ready) return;
+    if (!taker_->ready()) return;
     lock.lock();
   }
 }
@@ -55,7 +55,7 @@ void CheckpointFollower::look() {
   tried_ = step;
   if (!passes(newest)) return;
   const auto begin = std::chrono::steady_clock::now();
-  if (!service_->load(newest)) return;
+  if (!taker_->load(newest)) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   options_.report("promoted  " + newest + " after " + format_seconds(seconds.count()));
 }

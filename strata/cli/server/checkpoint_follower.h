@@ -5,7 +5,7 @@
 /// newest at a look are left out.
 ///
 /// Threads  one of its own.
-/// Errors   reported; after the ranks have ended the follower stops.
+/// Errors   reported; when the model is no longer ready the follower stops.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,6 @@
 #include <thread>
 
 #include "strata/cli/server/gate.h"
-#include "strata/serve/model_service.h"
 
 namespace strata {
 
@@ -31,10 +30,21 @@ struct FollowOptions {
   std::function<void(const std::string& sentence)> report = {};
 };
 
+/// A served model that can take another checkpoint.
+class CheckpointTaker {
+ public:
+  virtual ~CheckpointTaker() = default;
+  /// Replaces what answers requests without losing one. False after refuse_loads(). UserError, and
+  /// nothing changes: a checkpoint that is damaged or of another model.
+  virtual bool load(const std::string& checkpoint) = 0;
+  virtual void refuse_loads() = 0;  ///< gives up a load() that still waits, and later ones
+  virtual bool ready() const = 0;   ///< false: nothing can be loaded any more
+};
+
 class CheckpointFollower {
  public:
-  /// `service` has the checkpoint of step `step`.
-  CheckpointFollower(FollowOptions options, std::shared_ptr<ModelService> service,
+  /// `taker` has the checkpoint of step `step`.
+  CheckpointFollower(FollowOptions options, std::shared_ptr<CheckpointTaker> taker,
                      std::int64_t step);
   ~CheckpointFollower();
 
@@ -47,7 +57,7 @@ class CheckpointFollower {
   bool passes(const std::string& checkpoint);
 
   FollowOptions options_;
-  std::shared_ptr<ModelService> service_;
+  std::shared_ptr<CheckpointTaker> taker_;
   std::int64_t tried_;  // step of the newest checkpoint that was tried
   Gate gate_;
   std::mutex mutex_;

@@ -1,21 +1,20 @@
 #include "strata/cli/server/model_servers.h"
 
 #include <chrono>
+#include <utility>
 
 #include "strata/cli/version.h"
 #include "strata/kserve/rest/routes.h"
-#include "strata/kserve/server_routes.h"
 #include "strata/openai/routes.h"
 
 namespace strata {
 
 ModelServers::ModelServers(const HttpListen& http, const std::optional<InferenceListen>& grpc,
-                           const OpenAiModel& model, const std::shared_ptr<const Keys>& keys)
+                           HttpRoutes routes, const std::shared_ptr<const ModelRepository>& models,
+                           const std::shared_ptr<const Keys>& keys)
     : tls_(http.tls.has_value()),
-      models_(repository_of(model)),
-      http_(kserve_listen(openai_listen(http, keys), keys),
-            server_routes(model, models_, keys, kVersion)) {
-  if (grpc) grpc_.emplace(*grpc, models_, keys, kVersion);
+      http_(kserve_listen(openai_listen(http, keys), keys), std::move(routes)) {
+  if (grpc) grpc_.emplace(*grpc, models, keys, kVersion);
 }
 
 std::string ModelServers::addresses() const {

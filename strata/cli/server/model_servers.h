@@ -1,4 +1,4 @@
-/// Answers the clients of one model: OpenAI's and KServe's over HTTP, and KServe's over gRPC.
+/// Answers the clients of models over HTTP, and KServe's over gRPC.
 ///
 /// Threads  any.
 /// Errors   UserError: an address where a server cannot listen; TLS files that cannot be used.
@@ -10,15 +10,17 @@
 
 #include "strata/http/http_server.h"
 #include "strata/kserve/rpc/inference_server.h"
-#include "strata/openai/model.h"
+#include "strata/openai/keys.h"
 
 namespace strata {
 
 class ModelServers {
  public:
-  /// `grpc`: none if no server listens for gRPC. `keys`: null if requests need none.
+  /// `grpc`: none if no server listens for gRPC. `routes`: of HTTP, for the same models. `keys`:
+  /// null if requests need none.
   ModelServers(const HttpListen& http, const std::optional<InferenceListen>& grpc,
-               const OpenAiModel& model, const std::shared_ptr<const Keys>& keys);
+               HttpRoutes routes, const std::shared_ptr<const ModelRepository>& models,
+               const std::shared_ptr<const Keys>& keys);
 
   std::string addresses() const;  ///< "http://127.0.0.1:8000 and by gRPC at 127.0.0.1:8001"
 
@@ -27,7 +29,6 @@ class ModelServers {
 
  private:
   const bool tls_;
-  const std::shared_ptr<const ModelRepository> models_;
   HttpServer http_;
   std::optional<InferenceServer> grpc_;
 };
