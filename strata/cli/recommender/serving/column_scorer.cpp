@@ -40,8 +40,10 @@ std::unique_ptr<const RequestSamples> ColumnScorer::read(const InferenceRequest&
     const auto tensor = std::ranges::find(request.inputs, column.name, &Tensor::name);
     STRATA_CHECK(tensor != request.inputs.end(), "cli.column_scorer");
     ColumnValues& of = values.emplace_back();
-    column.has_numbers ? void(of.numbers = values_of<double>(*tensor))
-                       : void(of.texts = texts_of(*tensor));
+    if (column.has_numbers)
+      of.numbers = values_of<double>(*tensor);
+    else
+      of.texts = texts_of(*tensor);
   }
   try {
     return std::make_unique<ReadSamples>(read_columns(*preprocessing_, samples, values));
