@@ -199,6 +199,22 @@ TEST(ServingPlanBudgets, WeightsInInt8NeedAQuarterOfTheBytes) {
               budget);
 }
 
+// With more rows than the kernels for few rows take, and wide matrices, the peak is at the values
+// of a matrix.
+TEST(ServingPlanBudgets, CountsTheValuesOfAMatrixInInt8) {
+  const Case c{.pass_tokens = 66, .pass_logits = 1};
+  DecoderOptions options = model_of(DecoderKind::kLlama);
+  options.layers = 1;
+  options.width = 256;
+  options.mlp_width = 2048;
+  options.vocab = 50;
+  const Sequential model = make_served_model(options, WeightType::kInt8);
+  const ServingPlan plan = plan_serving(request_of(c, model));
+  const std::int64_t peak = measured_peaks(c, model, plan, "")[0];
+  EXPECT_LE(peak, peak_bytes(plan.ledger));
+  EXPECT_GE(static_cast<double>(peak), 0.7 * static_cast<double>(peak_bytes(plan.ledger)));
+}
+
 TEST(ServingPlanBudgets, LayersAwayAreSpreadOverAStage) {
   const Case c{.kind = DecoderKind::kLlama};
   const Sequential model = network(c);
