@@ -46,6 +46,7 @@ class RoundService final : public TokenService {
 
   std::set<std::vector<std::int64_t>> prompts;
   std::int64_t most_running = 0;
+  std::int64_t tokens = 0;  ///< of all answers
 
   std::size_t running() const {
     const std::scoped_lock lock(mutex_);
@@ -77,7 +78,10 @@ class RoundService final : public TokenService {
            .error = fails ? "the model broke" : ""});
       return true;
     }
-    if (++running.tokens > 0) running.listener.on_token({.token = 1});
+    if (++running.tokens > 0) {
+      ++tokens;
+      running.listener.on_token({.token = 1});
+    }
     if (running.tokens < running.request.max_tokens) return false;
     running.listener.on_finish({.reason = FinishReason::kLength});
     return true;
@@ -103,6 +107,9 @@ TEST(ServiceLoad, MeasuresRatesAndWaits) {
   EXPECT_GE(rates.first_token.median, 10 * 0.0019);
   EXPECT_LE(rates.between_tokens.median, rates.between_tokens.most);
   EXPECT_LE(rates.first_token.median, rates.first_token.most);
+  // The first answer of each client precedes the measurement.
+  EXPECT_LE(rates.tokens_per_second * rates.seconds,
+            static_cast<double>(service.tokens - 3 * 20) + 0.1);
   // An answer takes 30 rounds and has 20 tokens.
   EXPECT_NEAR(rates.tokens_per_second * round, 3 * 20.0 / 30, 0.8);
   EXPECT_NEAR(rates.tokens_per_second / rates.prompt_tokens_per_second, 20.0 / 7, 0.8);

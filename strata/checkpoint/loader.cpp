@@ -48,7 +48,7 @@ TrainingPosition StateLoader::position() const { return position_of(*checkpoint_
 
 namespace {
 
-constexpr std::int64_t kPiece = 1 << 18;  // elements
+constexpr std::int64_t kPiece = 1 << 20;  // elements
 
 // Whether the part has only what layers of 16 bits compute with, not the rest of the fp32 weight.
 bool is_rounded(const NamedState& state) {

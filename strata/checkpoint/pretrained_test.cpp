@@ -15,7 +15,9 @@
 #include "strata/checkpoint/safetensors.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
+#include "strata/device/device.h"
 #include "strata/models/hugging_face.h"
+#include "strata/optim/master_weights.h"
 #include "strata/pretrained/example_gguf_test.h"
 
 namespace strata {
@@ -121,6 +123,33 @@ class GgufWeightsTest : public ::testing::Test {
   ScratchFolder folder_;
   std::string path_ = folder_.path("model.gguf");
 };
+
+// bf16 weights are the high halves of a run's fp32 weights, which round ties away from zero. More
+// elements than are read at once.
+TEST(LoadWeights, RoundsTo16BitsAsTrainingDoes) {
+  const ScratchFolder folder;
+  const DecoderOptions options{.layers = 1, .width = 16, .heads = 2, .vocab = 70'001, .context = 9};
+  const std::int64_t numel = options.vocab * options.width, first = 5, last = 3;
+  at::Tensor weight = at::arange(numel, host_options(at::kFloat)).mul_(1.0 / 512).add_(1);
+  write_safetensors(
+      folder.path("model.safetensors"),
+      std::vector<NamedTensor>{{"wte.weight", weight.view({options.vocab, options.width})}});
+  std::ofstream(folder.path("config.json")) << hugging_face_config(options);
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor local = at::zeros({numel - first - last}, host_options(type));
+    load_weights(folder.path(""), options,
+                 {{.name = "embed.tokens.weight",
+                   .shape = {options.vocab, options.width},
+                   .local = local,
+                   .runs = {{.local = 0, .global = first, .numel = local.numel()}}}});
+    const at::Tensor expected = at::zeros_like(local);
+    MasterWeights{expected, type == at::kHalf ? at::Tensor() : expected.to(at::kShort)}.assign(
+        weight.narrow(0, first, local.numel()));
+    EXPECT_TRUE(local.equal(expected)) << type;
+    const bool ties_to_even = local.equal(weight.narrow(0, first, local.numel()).to(type));
+    EXPECT_EQ(ties_to_even, type == at::kHalf);
+  }
+}
 
 TEST_F(GgufWeightsTest, GgufFileLoadsAsItsHuggingFaceFolder) {
   for (const DecoderOptions& options : {gpt(), llama()}) {

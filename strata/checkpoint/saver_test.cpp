@@ -519,32 +519,6 @@ TEST_F(PretrainedTest, LoadsWeightsUnderAnyMesh) {
   }
 }
 
-// bf16 weights are the high halves of a run's fp32 weights, which round ties away from zero.
-TEST_F(PretrainedTest, LoadsWeightsOf16BitsAsTrainingRoundsThem) {
-  for (const ExampleMesh& mesh : {kMeshes[0], kMeshes[3]}) {
-    const ExampleStates states = ExampleRank(model(), mesh, 0).held();
-    load_weights(path_, model(), states.weights);
-    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      std::vector<NamedState> halves = states.weights;
-      for (NamedState& state : halves)
-        if (state.local.defined()) state.local = at::zeros_like(state.local).to(type);
-      load_weights(path_, model(), halves);
-      for (std::size_t i = 0; i < halves.size(); ++i) {
-        const NamedState& whole = states.weights[i];
-        if (!whole.local.defined()) continue;
-        at::Tensor expected = at::zeros_like(halves[i].local);
-        at::Tensor rest =
-            type == at::kBFloat16 ? at::zeros_like(expected).to(at::kShort) : at::Tensor();
-        for (const strata::Run& run : whole.runs)
-          MasterWeights{expected.narrow(0, run.local, run.numel),
-                        rest.defined() ? rest.narrow(0, run.local, run.numel) : rest}
-              .assign(whole.local.narrow(0, run.local, run.numel));
-        EXPECT_TRUE(halves[i].local.equal(expected)) << whole.name << ' ' << type;
-      }
-    }
-  }
-}
-
 TEST_F(PretrainedTest, NamesMissingFileOrTensor) {
   const std::string second = path_ + "/model-00002-of-00002.safetensors";
   const auto refusal = [&] {

@@ -67,7 +67,6 @@ ServedModel served_model(Recipe recipe, const std::string& checkpoint, WeightTyp
           .ranks = std::move(ranks),
           .memory = recipe.memory,
           .precision = recipe.train.precision,
-
           .weights = weights};
 }
 

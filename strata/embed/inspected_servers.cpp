@@ -46,7 +46,7 @@ class InspectedServers::Pending final : public PendingRows {
           }));
     }
   }
-  // Asks end before the servers do.
+  // Requests to servers refer to them, so they end first.
   ~Pending() override {
     for (const Completion& done : done_) try {
         done.wait();

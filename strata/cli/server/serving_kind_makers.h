@@ -13,7 +13,7 @@ MakeServingKind text_serving();
 /// Null: the program is built without the task (cli/no_recommender).
 MakeServingKind recommender_serving();
 
-/// Of this program (cli/server/kinds).
+/// The kinds of this program (cli/server/kinds).
 std::vector<MakeServingKind> serving_kinds();
 
 }  // namespace strata

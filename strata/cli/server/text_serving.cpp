@@ -97,7 +97,7 @@ class TextServing final : public ServingKind {
     add_measure_options(verb);
   }
 
-  // Writes a page.
+  // Writes the page of --measure.
   bool instead_of_serving(const ServeRequest& request) override {
     if (measure_.empty()) return false;
     if (!rendezvous_from_environment().alone())

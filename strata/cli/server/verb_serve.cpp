@@ -1,4 +1,5 @@
-// Serves a checkpoint over HTTP and gRPC until a signal ends it; its ServingKind knows the rest.
+// Serves a checkpoint over HTTP and gRPC until a signal ends it. The ServingKind of
+// the checkpoint decides what answers.
 //
 // The signals are blocked in all threads, and the main thread waits for them: a handler could not
 // let requests end.

@@ -28,11 +28,11 @@ struct PendingRequest {
   std::int64_t count = 0;
   std::shared_ptr<KeyUse> use;  // null: the server needs no keys
   Clock::time_point arrival = {};
-  std::atomic<bool> ended = false;  // who sets it ends the request
+  std::atomic<bool> ended = false;  // the thread that sets it ends the request
 };
 using Pending = std::shared_ptr<PendingRequest>;
 
-// Of the logit, as an evaluation does.
+// Computes the logistic function as an evaluation does.
 float probability(float logit) {
   return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(logit))));
 }
@@ -222,7 +222,7 @@ void SampleModel::Parts::cancel(std::uint64_t id, const Pending& request) {
   count_end(*request, kLeft);
 }
 
-// Before the client knows: its next request may already use the key.
+// Called before the answer is sent, because the next request may need the key at once.
 void SampleModel::Parts::count_end(PendingRequest& request, const char* failure) {
   request.use.reset();
   const std::scoped_lock lock(mutex);

@@ -1,6 +1,6 @@
-// Bytes become fp32 values in registers, in the order of terms, so there is nothing to turn. One to
-// four rows compute several groups of columns at once: the sum of a group is a chain, whose next
-// link waits for the last one.
+// A tile has its bytes in the order of terms, so they become fp32 values in registers without a
+// transposition. Products of one to four rows compute several groups of columns at once, because
+// each addition to the sum of a group waits for the one before.
 #include "strata/nn/kernels/int8_columns.h"
 
 #include <algorithm>

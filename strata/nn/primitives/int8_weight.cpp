@@ -6,7 +6,8 @@
 namespace strata {
 namespace {
 
-// Of a row, if tiles were rows: no other int8 tensor has rows with a scale between them.
+// The bytes of a tile divided by its rows. No other int8 tensor has this stride, which includes a
+// scale.
 std::int64_t row_bytes(std::int64_t in) {
   return kernels::int8_tile_bytes(in) / kernels::kTileColumns;
 }
