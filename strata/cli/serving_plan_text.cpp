@@ -131,7 +131,9 @@ void ServingArguments::add_to(CLI::App& verb) {
   const auto add = [&](const char* name, const char* what, auto& target, const char* help) {
     return verb.add_option(name, target, help)->type_name(what);
   };
-  add("--cache", "BYTES", cache, "memory for keys and values, on each rank")->capture_default_str();
+  add("--cache", "BYTES", cache,
+      "memory for keys and values, on each rank; default: 1GiB, or half of a smaller "
+      "memory.device");
   add("--context", "TOKENS", service.context,
       "of the longest prompt with its answer; default: the model's context, or what --cache has "
       "room for")
@@ -147,7 +149,7 @@ void ServingArguments::add_to(CLI::App& verb) {
 
 ServiceOptions ServingArguments::options() const {
   ServiceOptions options = service;
-  options.cache_bytes = parse_bytes(cache).count;
+  if (cache) options.cache_bytes = parse_bytes(*cache).count;
   return options;
 }
 

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace strata {
 
 /// The options of a server that decide what it needs, for `strata plan --serve` and `strata serve`.
 struct ServingArguments {
-  std::string cache = "1GiB";
+  std::optional<std::string> cache;  ///< none: the default of ServiceOptions
   WeightType weights = WeightType::kPrecision;
   ServiceOptions service;
 

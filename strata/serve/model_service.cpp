@@ -23,6 +23,7 @@ namespace {
 constexpr ErrorSource kServiceErrors{"serve.model"};
 
 constexpr std::int64_t kServedPageTokens = 64;
+constexpr std::int64_t kMostPageBytes = std::int64_t{1} << 30;  // by default
 constexpr std::int64_t kPassLogits = 256;  // of scored prompts: a vocabulary's worth of floats each
 
 void check_context(const ServedModel& served, std::int64_t context) {
@@ -30,6 +31,12 @@ void check_context(const ServedModel& served, std::int64_t context) {
   throw kServiceErrors.user("--context", "the model has fewer positions",
                             "at most " + std::to_string(served.model.context),
                             std::to_string(context), "pass a smaller --context");
+}
+
+std::int64_t cache_of(const ServedModel& served, const ServiceOptions& options) {
+  const std::int64_t device = served.memory.device.count;  // 0: no limit
+  return options.cache_bytes.value_or(device > 0 ? std::min(kMostPageBytes, device / 2)
+                                                 : kMostPageBytes);
 }
 
 // Pages beyond those that all sequences at their longest need still keep beginnings for reuse.
@@ -40,15 +47,16 @@ PageRoom room_of(const Sequential& model, const ServedModel& served,
       page_bytes(model, decoder_steps(model, served.ranks.mesh), kServedPageTokens);
   const std::int64_t pages =
       std::max<std::int64_t>(1, (options.context + kServedPageTokens - 1) / kServedPageTokens);
-  if (options.cache_bytes < pages * bytes)
+  const std::int64_t cache = cache_of(served, options);
+  if (cache < pages * bytes)
     throw kServiceErrors.user(
         "--cache",
         options.context > 0 ? "the cache has no room for a sequence of --context tokens"
                             : "the cache has no room for a page",
-        "at least " + format_bytes(pages * bytes) + " on a rank", format_bytes(options.cache_bytes),
+        "at least " + format_bytes(pages * bytes) + " on a rank", format_bytes(cache),
         options.context > 0 ? "pass a larger --cache, or a smaller --context"
                             : "pass a larger --cache");
-  return {.page_tokens = kServedPageTokens, .pages = options.cache_bytes / bytes};
+  return {.page_tokens = kServedPageTokens, .pages = cache / bytes};
 }
 
 }  // namespace

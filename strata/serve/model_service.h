@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "strata/batching/token_service.h"
@@ -31,7 +32,8 @@
 namespace strata {
 
 struct ServiceOptions {
-  std::int64_t cache_bytes = std::int64_t{1} << 30;  ///< of keys and values, per rank
+  /// Of keys and values, per rank. None: 1 GiB, or half of memory.device if that is less.
+  std::optional<std::int64_t> cache_bytes = {};
   /// Tokens of the longest sequence; 0: the model's, or what the cache has room for if that is
   /// less.
   std::int64_t context = 0;

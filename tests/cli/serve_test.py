@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import signal
 import time
 import unittest
@@ -220,6 +221,16 @@ class Serve(ServerTest):
             again = json.loads((self.folder / "again.json").read_text())
             self.assertAlmostEqual(again["int8"]["loss"], both["int8"]["loss"], places=6)
         self.refuse("evaluate", "c", *self.INT8, "--set", "train.precision=bf16", says="train.precision=fp32")
+
+    def test_the_cache_leaves_room_in_a_budget(self):
+        def pages(*arguments):
+            server = self.serve("--set", "mesh.pp=1", *arguments)
+            self.assertTrue(server.text())
+            return int(re.search(r"(\d+) pages", server.lines[0])[1])
+        budget = ("--set", "memory.device=64MiB")  # the default without a budget is 1 GiB
+        self.assertEqual(pages(*budget), pages("--cache", "32MiB"))
+        self.assertEqual(pages(), pages("--cache", "1GiB"))
+        self.refuse("serve", "c", "--cache", "", says="bytes")
 
     def test_a_plan_shows_what_a_server_needs_and_reaches(self):
         one_rank = ("--set", "mesh.pp=1")
