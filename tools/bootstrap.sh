@@ -12,6 +12,14 @@ case $for_what in text | all | test) ;; *) echo "bootstrap: text, test or nothin
 
 TORCH_VERSION=2.13.0
 TRANSFORMERS_VERSION=5.23.0
+server_clients=("openai==3.57.0" "tritonclient[http,grpc]==2.73.0" "jsonschema==4.26.0" "llguidance==1.9.1"
+                "gguf==0.19.0" "accelerate==1.15.0")
+all_installed='
+import importlib.metadata, sys
+for requirement in sys.argv[1:]:
+    name, version = requirement.split("==")
+    if importlib.metadata.version(name.partition("[")[0]) != version: sys.exit(1)
+'
 
 # package : why
 packages=(
@@ -91,5 +99,12 @@ if [ -z "${STRATA_TORCH:-}" ]; then
     echo "bootstrap: installing transformers==$TRANSFORMERS_VERSION in .venv (oracle of the tests)"
     .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
       "transformers==$TRANSFORMERS_VERSION" "torch==$TORCH_VERSION"
+  fi
+  # Clients and oracles of the server's tests; tests whose package is missing are skipped.
+  if [ "$for_what" = test ] && ! .venv/bin/python -c "$all_installed" "${server_clients[@]}" 2>/dev/null; then
+    echo "bootstrap: installing clients of the server in .venv: ${server_clients[*]}"
+    .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
+      "${server_clients[@]}" "torch==$TORCH_VERSION" ||
+      echo "bootstrap: they are not installed; tests with them are skipped"
   fi
 fi

@@ -57,6 +57,8 @@ struct SequenceListener {
   /// With `score_prompt`, once, before the first token: all tokens of the prompt but the first,
   /// each scored after the tokens before it.
   std::function<void(std::vector<ScoredToken>)> on_prompt;
+  /// With `embed`, once, before the first token: the model's state after the prompt's last token.
+  std::function<void(std::vector<float>)> on_embedding = {};
   /// A chosen token; tokens of `ends` are not reported.
   std::function<void(const ScoredToken&)> on_token;
   /// Last call.
@@ -74,6 +76,7 @@ struct SequenceRequest {
   std::optional<int> likeliest = {};
   std::uint64_t scope = 0;  ///< requests reuse keys and values only of requests of the same scope
   bool score_prompt = false;
+  bool embed = false;
   /// Gives the tokens that may follow the answer so far, as bits by token; if no bit is set, the
   /// answer ends. Null: all may. The service calls it from one thread at a time.
   std::function<std::vector<std::uint64_t>(const std::vector<std::int64_t>& answer)> allowed = {};

@@ -87,8 +87,10 @@ inline DecoderOutcome run_decoder(const Sequential& model, const std::vector<at:
     const auto weights = std::span<const at::Tensor>(outcome.leaves).subspan(first);
     values[model.outputs(layer)[0]] = model.layer(layer).forward(context, weights, inputs)[0];
   }
-  outcome.output = values.back().detach();
-  if (model.layer(model.num_layers() - 1).is_loss()) values.back().backward();
+  const int last = model.num_layers() - 1;
+  const at::Tensor& output = values[model.outputs(last)[0]];
+  outcome.output = output.detach();
+  if (model.layer(last).is_loss()) output.backward();
   outcome.loss = sink.value();
   return outcome;
 }

@@ -133,8 +133,11 @@ class LogitsHead final : public Head {
     return sizes(kind("logits"), {options_.vocab, options_.width});
   }
 
+  // The logits, and the states that they are products of.
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    return {{.shape = {inputs[0].shape[0], options_.vocab}}};
+    const std::int64_t rows = inputs[0].shape[0];
+    return {{.shape = {rows, options_.vocab}},
+            {.shape = {rows, options_.width}, .dtype = inputs[0].dtype}};
   }
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
     return {.saved = inputs[0].bytes()};
@@ -143,9 +146,9 @@ class LogitsHead final : public Head {
                                   std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
     const at::Tensor last = last_tokens(enter_forward(context.tensor, inputs[0]), context.cache);
-    const at::Tensor logits =
-        primitives(last).products.logits(normed(last, weights), projection(weights));
-    return {gather_classes(context.tensor, logits, options_.vocab)};
+    const at::Tensor states = normed(last, weights);
+    const at::Tensor logits = primitives(last).products.logits(states, projection(weights));
+    return {gather_classes(context.tensor, logits, options_.vocab), states};
   }
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     return 2.0 * static_cast<double>(inputs[0].shape[0] * options_.width * columns());

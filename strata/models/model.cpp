@@ -67,7 +67,7 @@ Sequential compose(const DecoderOptions& input, DecoderOutput output, TensorSpli
   if (loss) {
     model.add("head", loss_head(setup, parts.norm), {"x", "targets"}, {"loss"});
   } else {
-    model.add("head", logits_head(setup, parts.norm), {"x"}, {"logits"});
+    model.add("head", logits_head(setup, parts.norm), {"x"}, {"logits", "states"});
   }
   return model;
 }

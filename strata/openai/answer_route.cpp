@@ -26,9 +26,7 @@ void answer_generation(AnswerKind kind, const ServedModels& models, const ApiCal
                         .scored = options.likeliest.has_value(),
                         .weights = [model = served.model] { return model->service->weights(); }};
   const auto generation = start_generation(served.model, std::move(request), call.key);
-  call.responder()->on_closed([left = std::weak_ptr(generation)] {
-    if (const auto generation = left.lock()) generation->cancel();
-  });
+  end_with_client(generation, call);
   const auto choices = static_cast<std::size_t>(options.choices);
   const auto candidates = static_cast<std::size_t>(options.candidates);
   if (!options.stream)

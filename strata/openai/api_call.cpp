@@ -65,7 +65,6 @@ HttpAnswer answer_of(const ApiError& error) {
     answer.headers.emplace_back("retry-after-ms", std::to_string(after));
   }
   if (error.parts().status == 401) answer.headers.emplace_back("WWW-Authenticate", "Bearer");
-  if (error.parts().status == 501) answer.headers.emplace_back("x-should-retry", "false");
   return answer;
 }
 

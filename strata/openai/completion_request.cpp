@@ -16,27 +16,6 @@ const char* const kPromptKinds =
 
 using Tokens = std::vector<std::int64_t>;
 
-std::vector<Tokens> read_prompts(const RequestFields& fields, const OpenAiModel& model) {
-  const nlohmann::json* prompt = fields.find("prompt");
-  if (prompt == nullptr) refuse_field("prompt", kPromptKinds, "nothing");
-  const bool begins = fields.flag("add_special_tokens", true);
-  if (prompt->is_string())
-    return {prompt_tokens(model, prompt->get_ref<const std::string&>(), begins)};
-  if (!prompt->is_array() || prompt->empty())
-    refuse_field("prompt", kPromptKinds, short_json(*prompt));
-  const std::int64_t vocabulary = model.service->vocabulary();
-  if (prompt->front().is_number()) return {read_tokens(*prompt, "prompt", vocabulary)};
-  std::vector<Tokens> prompts;
-  for (const nlohmann::json& each : *prompt) {
-    if (each.type() != prompt->front().type() || !(each.is_string() || each.is_array()))
-      refuse_field("prompt", kPromptKinds, short_json(*prompt));
-    prompts.push_back(each.is_string()
-                          ? prompt_tokens(model, each.get_ref<const std::string&>(), begins)
-                          : read_tokens(each, "prompt", vocabulary));
-  }
-  return prompts;
-}
-
 void read_candidates(const RequestFields& fields, AnswerOptions& options) {
   options.candidates =
       static_cast<int>(fields.whole("best_of", options.choices, options.choices, kMaxChoices));
@@ -61,6 +40,28 @@ void refuse_more_than_may_wait(const AnswerRequest& request, const OpenAiModel& 
 
 }  // namespace
 
+std::vector<Tokens> read_prompts(const RequestFields& fields, const char* field,
+                                 const OpenAiModel& model) {
+  const nlohmann::json* prompt = fields.find(field);
+  if (prompt == nullptr) refuse_field(field, kPromptKinds, "nothing");
+  const bool begins = fields.flag("add_special_tokens", true);
+  if (prompt->is_string())
+    return {prompt_tokens(model, prompt->get_ref<const std::string&>(), begins)};
+  if (!prompt->is_array() || prompt->empty())
+    refuse_field(field, kPromptKinds, short_json(*prompt));
+  const std::int64_t vocabulary = model.service->vocabulary();
+  if (prompt->front().is_number()) return {read_tokens(*prompt, field, vocabulary)};
+  std::vector<Tokens> prompts;
+  for (const nlohmann::json& each : *prompt) {
+    if (each.type() != prompt->front().type() || !(each.is_string() || each.is_array()))
+      refuse_field(field, kPromptKinds, short_json(*prompt));
+    prompts.push_back(each.is_string()
+                          ? prompt_tokens(model, each.get_ref<const std::string&>(), begins)
+                          : read_tokens(each, field, vocabulary));
+  }
+  return prompts;
+}
+
 AnswerRequest read_completion_request(const RequestFields& fields, const OpenAiModel& model) {
   AnswerRequest request{.options = read_answer_options(fields, model.service->vocabulary()),
                         .prompts = {},
@@ -72,7 +73,7 @@ AnswerRequest read_completion_request(const RequestFields& fields, const OpenAiM
   if (fields.find("logprobs") != nullptr)
     options.likeliest = static_cast<int>(fields.whole("logprobs", 0, 0, kMaxLikeliest));
   read_candidates(fields, options);
-  request.prompts = read_prompts(fields, model);
+  request.prompts = read_prompts(fields, "prompt", model);
   fit_to_context(request, model, "prompt", kDefaultTokens);
   return request;
 }

@@ -17,8 +17,13 @@ struct AnswerRequest {
   AnswerOptions options;
   std::vector<std::vector<std::int64_t>> prompts;
   bool echo = false;        ///< the answer begins with the prompt
+  bool embeds = false;      ///< the answer is the embedding of each prompt
   std::uint64_t scope = 0;  ///< as SequenceRequest::scope
 };
+
+/// A text, a list of texts, a list of tokens, or a list of lists of tokens.
+std::vector<std::vector<std::int64_t>> read_prompts(const RequestFields& fields, const char* field,
+                                                    const OpenAiModel& model);
 
 AnswerRequest read_completion_request(const RequestFields& fields, const OpenAiModel& model);
 

@@ -1,6 +1,7 @@
 /// Answers requests without a model, in its own thread: token i of an answer is token i of the
 /// prompt, over and over; with a temperature it is token i + seed. With a script, token i is that
-/// of the script. In place of a token that may not follow it is the first one that may.
+/// of the script. In place of a token that may not follow it is the first one that may. The
+/// embedding of a prompt is its first and its last token.
 ///
 /// The log probability of a token is that of fake_score(), or 0 without `likeliest`. Each round
 /// hands one token to every request, so the answers of several requests interleave.
@@ -156,6 +157,9 @@ class FakeService final : public TokenService {
     if (running.cancelled) return &kGone;
     const auto count = static_cast<std::int64_t>(running.answer.size());
     if (count == 0 && request.score_prompt) score_prompt(running);
+    if (count == 0 && request.embed)
+      running.listener.on_embedding(
+          {static_cast<float>(request.prompt.front()), static_cast<float>(request.prompt.back())});
     if (count >= request.max_tokens) return &kLength;
     if (count == options_.fails_at) return &kFailed;
     const auto& source = options_.script.empty() ? request.prompt : options_.script;

@@ -9,6 +9,8 @@
 
 namespace strata {
 
+void AnswerSink::on_embedding(std::size_t, std::vector<float>) {}
+
 Generation::Generation(std::shared_ptr<const OpenAiModel> model, AnswerRequest request,
                        RequestRecord record)
     : model_(std::move(model)), request_(std::move(request)), record_(std::move(record)) {
@@ -40,7 +42,8 @@ SequenceRequest Generation::sequence_request(std::size_t choice) const {
                           .sampling = options.sampling,
                           .likeliest = options.likeliest,
                           .scope = request_.scope,
-                          .score_prompt = request_.echo && options.likeliest.has_value()};
+                          .score_prompt = request_.echo && options.likeliest.has_value(),
+                          .embed = request_.embeds};
   if (options.candidates > options.choices)  // their mean log probabilities are compared
     request.likeliest = options.likeliest.value_or(0);
   request.ends = ends();
@@ -75,6 +78,10 @@ SequenceListener Generation::listener(std::size_t choice) {
   return {.on_prompt =
               [self, choice](const std::vector<ScoredToken>& scores) {
                 self->deliver(&Generation::on_prompt, choice, scores);
+              },
+          .on_embedding =
+              [self, choice](const std::vector<float>& state) {
+                self->deliver(&Generation::on_embedding, choice, state);
               },
           .on_token =
               [self, choice](const ScoredToken& token) {
@@ -169,6 +176,10 @@ void Generation::on_prompt(std::size_t choice, const std::vector<ScoredToken>& s
   if (over_ || sequence.has_prompt) return;
   sequence.has_prompt = true;
   if (!sink_->on_prompt(choice, sequence.text.prompt(scores))) forget_sink("abort");
+}
+
+void Generation::on_embedding(std::size_t choice, const std::vector<float>& state) {
+  if (!over_) sink_->on_embedding(choice, state);
 }
 
 void Generation::on_token(std::size_t choice, const ScoredToken& token) {

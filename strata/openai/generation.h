@@ -38,6 +38,8 @@ class AnswerSink {
   virtual bool on_prompt(std::size_t choice, std::vector<TokenPiece> pieces) = 0;
   /// False: the client has gone.
   virtual bool on_pieces(std::size_t choice, std::vector<TokenPiece> pieces) = 0;
+  /// With embeds: the model's state after the prompt's last token, before on_end().
+  virtual void on_embedding(std::size_t choice, std::vector<float> state);
   virtual bool on_end(std::size_t choice, ChoiceEnd end) = 0;
   virtual void on_done(const Usage& usage) = 0;      ///< last call, unless there is an error
   virtual void on_error(const ApiError& error) = 0;  ///< last call
@@ -85,6 +87,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<std::uint64_t> take_unwanted();
   void cancel_all(const std::vector<std::uint64_t>& ids);
   void on_prompt(std::size_t choice, const std::vector<ScoredToken>& scores);
+  void on_embedding(std::size_t choice, const std::vector<float>& state);
   void on_token(std::size_t choice, const ScoredToken& token);
   void on_finish(std::size_t choice, const Finish& finish);
   void end_choice(Sequence& sequence, std::size_t choice, const Finish& finish);

@@ -38,4 +38,10 @@ std::shared_ptr<Generation> start_generation(const std::shared_ptr<const OpenAiM
   return generation;
 }
 
+void end_with_client(const std::shared_ptr<Generation>& generation, const ApiCall& call) {
+  call.responder()->on_closed([left = std::weak_ptr(generation)] {
+    if (const auto generation = left.lock()) generation->cancel();
+  });
+}
+
 }  // namespace strata

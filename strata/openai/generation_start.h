@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "strata/openai/api_call.h"
 #include "strata/openai/generation.h"
 
 namespace strata {
@@ -12,6 +13,9 @@ namespace strata {
 std::shared_ptr<Generation> start_generation(const std::shared_ptr<const OpenAiModel>& model,
                                              AnswerRequest request,
                                              const std::shared_ptr<ApiKey>& key);
+
+/// Cancels the generation if the client of the call leaves.
+void end_with_client(const std::shared_ptr<Generation>& generation, const ApiCall& call);
 
 /// ApiError 503, unless the model's service is ready. Call it before reading a request: reading
 /// needs the context of the service.

@@ -11,6 +11,7 @@
 #include "strata/openai/answer_route.h"
 #include "strata/openai/api_call.h"
 #include "strata/openai/api_error.h"
+#include "strata/openai/embedding_route.h"
 #include "strata/openai/served_models.h"
 #include "strata/openai/tokenizer_routes.h"
 
@@ -72,13 +73,6 @@ void answer_health(const OpenAiServer& server, const ApiCall& call) {
   call.answer(Json{{"status", "ok"}});
 }
 
-void refuse_embeddings(const OpenAiServer&, const ApiCall&) {
-  throw ApiError({.status = 501,
-                  .message = "the server computes no embeddings",
-                  .type = "server_error",
-                  .code = "not_implemented"});
-}
-
 HttpRoute route(const std::shared_ptr<const OpenAiServer>& server, std::string method,
                 std::string path, Answer answer) {
   const bool checks_key = server->keys != nullptr && needs_key(path);
@@ -122,6 +116,9 @@ HttpRoutes openai_routes(OpenAiSetup setup) {
     call.answer(all.models.metrics_text() + (all.further_metrics ? all.further_metrics() : ""),
                 kPrometheusText);
   };
+  const Answer embeddings = [](const OpenAiServer& all, const ApiCall& call) {
+    answer_embeddings(all.models, call);
+  };
   const Answer version = [](const OpenAiServer& all, const ApiCall& call) {
     call.answer(Json{{"version", all.version}});
   };
@@ -134,7 +131,7 @@ HttpRoutes openai_routes(OpenAiSetup setup) {
           route(server, "GET", "/v1/models/{id...}", answer_model),
           route(server, "POST", "/v1/completions", generation(AnswerKind::kCompletion)),
           route(server, "POST", "/v1/chat/completions", generation(AnswerKind::kChat)),
-          route(server, "POST", "/v1/embeddings", refuse_embeddings),
+          route(server, "POST", "/v1/embeddings", embeddings),
           route(server, "POST", "/tokenize", counted(tokenize)),
           route(server, "POST", "/detokenize", counted(detokenize)),
           route(server, "GET", "/tokenizer_info", counted(tokenizer_info))};

@@ -80,14 +80,6 @@ TEST(OpenAiRoutes, HealthFollowsTheServices) {
   EXPECT_EQ(server.call("GET", "/version")->json().dump(), R"({"version":"1.2"})");
 }
 
-TEST(OpenAiRoutes, EmbeddingsAreRefused) {
-  const TestServer server;
-  const auto client = server.call("POST", "/v1/embeddings", R"({"input": "a"})");
-  EXPECT_EQ(client->status(), 501);
-  EXPECT_EQ(client->json()["error"]["code"], "not_implemented");
-  EXPECT_EQ(client->header("x-should-retry"), "false");
-}
-
 TEST(OpenAiRoutes, RequestIdIsTheClientsOrARandomOne) {
   const TestServer server;
   const auto id = [&](const HttpFields& headers) {

@@ -226,7 +226,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   for (std::size_t i = 0; i < values.size(); ++i)
     tables_.values.put(values[i], micro_batch, outputs[i],
                        local_uses(values[i]) + sends_[values[i]]);
-  if (inputs_.decoding && layer == model_.num_layers() - 1) inputs_.decoding->logits = outputs[0];
+  if (inputs_.decoding && layer == model_.num_layers() - 1) inputs_.decoding->outputs = outputs;
 }
 
 // The mini-batch has placeholders: [samples, 0].

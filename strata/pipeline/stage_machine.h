@@ -47,7 +47,7 @@ struct Decoding {
   /// The number of the pass, which its messages carry: no collective ends a pass, so a stage may be
   /// several passes ahead of the next one.
   std::int32_t pass = 0;
-  at::Tensor logits = {};  ///< set by the last layer
+  std::vector<at::Tensor> outputs = {};  ///< set by the last layer
 };
 
 /// One step's inputs.

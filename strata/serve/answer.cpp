@@ -1,9 +1,18 @@
 #include "strata/serve/answer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <utility>
 
+#include "strata/base/error_source.h"
+
 namespace strata {
+namespace {
+
+constexpr ErrorSource kEmbeddingErrors{"serve.embedding", "check the model's weights"};
+
+}  // namespace
 
 void Answer::score_prompt(std::int64_t position, std::span<const float> logits, std::int64_t rows) {
   const auto vocabulary = static_cast<std::int64_t>(logits.size()) / rows;
@@ -19,6 +28,16 @@ void Answer::report_prompt() {
   if (!request_.score_prompt) return;
   request_.score_prompt = false;
   if (listener_.on_prompt) listener_.on_prompt(std::move(prompt_scores_));
+}
+
+void Answer::report_embedding(std::span<const float> state) {
+  request_.embed = false;
+  const auto bad = std::ranges::find_if_not(state, [](float x) { return std::isfinite(x); });
+  if (bad != state.end())
+    throw kEmbeddingErrors.user("element " + std::to_string(bad - state.begin()),
+                                "the model's state is not a finite number", "a finite number",
+                                std::to_string(*bad));
+  if (listener_.on_embedding) listener_.on_embedding({state.begin(), state.end()});
 }
 
 std::vector<std::int64_t> Answer::choose(LogitSampler& sampler, std::span<const float> logits,

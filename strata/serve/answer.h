@@ -2,7 +2,7 @@
 /// its logits choose, and what its listener hears.
 ///
 /// Threads  one.
-/// Errors   UserError: logits that are not numbers, no token that may follow.
+/// Errors   UserError: logits or states that are not numbers, no token that may follow.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,9 @@ class Answer {
   bool wants_no_token() const { return request_.max_tokens == 0; }
 
   void report_prompt();  ///< once, before the first token
+  /// Whether report_embedding() is to be called, before the first token.
+  bool wants_embedding() const { return request_.embed; }
+  void report_embedding(std::span<const float> state);  ///< after the prompt's last token, [C]
   void finish(const Finish& finish);
 
  private:

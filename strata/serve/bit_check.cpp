@@ -99,7 +99,7 @@ std::string model_difference(at::ScalarType precision, Group& group) {
   for (const std::int64_t count : {40, 1, 2, 460, 1, 1, 15, 1, 79}) {
     next.tokens = {tokens.begin() + next.position, tokens.begin() + next.position + count};
     next.logits = count;
-    equal = equal && decoder.forward({next}).equal(whole.narrow(0, next.position, count));
+    equal = equal && decoder.forward({next}).logits.equal(whole.narrow(0, next.position, count));
     next.position += count;
   }
   return equal ? "" : "logits of a model";
@@ -132,7 +132,7 @@ at::Tensor whole_logits(const Sequential& model, const TensorParallel* group,
     values[model.outputs(layer)[0]] =
         model.layer(layer).forward({.layer = layer, .tensor = group}, slices, inputs)[0];
   }
-  return values.back();
+  return values[model.outputs(last)[0]];
 }
 
 // In a rank's thread, because libraries multiply by one thread there.

@@ -142,7 +142,7 @@ void Decoder::fill(const ReadStates& read) {
   }
 }
 
-at::Tensor Decoder::forward(const Pass& pass) {
+PassOutputs Decoder::forward(const Pass& pass) {
   groups_.world.report_progress("decoding", static_cast<int>(passes_));
   std::vector<std::int64_t> packed;
   for (const PassTokens& sequence : pass)
@@ -155,7 +155,8 @@ at::Tensor Decoder::forward(const Pass& pass) {
                            .decoding = &decoding});
   execute(program, machine_);
   machine_.let_inputs_go();
-  return decoding.logits;
+  decoding.outputs.resize(2);
+  return {.logits = decoding.outputs[0], .states = decoding.outputs[1]};
 }
 
 bool Decoder::decides() const {

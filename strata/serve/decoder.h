@@ -13,7 +13,6 @@
 /// 3, as many as that. With weights in 8 bits (models/int8_model.h) the bits are those of an fp32
 /// model whose weights are the rounded values.
 ///
-/// Shapes   logits [rows, V] fp32.
 /// Threads  one rank's thread; forward() is collective.
 /// Errors   InternalError: a pass that does not fit the pages. UserError: a folder that is not on a
 ///          disk or has no room. What layers, peers and budgets throw.
@@ -46,6 +45,15 @@ StepPlan decoder_steps(const Sequential& model, const Mesh& mesh, TierLayout tie
 /// A budget of bytes divided by it is the number of pages of every rank.
 std::int64_t page_bytes(const Sequential& model, const StepPlan& steps, std::int64_t page_tokens);
 
+/// What a pass computes of the tokens that need logits, in the order of the pass. Undefined on
+/// ranks without the last layer.
+struct PassOutputs {
+  at::Tensor logits;  ///< [rows, V] fp32
+  /// [rows, C], after the last norm: logits are products of them. Undefined if the last layer has
+  /// no such output.
+  at::Tensor states;
+};
+
 class Decoder {
  public:
   /// `model`: made for mesh.tp ranks with the logits as its output, by make_model() or
@@ -63,10 +71,8 @@ class Decoder {
   /// rounded then.
   void fill(const ReadStates& read);
 
-  /// Adds the tokens of a pass to the pages. Returns the logits after the tokens that need them, in
-  /// the order of the pass, on the ranks that hold the last layer; undefined elsewhere. All ranks
-  /// pass the same.
-  at::Tensor forward(const Pass& pass);
+  /// Adds the tokens of a pass to the pages. All ranks pass the same.
+  PassOutputs forward(const Pass& pass);
 
   const PageRoom& room() const { return cache_.room(); }
 

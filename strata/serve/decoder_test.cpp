@@ -68,7 +68,7 @@ std::vector<std::int64_t> text(std::int64_t length) {
 }
 
 // The model as in training: whole samples, no cache; without dropout and smoothing.
-at::Tensor whole_forward(DecoderOptions options, const std::vector<std::int64_t>& tokens) {
+PassOutputs whole_forward(DecoderOptions options, const std::vector<std::int64_t>& tokens) {
   const at::NoGradGuard no_grad;
   options.dropout = 0;
   const Sequential model = make_model(options, DecoderOutput::kLogits);
@@ -81,10 +81,12 @@ at::Tensor whole_forward(DecoderOptions options, const std::vector<std::int64_t>
           spec.shape));
     for (const InputRef& ref : model.inputs(layer))
       inputs.push_back(ref.value >= 0 ? values[ref.value] : at::tensor(tokens).unsqueeze(0));
-    values[model.outputs(layer)[0]] =
-        model.layer(layer).forward({.layer = layer}, weights, inputs)[0];
+    const std::vector<at::Tensor> outputs =
+        model.layer(layer).forward({.layer = layer}, weights, inputs);
+    for (std::size_t i = 0; i < outputs.size(); ++i) values[model.outputs(layer)[i]] = outputs[i];
   }
-  return values.back();
+  const std::vector<int>& last = model.outputs(model.num_layers() - 1);
+  return {.logits = values[last[0]], .states = values[last[1]]};
 }
 
 // Each text has one page, as long as the context.
@@ -92,11 +94,11 @@ Pass one(std::int64_t position, std::span<const std::int64_t> tokens) {
   return {{.tokens = {tokens.begin(), tokens.end()}, .position = position, .pages = {0}}};
 }
 
-void expect_near(const at::Tensor& logits, const at::Tensor& expected) {
-  ASSERT_EQ(logits.sizes(), expected.sizes());
+void expect_near(const at::Tensor& numbers, const at::Tensor& expected) {
+  ASSERT_EQ(numbers.sizes(), expected.sizes());
   const double largest = expected.abs().max().item<double>();
   EXPECT_GT(largest, 0.1);  // something to compare
-  EXPECT_LT((logits - expected).abs().max().item<double>(), kTolerance * largest);
+  EXPECT_LT((numbers - expected).abs().max().item<double>(), kTolerance * largest);
 }
 
 class Decoding : public testing::TestWithParam<std::tuple<std::size_t, Mesh>> {
@@ -116,12 +118,14 @@ TEST_P(Decoding, EqualsWholeForward) {
     for (int round = 0; round < 2; ++round) {
       std::size_t end = 0;
       for (const std::size_t count : {5, 1, 1, 1, 4, 1, 11}) {
-        const at::Tensor logits = decoder.forward(
+        const PassOutputs made = decoder.forward(
             one(static_cast<std::int64_t>(end), std::span(tokens).subspan(end, count)));
         end += count;
-        EXPECT_EQ(logits.defined(), group.rank() >= mesh().size() - mesh()[Axis::kTensor]);
-        if (decoder.decides())
-          expect_near(logits, whole_forward(options(), {tokens.begin(), tokens.begin() + end}));
+        EXPECT_EQ(made.logits.defined(), group.rank() >= mesh().size() - mesh()[Axis::kTensor]);
+        if (!decoder.decides()) continue;
+        const PassOutputs whole = whole_forward(options(), {tokens.begin(), tokens.begin() + end});
+        expect_near(made.logits, whole.logits);
+        expect_near(made.states, whole.states);
       }
     }  // the second text does not depend on the first
   });

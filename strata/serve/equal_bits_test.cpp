@@ -133,7 +133,7 @@ class EqualBits : public testing::TestWithParam<std::tuple<std::size_t, at::Scal
       }
       if (!waiting) return;
       if (tokens.empty()) continue;
-      const at::Tensor logits = decoder.forward(tokens);
+      const at::Tensor logits = decoder.forward(tokens).logits;
       if (!decoder.decides()) continue;
       ASSERT_EQ(logits.size(1), kVocabulary);
       std::int64_t row = 0;

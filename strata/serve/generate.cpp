@@ -56,7 +56,7 @@ void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> r
     Pass pass;
     for (const std::size_t i : running)
       pass.push_back(texts[i].missing(static_cast<std::int32_t>(i), decoder.room().page_tokens));
-    at::Tensor logits = decoder.forward(pass);
+    at::Tensor logits = decoder.forward(pass).logits;
     // One rank chooses; the others add zeros to its choices.
     std::vector<double> next(running.size(), 0);
     if (decoder.decides()) {

@@ -74,7 +74,7 @@ std::vector<at::Tensor> decode_int8(const Sequential& model, const Mesh& mesh, F
       fill == Fill::kExact ? read(weights) : read_rounded_to_int8(weights, read);
     });
     for (const Pass& pass : int8_passes()) {
-      const at::Tensor made = decoder.forward(pass);
+      const at::Tensor made = decoder.forward(pass).logits;
       if (decoder.decides()) logits.push_back(made.clone());
     }
   });
@@ -141,7 +141,7 @@ TEST(Int8Decoder, HasTheLogitsOfAnEvaluationOfTheRoundedValues) {
     for (const std::int64_t count : {70, 1, 1, 5, 2, 66, 3, 4, 8}) {
       next.tokens = {tokens.begin() + next.position, tokens.begin() + next.position + count};
       next.logits = count;
-      EXPECT_TRUE(decoder.forward({next}).equal(whole.narrow(0, next.position, count)))
+      EXPECT_TRUE(decoder.forward({next}).logits.equal(whole.narrow(0, next.position, count)))
           << count << " tokens from " << next.position;
       next.position += count;
     }

@@ -1,5 +1,7 @@
 #include "strata/serve/pass_loop.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <span>
 
 #include "strata/serve/pass_message.h"
@@ -13,6 +15,11 @@ void send_to_others(Group& world, const PassMessage& message) {
   const at::Tensor tensor = tensor_of(message);
   for (int peer = 0; peer < world.size(); ++peer)
     if (peer != world.rank()) world.send(peer, tag, tensor);
+}
+
+// `tensor`: fp32, in host memory.
+std::span<const float> numbers_of(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
 // All ranks have the weights when it returns.
@@ -34,8 +41,9 @@ void decide(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights
       loop.loaded();
       continue;
     }
-    const at::Tensor logits = decoder.forward(message.pass).cpu();
-    loop.consume({logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel())});
+    const PassOutputs outputs = decoder.forward(message.pass);
+    const at::Tensor logits = outputs.logits.cpu(), states = outputs.states.to(at::kFloat).cpu();
+    loop.consume(numbers_of(logits), numbers_of(states));
   }
 }
 

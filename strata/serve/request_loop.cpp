@@ -147,12 +147,16 @@ void RequestLoop::guess() {
                        guess_by_ngrams(scheduler_.tokens(row.id), kNgram, options_.guesses));
 }
 
-void RequestLoop::consume(std::span<const float> logits) {
+void RequestLoop::consume(std::span<const float> logits, std::span<const float> states) {
+  const std::size_t rows = logits.size() / static_cast<std::size_t>(options_.vocabulary);
+  const std::size_t width = rows > 0 ? states.size() / rows : 0;
   for (std::size_t i = 0; i < batch_.rows.size(); ++i) {
     const BatchRow& row = batch_.rows[i];
     const PassTokens& tokens = batch_.pass[i];
     const auto own = logits.first(tokens.logits * options_.vocabulary);
+    const auto own_states = states.first(tokens.logits * width);
     logits = logits.subspan(own.size());
+    states = states.subspan(own_states.size());
     Lock lock(mutex_);
     if (cancelled_.contains(row.id)) {
       finish(lock, row.id, FinishReason::kCancelled);
@@ -162,7 +166,7 @@ void RequestLoop::consume(std::span<const float> logits) {
     if (found == answers_.end()) continue;
     const std::shared_ptr<Answer> request = found->second;
     lock.unlock();
-    Progress progress = answer(*request, row, tokens, own);
+    Progress progress = answer(*request, row, tokens, own, own_states);
     lock.lock();
     if (!progress.tokens.empty() && !scheduler_.advance(row.id, progress.tokens) &&
         !progress.finish)
@@ -175,7 +179,8 @@ void RequestLoop::consume(std::span<const float> logits) {
 
 // The first logits of a row score the prompt, the last ones choose.
 RequestLoop::Progress RequestLoop::answer(Answer& answer, const BatchRow& row,
-                                          const PassTokens& tokens, std::span<const float> logits) {
+                                          const PassTokens& tokens, std::span<const float> logits,
+                                          std::span<const float> states) {
   const std::int64_t choosing = row.chooses ? 1 + row.guesses : 0;
   const std::int64_t scoring = tokens.logits - choosing;
   const auto end = tokens.position + std::ssize(tokens.tokens);
@@ -186,6 +191,10 @@ RequestLoop::Progress RequestLoop::answer(Answer& answer, const BatchRow& row,
                           scoring);
     if (!row.chooses) return progress;
     answer.report_prompt();
+    if (answer.wants_embedding()) {
+      const std::size_t width = states.size() / tokens.logits;
+      answer.report_embedding(states.subspan(scoring * width, width));
+    }
     if (answer.wants_no_token()) {
       progress.finish = FinishReason::kLength;
       return progress;

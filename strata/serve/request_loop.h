@@ -58,8 +58,9 @@ class RequestLoop {
   /// Waits for a request; kWait after a second without one.
   PassMessage next_pass();
   void loaded();  ///< after kLoad, when the ranks have the weights
-  /// Answers the requests of the pass that next_pass() returned. `logits` [rows, V], in its order.
-  void consume(std::span<const float> logits);
+  /// Answers the requests of the pass that next_pass() returned. `logits` [rows, V] and `states`
+  /// [rows, C], in its order; `states` may be empty if no request wants an embedding.
+  void consume(std::span<const float> logits, std::span<const float> states = {});
 
  private:
   // What a pass has shown of a request.
@@ -73,7 +74,7 @@ class RequestLoop {
   void end_load();  // requires the mutex
   void guess();
   Progress answer(Answer& answer, const BatchRow& row, const PassTokens& tokens,
-                  std::span<const float> logits);
+                  std::span<const float> logits, std::span<const float> states);
   void finish(Lock& lock, std::uint64_t id, FinishReason reason, const std::string& error = {});
   void finish_cancelled(Lock& lock);
 

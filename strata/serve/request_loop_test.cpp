@@ -64,6 +64,19 @@ class PagedTexts {
     return all;
   }
 
+  // After forward(): of each text with logits its length and its last token.
+  std::vector<float> states(const Pass& pass) const {
+    std::vector<float> all;
+    for (const PassTokens& row : pass) {
+      const auto end = row.position + std::ssize(row.tokens);
+      for (std::int64_t length = end - row.logits + 1; length <= end; ++length) {
+        all.push_back(static_cast<float>(length));
+        all.push_back(static_cast<float>(text_of(row, length).back()));
+      }
+    }
+    return all;
+  }
+
  private:
   Tokens text_of(const PassTokens& row, std::int64_t length) const {
     Tokens text;
@@ -80,11 +93,13 @@ struct Heard {
   Tokens tokens;
   std::vector<ScoredToken> prompt;
   std::vector<ScoredToken> scores;
+  std::vector<std::vector<float>> embeddings;
   std::optional<Finish> finish;
 };
 
 SequenceListener listener_of(Heard& heard) {
   return {.on_prompt = [&](std::vector<ScoredToken> scores) { heard.prompt = std::move(scores); },
+          .on_embedding = [&](std::vector<float> state) { heard.embeddings.push_back(state); },
           .on_token =
               [&](const ScoredToken& token) {
                 heard.tokens.push_back(token.token);
@@ -161,6 +176,53 @@ TEST(RequestLoop, ScoresThePromptOnceWhateverChunksItHas) {
   }
   EXPECT_TRUE(heard.tokens.empty());
   EXPECT_EQ(heard.finish->reason, FinishReason::kLength);
+}
+
+// Beside a request with scores and guesses, whose rows have states, too.
+TEST(RequestLoop, ReportsTheStateAfterThePromptOnce) {
+  for (const std::int64_t tokens : {0, 5}) {
+    RequestLoopOptions options = small_options();
+    options.guesses = 3;
+    RequestLoop loop(options);
+    PagedTexts texts(4);
+    Heard scored, embedded;
+    SequenceRequest other = greedy({5, 5, 5, 5, 5}, 20), request = greedy({}, tokens);
+    other.score_prompt = true;
+    for (std::int64_t i = 0; i < 19; ++i) request.prompt.push_back((i * 5 + 2) % kVocabulary);
+    request.embed = true;
+    loop.submit(other, listener_of(scored));
+    loop.submit(request, listener_of(embedded));
+    while (loop.status().running + loop.status().waiting > 0) {
+      const PassMessage message = loop.next_pass();
+      const std::vector<float> logits = texts.forward(message.pass);
+      loop.consume(logits, texts.states(message.pass));
+    }
+    ASSERT_EQ(embedded.embeddings.size(), 1u);
+    EXPECT_EQ(embedded.embeddings[0],
+              (std::vector<float>{19, static_cast<float>(request.prompt.back())}));
+    EXPECT_EQ(embedded.tokens, continued(request.prompt, tokens));
+    EXPECT_EQ(scored.tokens, continued(other.prompt, 20));
+    EXPECT_TRUE(scored.embeddings.empty());
+  }
+}
+
+TEST(RequestLoop, FailsOnlyTheRequestWhoseStateIsNotFinite) {
+  RequestLoop loop(small_options());
+  PagedTexts texts(4);
+  Heard bad, good;
+  SequenceRequest request = greedy({1}, 0);
+  request.embed = true;
+  loop.submit(request, listener_of(bad));
+  loop.submit(request, listener_of(good));
+  const PassMessage pass = loop.next_pass();
+  const std::vector<float> logits = texts.forward(pass.pass);
+  std::vector<float> states = texts.states(pass.pass);
+  states[1] = INFINITY;
+  loop.consume(logits, states);
+  EXPECT_EQ(bad.finish->reason, FinishReason::kFailed);
+  EXPECT_NE(bad.finish->error.find("not a finite number"), std::string::npos) << bad.finish->error;
+  EXPECT_TRUE(bad.embeddings.empty());
+  EXPECT_EQ(good.embeddings.size(), 1u);
 }
 
 TEST(RequestLoop, EndsAtAnEndTokenOnlyAfterTheFewestTokens) {

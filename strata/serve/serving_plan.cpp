@@ -45,12 +45,13 @@ CostTable pass_costs(const ServingRequest& request) {
     cost.update_seconds = 0;
     cost.no_grad_transient_bytes += attention_bytes(request, model.layer(l), cost.input_bytes);
   }
-  // The rows that need logits, normed, and their logits, which tensor-parallel ranks gather.
-  const std::int64_t logits = costs.values.back().bytes / samples * request.pass_logits;
+  // The rows that need logits, their states, and their logits, which tensor-parallel ranks gather.
+  const std::vector<int>& outputs = model.outputs(model.num_layers() - 1);
+  for (const int output : outputs)
+    costs.values[output].bytes = costs.values[output].bytes / samples * request.pass_logits;
   const int copies = request.mesh[Axis::kTensor] > 1 ? 3 : 1;
-  costs.values.back().bytes = logits;
   costs.layers.back().no_grad_transient_bytes =
-      2 * costs.layers.back().input_bytes + (copies - 1) * logits;
+      costs.layers.back().input_bytes + (copies - 1) * costs.values[outputs[0]].bytes;
   costs.page_bytes = request.room.pages * page_bytes(model, decoder_steps(model, request.mesh),
                                                      request.room.page_tokens);
   return costs;

@@ -71,7 +71,7 @@ std::vector<at::Tensor> decode(const Sequential& model, const Mesh& mesh, const 
     decoder.forward(passes()[0]);
     fill_with_examples(decoder);
     for (const Pass& pass : passes()) {
-      const at::Tensor made = decoder.forward(pass);
+      const at::Tensor made = decoder.forward(pass).logits;
       if (decoder.decides()) logits.push_back(made.clone());
     }
   });

@@ -232,6 +232,19 @@ class Serve(ServerTest):
         self.assertEqual(pages(), pages("--cache", "1GiB"))
         self.refuse("serve", "c", "--cache", "", says="bytes")
 
+    def test_embeddings_are_equal_on_all_meshes_and_in_any_batch(self):
+        def embeddings(server, inputs):
+            data = server.post("/v1/embeddings", {"input": inputs})["data"]
+            return [item["embedding"] for item in data]
+        texts = [WORDS, "And God said, Let there be light", "a"]
+        server = self.serve("--set", "mesh.pp=1")
+        together = embeddings(server, texts)
+        self.assertEqual(together, [embeddings(server, text)[0] for text in texts])
+        for embedding in together:
+            self.assertAlmostEqual(sum(x * x for x in embedding), 1, places=5)
+        self.assertGreater(max(abs(a - b) for a, b in zip(together[0], together[1])), 0.01)
+        self.assertEqual(embeddings(self.serve("--set", "mesh.pp=2"), texts), together)
+
     def test_a_plan_shows_what_a_server_needs_and_reaches(self):
         one_rank = ("--set", "mesh.pp=1")
         text, plan, peak = self.plan("c", *one_rank)

@@ -49,6 +49,14 @@ class Client(unittest.TestCase):
         self.assertEqual((answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens), (3, 14, 17))
         self.assertEqual(answer.usage.prompt_tokens_details.cached_tokens, 1)
 
+    def test_embeds(self):
+        client = self.serve()
+        answer = client.embeddings.create(model="fake", input=["\x03\x04", "a"])  # in base64, by default
+        self.assertEqual([[round(x, 6) for x in item.embedding] for item in answer.data], [[0.6, 0.8], [0.707107, 0.707107]])
+        self.assertEqual((answer.usage.prompt_tokens, answer.usage.total_tokens), (3, 3))
+        floats = client.embeddings.create(model="fake", input=[3, 4], encoding_format="float")
+        self.assertEqual(floats.data[0].embedding, answer.data[0].embedding)
+
     def test_streams_completions(self):
         client = self.serve()
         chunks = list(client.completions.create(model="fake", prompt="h\u00e9llo ", max_tokens=9, temperature=0, stream=True,
@@ -82,7 +90,7 @@ class Client(unittest.TestCase):
         self.assertEqual(final.choices[0].finish_reason, "stop")
 
     def test_raises_the_clients_own_errors(self):
-        client = self.serve(requests=1)
+        client = self.serve(requests=1, token_ms=20)
         with self.assertRaises(openai.BadRequestError) as refused:
             client.completions.create(model="fake", prompt="a", top_p=3)
         self.assertEqual((refused.exception.param, refused.exception.code), ("top_p", "invalid_value"))
@@ -93,8 +101,9 @@ class Client(unittest.TestCase):
         with self.assertRaises(openai.RateLimitError) as refused:
             client.completions.create(model="fake", prompt="a", n=2)
         self.assertEqual(refused.exception.response.headers["retry-after"], "2")
-        with self.assertRaises(openai.InternalServerError):
-            client.embeddings.create(model="fake", input="a")
+        with self.assertRaises(openai.BadRequestError) as refused:
+            client.embeddings.create(model="fake", input="a", dimensions=8)
+        self.assertEqual(refused.exception.param, "dimensions")
 
     def test_checks_keys(self):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:

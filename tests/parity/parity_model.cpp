@@ -2,6 +2,7 @@
 //
 //   parity_model make FOLDER model.kind=llama ...   random weights under their names
 //   parity_model logits MODEL < tokens             a sample a line -> logits of its last position
+//   parity_model states MODEL < tokens             the same of the states that logits are made of
 //   parity_model generate MODEL COUNT < tokens     the likeliest tokens, on one line
 //   parity_model int8 MODEL WEIGHT                 its rows as `--weights int8` rounds them
 #include <ATen/core/grad_mode.h>
@@ -55,16 +56,20 @@ Weights read_weights(const Sequential& model, const CheckpointReader& reader,
   return weights;
 }
 
-at::Tensor forward(const Sequential& model, const Weights& weights, const at::Tensor& tokens) {
+// The outputs of the last layer: logits and states.
+std::vector<at::Tensor> forward(const Sequential& model, const Weights& weights,
+                                const at::Tensor& tokens) {
   std::vector<at::Tensor> values(model.dataflow().values.size());
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     std::vector<at::Tensor> inputs;
     for (const InputRef& ref : model.inputs(layer))
       inputs.push_back(ref.value >= 0 ? values[ref.value] : tokens);
-    values[model.outputs(layer)[0]] =
-        model.layer(layer).forward({.layer = layer}, weights[layer], inputs)[0];
+    std::vector<at::Tensor> outputs =
+        model.layer(layer).forward({.layer = layer}, weights[layer], inputs);
+    if (layer == model.num_layers() - 1) return outputs;
+    values[model.outputs(layer)[0]] = outputs[0];
   }
-  return values.back();
+  return {};
 }
 
 // Also norms and biases, because their first values would hide errors.
@@ -116,13 +121,13 @@ std::vector<std::int64_t> read_line(std::istream& in) {
   return {std::istream_iterator<std::int64_t>(numbers), {}};
 }
 
-void print_logits(const std::string& folder) {
+void print_outputs(const std::string& folder, std::size_t output) {
   const Loaded loaded = load(folder);
   for (auto tokens = read_line(std::cin); !tokens.empty(); tokens = read_line(std::cin)) {
-    const at::Tensor logits =
-        forward(loaded.model, loaded.weights, at::tensor(tokens).unsqueeze(0));
-    const float* z = logits.const_data_ptr<float>();
-    for (std::int64_t i = 0; i < logits.numel(); ++i) std::printf("%.9g ", z[i]);
+    const at::Tensor numbers =
+        forward(loaded.model, loaded.weights, at::tensor(tokens).unsqueeze(0)).at(output);
+    const float* z = numbers.const_data_ptr<float>();
+    for (std::int64_t i = 0; i < numbers.numel(); ++i) std::printf("%.9g ", z[i]);
     std::printf("\n");
   }
 }
@@ -132,7 +137,7 @@ void generate(const std::string& folder, int count) {
   std::vector<std::int64_t> tokens = read_line(std::cin);
   for (int i = 0; i < count; ++i) {
     const at::Tensor logits =
-        forward(loaded.model, loaded.weights, at::tensor(tokens).unsqueeze(0));
+        forward(loaded.model, loaded.weights, at::tensor(tokens).unsqueeze(0)).at(0);
     tokens.push_back(at::argmax(logits).item<std::int64_t>());
     std::printf("%lld ", static_cast<long long>(tokens.back()));
   }
@@ -164,13 +169,15 @@ int run(const std::vector<std::string>& arguments) {
   if (arguments.size() >= 2 && arguments[0] == "make") {
     make(arguments[1], {arguments.begin() + 2, arguments.end()});
   } else if (arguments.size() == 2 && arguments[0] == "logits") {
-    print_logits(arguments[1]);
+    print_outputs(arguments[1], 0);
+  } else if (arguments.size() == 2 && arguments[0] == "states") {
+    print_outputs(arguments[1], 1);
   } else if (arguments.size() == 3 && arguments[0] == "generate") {
     generate(arguments[1], std::stoi(arguments[2]));
   } else if (arguments.size() == 3 && arguments[0] == "int8") {
     print_in_int8(arguments[1], arguments[2]);
   } else {
-    std::fprintf(stderr, "parity_model make|logits|generate|int8 FOLDER ...\n");
+    std::fprintf(stderr, "parity_model make|logits|states|generate|int8 FOLDER ...\n");
     return 2;
   }
   return 0;

@@ -57,15 +57,16 @@ class Transformers(unittest.TestCase):
         generator = torch.Generator().manual_seed(2)
         samples = [torch.randint(VOCAB, (1, length), generator=generator)
                    for length in (1, 7, CONTEXT)]
-        ours = parity_model("logits", folder, tokens=[sample[0].tolist() for sample in samples])
-        self.assertEqual(len(ours), len(samples))
-        for sample, logits in zip(samples, ours):
+        tokens = [sample[0].tolist() for sample in samples]
+        ours = zip(parity_model("logits", folder, tokens=tokens), parity_model("states", folder, tokens=tokens), strict=True)
+        for sample, numbers in zip(samples, ours, strict=True):
             with torch.no_grad():
-                theirs = model(sample).logits[0, -1]
-            self.assertEqual(len(logits), VOCAB)
-            difference = (theirs - torch.tensor(logits)).abs().max().item()
-            self.assertLess(difference, TOLERANCE)
-            self.assertGreater(theirs.std().item(), 0.1)  # something to compare
+                theirs = model(sample, output_hidden_states=True)
+            for their, our in zip((theirs.logits, theirs.hidden_states[-1]), numbers):
+                self.assertEqual(len(our), their.shape[-1])
+                difference = (their[0, -1] - torch.tensor(our)).abs().max().item()
+                self.assertLess(difference, TOLERANCE)
+                self.assertGreater(their[0, -1].std().item(), 0.1)  # something to compare
 
     def test_strata_reads_folders_of_transformers(self):
         for name, config in THEIRS.items():
