@@ -1,14 +1,9 @@
 // TLS clients by OpenSSL, whose certificates the test makes, and clients that do not speak TLS.
 #include <gtest/gtest.h>
-#include <openssl/ec.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 
 #include <atomic>
-#include <cstdio>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <random>
@@ -17,81 +12,24 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/http/certificates_test.h"
 #include "strata/http/http_client_test.h"
 #include "strata/http/http_server.h"
 
 namespace strata {
 namespace {
 
-using Key = std::shared_ptr<EVP_PKEY>;
-using Certificate = std::shared_ptr<X509>;
-
-struct Identity {
-  Key key;
-  Certificate certificate;
-};
-
-Identity identity(const char* name, const Identity* issuer, bool is_authority) {
-  const Key key(EVP_EC_gen("P-256"), EVP_PKEY_free);
-  const Certificate certificate(X509_new(), X509_free);
-  X509* const made = certificate.get();
-  X509_set_version(made, 2);
-  static long serial = 0;
-  ASN1_INTEGER_set(X509_get_serialNumber(made), ++serial);
-  X509_gmtime_adj(X509_getm_notBefore(made), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(made), 3600);
-  X509_set_pubkey(made, key.get());
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(made), "CN", MBSTRING_UTF8,
-                             reinterpret_cast<const unsigned char*>(name), -1, -1, 0);
-  X509* const parent = issuer ? issuer->certificate.get() : made;
-  X509_set_issuer_name(made, X509_get_subject_name(parent));
-  const auto extend = [&](int kind, const char* value) {
-    X509_EXTENSION* const extension = X509V3_EXT_conf_nid(nullptr, nullptr, kind, value);
-    X509_add_ext(made, extension, -1);
-    X509_EXTENSION_free(extension);
-  };
-  extend(NID_basic_constraints, is_authority ? "critical,CA:TRUE" : "critical,CA:FALSE");
-  if (!is_authority) extend(NID_subject_alt_name, "IP:127.0.0.1");
-  EXPECT_GT(X509_sign(made, issuer ? issuer->key.get() : key.get(), EVP_sha256()), 0);
-  return {key, certificate};
-}
-
-// A root, an authority below it, and a server's certificate below that, in files.
 class HttpTlsServer : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ =
-        std::filesystem::temp_directory_path() / ("strata_http_tls_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
-    root_ = identity("root", nullptr, true);
-    const Identity middle = identity("middle", &root_, true);
-    const Identity leaf = identity("server", &middle, false);
-    write("chain.pem", [&](FILE* file) {
-      PEM_write_X509(file, leaf.certificate.get());
-      PEM_write_X509(file, middle.certificate.get());
-    });
-    write("key.pem", [&](FILE* file) {
-      PEM_write_PrivateKey(file, leaf.key.get(), nullptr, nullptr, 0, nullptr, nullptr);
-    });
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  template <typename Write>
-  void write(const char* name, Write write_to) const {
-    FILE* const file = std::fopen(path(name).c_str(), "w");
-    ASSERT_NE(file, nullptr);
-    write_to(file);
-    std::fclose(file);
-  }
-  std::string path(const char* name) const { return (folder_ / name).string(); }
   HttpListen listen() const {
     HttpListen listen;
-    listen.tls = HttpTls{.certificate_file = path("chain.pem"), .key_file = path("key.pem")};
+    listen.tls = files_.tls();
     return listen;
   }
+  std::string path(const char* name) const { return files_.path(name); }
+  X509* root() const { return files_.root.certificate.get(); }
 
-  std::filesystem::path folder_;
-  Identity root_;
+  const TestCertificates files_;
 };
 
 class TlsClient {
@@ -139,7 +77,7 @@ TEST_F(HttpTlsServer, AnswersClientsThatKnowTheRoot) {
                     }});
   const HttpServer server(listen(), routes);
   for (const int highest : {TLS1_2_VERSION, TLS1_3_VERSION}) {
-    TlsClient client(server, root_.certificate.get(), highest);
+    TlsClient client(server, root(), highest);
     ASSERT_TRUE(client.connected);
     EXPECT_EQ(client.version(), highest == TLS1_2_VERSION ? "TLSv1.2" : "TLSv1.3");
     client.send("GET /health HTTP/1.1\r\n\r\n" + get("/long"));
@@ -155,7 +93,7 @@ TEST_F(HttpTlsServer, AnswersClientsThatKnowTheRoot) {
 
 TEST_F(HttpTlsServer, RefusesOldVersions) {
   const HttpServer server(listen(), test_routes());
-  EXPECT_FALSE(TlsClient(server, root_.certificate.get(), TLS1_1_VERSION).connected);
+  EXPECT_FALSE(TlsClient(server, root(), TLS1_1_VERSION).connected);
 }
 
 TEST_F(HttpTlsServer, StreamsAndNoticesClientsThatLeave) {
@@ -170,7 +108,7 @@ TEST_F(HttpTlsServer, StreamsAndNoticesClientsThatLeave) {
                         }}};
   const HttpServer server(listen(), routes);
   for (int i = 0; i < 3; ++i) {
-    auto client = std::make_unique<TlsClient>(server, root_.certificate.get());
+    auto client = std::make_unique<TlsClient>(server, root());
     client->send(get("/stream"));
     const auto stream = streams[i].get_future().get();
     EXPECT_TRUE(stream->write("piece"));
@@ -210,7 +148,7 @@ TEST_F(HttpTlsServer, ClosesConnectionsThatDoNotSpeakTls) {
     client.receive_all();
   }
   wait_for_connections(server, 0);
-  TlsClient client(server, root_.certificate.get());
+  TlsClient client(server, root());
   ASSERT_TRUE(client.connected);
   client.send(get("/health"));
   EXPECT_EQ(body_of(client.receive_all()), "SERVING\n");
@@ -233,17 +171,10 @@ TEST_F(HttpTlsServer, RefusesFilesThatItCannotUse) {
   other.tls->key_file = path("chain.pem");  // no key
   refused(other, path("chain.pem"));
   const Identity stranger = identity("stranger", nullptr, false);
-  const auto write_key = [&](const char* name, const EVP_CIPHER* cipher) {
-    write(name, [&](FILE* file) {
-      const unsigned char password[] = "secret";
-      PEM_write_PrivateKey(file, stranger.key.get(), cipher, cipher ? password : nullptr,
-                           cipher ? 6 : 0, nullptr, nullptr);
-    });
-  };
-  write_key("other.pem", nullptr);
+  files_.write_key("other.pem", stranger);
   other.tls->key_file = path("other.pem");  // another certificate's
   refused(other, path("other.pem"));
-  write_key("locked.pem", EVP_aes_256_cbc());
+  files_.write_key("locked.pem", stranger, EVP_aes_256_cbc());
   other.tls->key_file = path("locked.pem");
   refused(other, path("locked.pem"));
 }

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <future>
+#include <iterator>
 
 #include "inference.grpc.pb.h"
 #include "strata/base/errors.h"
+#include "strata/http/certificates_test.h"
 #include "strata/http/http_client_test.h"
 #include "strata/kserve/kserve_server_test.h"
 
@@ -304,6 +307,27 @@ TEST(InferenceServer, DescribesTheModel) {
   const grpc::Status refused = server.stub->SystemSharedMemoryStatus(&fifth, {}, &answer);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(refused.error_message(), "the server reads no shared memory");
+}
+
+TEST(InferenceServer, SpeaksTlsWithTheCertificateOfHttp) {
+  const TestCertificates files;
+  std::ifstream file(files.path("root.pem"));
+  const std::string root{std::istreambuf_iterator<char>(file), {}};
+  const KServeServer models;
+  InferenceListen listen;
+  listen.tls = files.tls();
+  const InferenceServer server(listen, models.repository, nullptr, "1.2");
+  const auto code = [&](const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+    const auto stub = inference::GRPCInferenceService::NewStub(
+        grpc::CreateChannel(server.address(), credentials));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    inference::ModelInferResponse response;
+    return stub->ModelInfer(&context, text_message("abc"), &response).error_code();
+  };
+  EXPECT_EQ(code(grpc::SslCredentials({root, "", ""})), grpc::StatusCode::OK);
+  EXPECT_EQ(code(grpc::SslCredentials({})), grpc::StatusCode::UNAVAILABLE);  // another root
+  EXPECT_EQ(code(grpc::InsecureChannelCredentials()), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(InferenceServer, RefusesAnAddressThatAnotherServerHas) {
