@@ -178,7 +178,7 @@ TEST(RequestLoop, ScoresThePromptOnceWhateverChunksItHas) {
   EXPECT_EQ(heard.finish->reason, FinishReason::kLength);
 }
 
-// Beside a request with scores and guesses, whose rows have states, too.
+// All tokens of the prompts have states, as they are scored, and so have guesses.
 TEST(RequestLoop, ReportsTheStateAfterThePromptOnce) {
   for (const std::int64_t tokens : {0, 5}) {
     RequestLoopOptions options = small_options();
@@ -189,7 +189,7 @@ TEST(RequestLoop, ReportsTheStateAfterThePromptOnce) {
     SequenceRequest other = greedy({5, 5, 5, 5, 5}, 20), request = greedy({}, tokens);
     other.score_prompt = true;
     for (std::int64_t i = 0; i < 19; ++i) request.prompt.push_back((i * 5 + 2) % kVocabulary);
-    request.embed = true;
+    request.embed = request.score_prompt = true;
     loop.submit(other, listener_of(scored));
     loop.submit(request, listener_of(embedded));
     while (loop.status().running + loop.status().waiting > 0) {
