@@ -1,5 +1,5 @@
-/// Makes certificates for tests of TLS: a root, an authority below it, and a server's certificate for
-/// 127.0.0.1 below that, as PEM files in a folder that ends with the object.
+/// Makes certificates for tests of TLS: a root, an authority below it, and a server's certificate
+/// for 127.0.0.1 below that, as PEM files in a folder that ends with the object.
 #pragma once
 
 #include <gtest/gtest.h>
