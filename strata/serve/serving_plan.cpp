@@ -27,12 +27,11 @@ std::int64_t attention_bytes(const ServingRequest& request, const Layer& layer,
   return kept + request.pass_tokens * request.context * kFloatBytes + 3 * input_bytes;
 }
 
-// Costs of the largest pass as one micro-batch; its tokens are cut into samples that the model can
-// have.
+// Costs of the largest pass as one micro-batch, cut into equal samples that the model can have.
 CostTable pass_costs(const ServingRequest& request) {
   const Sequential& model = request.model;
-  const std::int64_t length = std::min(request.pass_tokens, request.context);
-  const std::int64_t samples = (request.pass_tokens + length - 1) / length;
+  const std::int64_t samples = (request.pass_tokens + request.context - 1) / request.context;
+  const std::int64_t length = (request.pass_tokens + samples - 1) / samples;
   CostTable costs =
       byte_costs(model, {.batch_inputs = {{.shape = {samples, length}, .dtype = at::kLong}},
                          .samples = samples,
