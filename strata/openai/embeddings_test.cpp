@@ -57,7 +57,7 @@ TEST(Embeddings, Base64HoldsLittleEndianFp32) {
   EXPECT_EQ(answer["data"][0]["embedding"], "mpkZP83MTD8=");
 }
 
-TEST(Embeddings, StateOfZerosHasNoDirection) {
+TEST(Embeddings, StateOfZerosStaysZero) {
   const TestServer server;
   EXPECT_EQ(embeddings(server, {{"input", {0, 0}}})["data"][0]["embedding"].dump(), "[0.0,0.0]");
 }
@@ -95,7 +95,7 @@ TEST(Embeddings, ClientThatLeavesEndsItsRequest) {
   EXPECT_EQ(server.service->cancels(), 2);
 }
 
-TEST(Embeddings, KeyPaysForItsTokensAlone) {
+TEST(Embeddings, KeyPaysForTheTokensOfTheTexts) {
   const TestServer server(
       {}, std::make_shared<const Keys>(std::vector<KeyOptions>{
               {.name = "a", .key = "sk-1", .tokens_per_minute = 1000, .models = {}}}));

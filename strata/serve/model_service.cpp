@@ -23,7 +23,7 @@ namespace {
 constexpr ErrorSource kServiceErrors{"serve.model"};
 
 constexpr std::int64_t kServedPageTokens = 64;
-constexpr std::int64_t kMostPageBytes = std::int64_t{1} << 30;  // by default
+constexpr std::int64_t kDefaultCacheBytes = std::int64_t{1} << 30;
 constexpr std::int64_t kPassLogits = 256;  // of scored prompts: a vocabulary's worth of floats each
 
 void check_context(const ServedModel& served, std::int64_t context) {
@@ -35,8 +35,8 @@ void check_context(const ServedModel& served, std::int64_t context) {
 
 std::int64_t cache_of(const ServedModel& served, const ServiceOptions& options) {
   const std::int64_t device = served.memory.device.count;  // 0: no limit
-  return options.cache_bytes.value_or(device > 0 ? std::min(kMostPageBytes, device / 2)
-                                                 : kMostPageBytes);
+  return options.cache_bytes.value_or(device > 0 ? std::min(kDefaultCacheBytes, device / 2)
+                                                 : kDefaultCacheBytes);
 }
 
 // Pages beyond those that all sequences at their longest need still keep beginnings for reuse.
