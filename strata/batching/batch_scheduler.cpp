@@ -304,6 +304,16 @@ void BatchScheduler::guess(std::uint64_t id, std::vector<std::int64_t> tokens) {
   if (decodes && !sequence.is_full()) sequence.guesses = std::move(tokens);
 }
 
+void BatchScheduler::replace_guesses(const Batch& batch) {
+  for (std::size_t i = 0; i < batch.rows.size(); ++i) {
+    const auto found = sequences_.find(batch.rows[i].id);
+    if (found == sequences_.end()) continue;  // cancelled since
+    std::vector<std::int64_t>& guesses = found->second.guesses;
+    STRATA_CHECK_EQ(std::ssize(guesses), batch.rows[i].guesses, kScheduler);
+    std::ranges::copy(std::span(batch.pass[i].tokens).last(guesses.size()), guesses.begin());
+  }
+}
+
 void BatchScheduler::finish(std::uint64_t id) { STRATA_CHECK(cancel(id), kScheduler); }
 
 bool BatchScheduler::cancel(std::uint64_t id) {

@@ -90,6 +90,8 @@ class BatchScheduler {
   /// Proposes tokens after the last one of a sequence, for the next pass only. The pass drops those
   /// for which prompts leave no room, and never takes pages from other sequences for them.
   void guess(std::uint64_t id, std::vector<std::int64_t> tokens);
+  /// Replaces the guesses of the pass that next_pass() returned by those at the ends of its rows.
+  void replace_guesses(const Batch& batch);
 
   /// Ends a sequence; its pages become free.
   void finish(std::uint64_t id);

@@ -349,6 +349,27 @@ TEST(BatchScheduler, AddsGuessesToARowAndDropsTheWrongOnes) {
   EXPECT_EQ(scheduler.status().accepted_guesses, 1);
 }
 
+TEST(BatchScheduler, ReplacesTheGuessesOfAPass) {
+  BatchScheduler scheduler(small_limits());
+  const std::uint64_t id = scheduler.add({{1, 2, 3}, 9}).id;
+  const std::uint64_t other = scheduler.add({{1, 1}, 9}).id;
+  scheduler.next_pass();
+  scheduler.advance(id, 4);
+  scheduler.advance(other, 4);
+  scheduler.guess(id, Ids(2, 0));
+  Batch batch = scheduler.next_pass();
+  ASSERT_EQ(batch.pass[0].tokens, (Ids{4, 0, 0}));
+  batch.pass[0].tokens = {4, 5, 6};
+  scheduler.replace_guesses(batch);
+  EXPECT_THROW(scheduler.advance(id, Ids{0, 7}), InternalError);
+  EXPECT_TRUE(scheduler.advance(id, Ids{5, 6, 7}));
+  EXPECT_TRUE(scheduler.advance(other, 7));
+  batch = scheduler.next_pass();
+  EXPECT_EQ(batch.pass[0].position, 6);
+  batch.rows[0].guesses = 1;  // the row has none
+  EXPECT_THROW(scheduler.replace_guesses(batch), InternalError);
+}
+
 TEST(BatchScheduler, LeavesPromptsTheirRoomBeforeGuesses) {
   BatchLimits limits = small_limits();
   limits.pages = 4;

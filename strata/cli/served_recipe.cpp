@@ -7,6 +7,7 @@
 #include "strata/cli/weights_option.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
+#include "strata/serve/draft_model.h"
 #include "strata/task/text/text_task.h"
 
 namespace strata {
@@ -68,6 +69,19 @@ ServedModel served_model(Recipe recipe, const std::string& checkpoint, WeightTyp
           .memory = recipe.memory,
           .precision = recipe.train.precision,
           .weights = weights};
+}
+
+ServedModel draft_model(const std::string& path, const ServedModel& served, WeightType weights) {
+  Recipe recipe = recipe_of(path, {});
+  recipe.mesh.axes = Mesh{};
+  recipe.memory = {};
+  recipe.device =
+      served.ranks.device.kind == DeviceKind::kCuda ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  if (weights == WeightType::kPrecision) recipe.train.precision = served.precision;
+  require_weights(weights, recipe, "--draft-weights");
+  ServedModel draft = served_model(std::move(recipe), path, weights);
+  check_draft(draft, served);
+  return draft;
 }
 
 }  // namespace strata

@@ -24,4 +24,8 @@ Recipe text_recipe(Recipe recipe);
 ServedModel served_model(Recipe recipe, const std::string& checkpoint,
                          WeightType weights = WeightType::kPrecision);
 
+/// The model at `path`, on one rank, to guess for `served`, in its precision unless `weights` has
+/// another. UserError: what require_weights() and check_draft() refuse.
+ServedModel draft_model(const std::string& path, const ServedModel& served, WeightType weights);
+
 }  // namespace strata

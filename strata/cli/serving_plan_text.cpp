@@ -4,10 +4,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "strata/base/errors.h"
 #include "strata/base/json_text.h"
 #include "strata/base/text_table.h"
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
+#include "strata/cli/served_recipe.h"
 #include "strata/cli/weights_option.h"
 #include "strata/measure/processor.h"
 #include "strata/plan/text/plan_text.h"
@@ -19,6 +21,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t kDraftGuesses = 4;        // unless --guesses says
 constexpr std::int64_t kForecastPosition = 256;  // tokens before the measured one, if there is room
 
 std::string headline(const ServedModel& served, const ServingRequest& request) {
@@ -111,13 +114,18 @@ ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions
   text += host_table(plan.ledger, served.memory.host.count) +
           disk_table(plan.ledger, served.memory.disk.bytes.count) + "\n";
   text += pages_line(request);
+  if (options.draft)
+    text += "guesses    " + std::to_string(options.guesses) + " a pass by " +
+            weights_name(options.draft->checkpoint, options.draft->weights) +
+            ", on the rank with the logits; the times below are without them\n";
   if (const std::string tiers = tiers_sentence(plan); !tiers.empty())
     text += "tiers      " + tiers + "\n" + rates_line(plan, request.rates);
   json numbers = {
       {"ranks", served.ranks.mesh.size()},     {"context", request.context},
       {"pages", request.room.pages},           {"page_tokens", request.room.page_tokens},
       {"layers", model.num_layers()},          {"weights", name_of(served.weights)},
-      {"layers_off_device", plan.layers_away}, {"layers_on_disk", plan.layers_on_disk}};
+      {"layers_off_device", plan.layers_away}, {"layers_on_disk", plan.layers_on_disk},
+      {"draft_bytes", request.draft_bytes}};
   for (std::size_t rank = 0; rank < plan.ledger.size(); ++rank)
     numbers["stages"].push_back({{"peak_bytes", plan.ledger[rank].peak_bytes},
                                  {"host_bytes", plan.ledger[rank].host.total()},
@@ -144,12 +152,31 @@ void ServingArguments::add_to(CLI::App& verb) {
   add("--pass-tokens", "COUNT", service.pass_tokens, "tokens of a pass, at most")
       ->check(at_least(1))
       ->capture_default_str();
-  add_weights_option(verb, weights);
+  add_weights_option(verb, "--weights", "the blocks' matrices", weights);
+  add("--guesses", "COUNT", guesses,
+      "tokens that a pass guesses of each answer and checks; the answers stay the same; default: "
+      "0, or 4 with --draft")
+      ->check(between(0, 16));
+  CLI::Option* of_draft = add("--draft", "PATH", draft,
+                              "a smaller model with the same tokens, which guesses them; without "
+                              "it, repeated text does")
+                              ->check(refuse_empty_path);
+  add_weights_option(verb, "--draft-weights", "the blocks' matrices of --draft", draft_weights)
+      ->needs(of_draft);
 }
 
-ServiceOptions ServingArguments::options() const {
+ServiceOptions ServingArguments::options(const ServedModel& served) const {
   ServiceOptions options = service;
   if (cache) options.cache_bytes = parse_bytes(*cache).count;
+  if (!draft.empty()) options.draft = draft_model(draft, served, draft_weights);
+  options.guesses = guesses.value_or(options.draft ? kDraftGuesses : 0);
+  if (options.draft && options.guesses == 0)
+    throw UserError({.operation = "cli.serve",
+                     .where = "--guesses",
+                     .what = "the draft model has nothing to guess",
+                     .expected = "1 to 16",
+                     .got = "0",
+                     .fix = "pass --guesses 4, or leave out --draft"});
   return options;
 }
 

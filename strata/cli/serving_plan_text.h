@@ -17,10 +17,15 @@ namespace strata {
 struct ServingArguments {
   std::optional<std::string> cache;  ///< none: the default of ServiceOptions
   WeightType weights = WeightType::kPrecision;
+  std::optional<std::int64_t> guesses;  ///< none: kDraftGuesses with a draft model, else 0
+  std::string draft = {};               ///< a model's path; empty: none
+  WeightType draft_weights = WeightType::kPrecision;
   ServiceOptions service;
 
   void add_to(CLI::App& verb);
-  ServiceOptions options() const;  ///< UserError: a --cache that is no number of bytes
+  /// For `served`. UserError: a --cache that is no number of bytes, a --draft that cannot guess
+  /// for it.
+  ServiceOptions options(const ServedModel& served) const;
 };
 
 /// Numbers of answers at once that are worth a row: 1, 4, 16 and so on, and the most.

@@ -95,9 +95,10 @@ void run_serving_plan(const PlanArguments& arguments) {
   const MachineProfile machine =
       here ? this_machine(recipe) : with_device_of(recipe, find_machine(arguments.machine));
   if (!here) recipe = on_machine(std::move(recipe), machine);
-  const ServingForecast forecast = forecast_serving(
-      served_model(std::move(recipe), is_model(path) ? path : "", arguments.serving.weights),
-      arguments.serving.options(), machine, here && !arguments.estimate);
+  const ServedModel served =
+      served_model(std::move(recipe), is_model(path) ? path : "", arguments.serving.weights);
+  const ServingForecast forecast = forecast_serving(served, arguments.serving.options(served),
+                                                    machine, here && !arguments.estimate);
   std::cout << forecast.text;
   if (!arguments.json.empty()) write_file(arguments.json, forecast.json + "\n");
 }

@@ -12,33 +12,35 @@ namespace {
 
 constexpr ErrorSource kWeightsErrors{"cli.weights"};
 
-WeightType type_named(const std::string& name) {
+WeightType type_named(const std::string& option, const std::string& name) {
   if (const auto type = value_named<WeightType>(name)) return *type;
   const std::string nearest = nearest_name(name, all_names<WeightType>());
   throw kWeightsErrors.user(
-      "--weights", "no such type of weights", list_names<WeightType>(), name,
-      nearest.empty() ? "pass --weights int8" : "did you mean '" + nearest + "'?");
+      option, "no such type of weights", list_names<WeightType>(), name,
+      nearest.empty() ? "pass " + option + " int8" : "did you mean '" + nearest + "'?");
 }
 
 }  // namespace
 
-CLI::Option* add_weights_option(CLI::App& verb, WeightType& type) {
+CLI::Option* add_weights_option(CLI::App& verb, const std::string& option, const std::string& what,
+                                WeightType& type) {
   return verb
       .add_option_function<std::string>(
-          "--weights", [&type](const std::string& name) { type = type_named(name); },
-          "type of the blocks' matrices: that of the model's precision, or int8, which rounds them "
-          "to a quarter of the bytes of fp32")
+          option, [option, &type](const std::string& name) { type = type_named(option, name); },
+          "type of " + what +
+              ": that of the model's precision, or int8, which rounds them to a quarter of the "
+              "bytes of fp32")
       ->type_name("TYPE")
       ->default_str(name_of(type));
 }
 
-void require_weights(WeightType type, const Recipe& recipe) {
+void require_weights(WeightType type, const Recipe& recipe, const std::string& option) {
   if (type == WeightType::kPrecision) return;
-  const std::string is = std::string("--weights ") + name_of(type);
+  const std::string is = option + " " + name_of(type);
   if (recipe.device_kind() != DeviceKind::kCpu)
     throw kWeightsErrors.user(is, "only a CPU computes with these weights", "mesh.device=cpu",
                               std::string("mesh.device=") + name_of(recipe.device),
-                              "set mesh.device=cpu, or leave out --weights");
+                              "set mesh.device=cpu, or leave out " + option);
   if (recipe.train.precision != at::kFloat)
     throw kWeightsErrors.user(is, "values are computed in fp32 with these weights",
                               "train.precision=fp32", precision_name(recipe.train.precision),
@@ -46,7 +48,7 @@ void require_weights(WeightType type, const Recipe& recipe) {
   if (recipe.train.primitives == PrimitivesChoice::kAten)
     throw kWeightsErrors.user(is, "only Strata's own kernels compute with these weights",
                               "train.primitives own or auto", "train.primitives=aten",
-                              "set train.primitives=own, or leave out --weights");
+                              "set train.primitives=own, or leave out " + option);
 }
 
 }  // namespace strata

@@ -1,18 +1,22 @@
-/// Reads `--weights TYPE`: the type of the matrices of a served model's blocks.
+/// Reads `--weights TYPE` and `--draft-weights TYPE`: the types of the matrices of models' blocks.
 ///
 /// Errors  UserError `[cli.weights]`: another type; 8 bits where nothing computes with them.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "strata/models/weight_type.h"
 #include "strata/task/recipe.h"
 
 namespace strata {
 
-CLI::Option* add_weights_option(CLI::App& verb, WeightType& type);
+/// `what`: "the blocks' matrices".
+CLI::Option* add_weights_option(CLI::App& verb, const std::string& option, const std::string& what,
+                                WeightType& type);
 
 /// Refuses a recipe whose ranks cannot compute with weights of this type.
-void require_weights(WeightType type, const Recipe& recipe);
+void require_weights(WeightType type, const Recipe& recipe,
+                     const std::string& option = "--weights");
 
 }  // namespace strata

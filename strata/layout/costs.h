@@ -116,6 +116,8 @@ struct CostTable {
   std::int64_t batch_bytes = 0;
   /// keys and values of served sequences, on every rank
   std::int64_t page_bytes = 0;
+  /// a draft model that guesses for the served one; on one rank, counted on every rank
+  std::int64_t draft_bytes = 0;
   /// memory of the GPU driver on every rank; not allocated as tensors
   std::int64_t context_bytes = 0;
   /// memory of NCCL on every rank; not allocated as tensors

@@ -46,27 +46,42 @@ std::vector<std::int64_t> Answer::choose(LogitSampler& sampler, std::span<const 
   std::vector<std::int64_t> chosen;
   for (std::size_t row = 0; row <= guesses.size(); ++row) {
     const auto z = logits.subspan(row * vocabulary, vocabulary);
-    const std::vector<std::uint64_t> allowed =
-        request_.allowed ? request_.allowed(tokens_) : std::vector<std::uint64_t>();
-    ended_ = request_.allowed && std::ranges::all_of(allowed, [](auto bits) { return bits == 0; });
+    const std::optional<std::int64_t> token = next_token(sampler, z, tokens_);
+    ended_ = !token || std::ranges::find(request_.ends, *token) != request_.ends.end();
     if (ended_) return chosen;
-    const bool may_end = std::ssize(tokens_) >= request_.min_tokens;
-    const std::int64_t token =
-        sampler.choose(z, request_.sampling,
-                       {.prompt = request_.prompt,
-                        .answer = tokens_,
-                        .allowed = allowed,
-                        .forbidden = may_end ? std::span<const std::int64_t>() : request_.ends});
-    ended_ = std::ranges::find(request_.ends, token) != request_.ends.end();
-    if (ended_) return chosen;
-    chosen.push_back(token);
-    tokens_.push_back(token);
+    chosen.push_back(*token);
+    tokens_.push_back(*token);
     if (listener_.on_token)
-      listener_.on_token(request_.likeliest ? score(z, token, *request_.likeliest)
-                                            : ScoredToken{.token = token});
-    if (row == guesses.size() || guesses[row] != token) return chosen;
+      listener_.on_token(request_.likeliest ? score(z, *token, *request_.likeliest)
+                                            : ScoredToken{.token = *token});
+    if (row == guesses.size() || guesses[row] != *token) return chosen;
   }
   return chosen;
+}
+
+std::int64_t Answer::guess(LogitSampler& sampler, std::span<const float> logits,
+                           std::span<const std::int64_t> guesses) const {
+  std::vector<std::int64_t> answer = tokens_;
+  answer.insert(answer.end(), guesses.begin(), guesses.end());
+  try {
+    return next_token(sampler, logits, answer).value_or(0);
+  } catch (const Error&) {
+    return 0;  // the guesses before ended the text, or the logits are no numbers
+  }
+}
+
+std::optional<std::int64_t> Answer::next_token(LogitSampler& sampler, std::span<const float> logits,
+                                               const std::vector<std::int64_t>& answer) const {
+  const std::vector<std::uint64_t> allowed =
+      request_.allowed ? request_.allowed(answer) : std::vector<std::uint64_t>();
+  if (request_.allowed && std::ranges::all_of(allowed, [](auto bits) { return bits == 0; }))
+    return std::nullopt;
+  const bool may_end = std::ssize(answer) >= request_.min_tokens;
+  return sampler.choose(logits, request_.sampling,
+                        {.prompt = request_.prompt,
+                         .answer = answer,
+                         .allowed = allowed,
+                         .forbidden = may_end ? std::span<const std::int64_t>() : request_.ends});
 }
 
 void Answer::finish(const Finish& finish) {

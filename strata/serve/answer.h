@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -30,6 +31,11 @@ class Answer {
   std::vector<std::int64_t> choose(LogitSampler& sampler, std::span<const float> logits,
                                    std::span<const std::int64_t> guesses);
 
+  /// The token that choose() would give after the answer and these guesses if the model had these
+  /// logits, [V]. Any token if none may follow.
+  std::int64_t guess(LogitSampler& sampler, std::span<const float> logits,
+                     std::span<const std::int64_t> guesses) const;
+
   /// Whether a token that ends the text was chosen, or no token may follow.
   bool ended() const { return ended_; }
   /// Whether the prompt's scores were all that the request wanted.
@@ -42,6 +48,9 @@ class Answer {
   void finish(const Finish& finish);
 
  private:
+  std::optional<std::int64_t> next_token(LogitSampler& sampler, std::span<const float> logits,
+                                         const std::vector<std::int64_t>& answer) const;
+
   SequenceRequest request_;
   SequenceListener listener_;
   std::vector<ScoredToken> prompt_scores_;

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "strata/comm/ranks.h"
 #include "strata/disk/temporary_disk.h"
 #include "strata/serve/decoder.h"
+#include "strata/serve/draft_model.h"
 #include "strata/serve/pass_loop.h"
 #include "strata/serve/request_loop.h"
 #include "strata/transport/rendezvous.h"
@@ -26,11 +28,21 @@ constexpr std::int64_t kServedPageTokens = 64;
 constexpr std::int64_t kDefaultCacheBytes = std::int64_t{1} << 30;
 constexpr std::int64_t kPassLogits = 256;  // of scored prompts: a vocabulary's worth of floats each
 
-void check_context(const ServedModel& served, std::int64_t context) {
-  if (context <= served.model.context) return;
-  throw kServiceErrors.user("--context", "the model has fewer positions",
-                            "at most " + std::to_string(served.model.context),
-                            std::to_string(context), "pass a smaller --context");
+// Positions of the model, and of its draft model.
+std::int64_t positions_of(const ServedModel& served, const ServiceOptions& options) {
+  return options.draft ? std::min(served.model.context, options.draft->model.context)
+                       : served.model.context;
+}
+
+void check_context(const ServedModel& served, const ServiceOptions& options) {
+  const std::int64_t positions = positions_of(served, options);
+  if (options.context <= positions) return;
+  throw kServiceErrors.user(
+      "--context",
+      std::string(positions < served.model.context ? "the draft model" : "the model") +
+          " has fewer positions",
+      "at most " + std::to_string(positions), std::to_string(options.context),
+      "pass a smaller --context");
 }
 
 std::int64_t cache_of(const ServedModel& served, const ServiceOptions& options) {
@@ -39,12 +51,17 @@ std::int64_t cache_of(const ServedModel& served, const ServiceOptions& options) 
                                                  : kDefaultCacheBytes);
 }
 
+std::int64_t bytes_of_a_page(const Sequential& model, const Mesh& mesh) {
+  return page_bytes(model, decoder_steps(model, mesh), kServedPageTokens);
+}
+
 // Pages beyond those that all sequences at their longest need still keep beginnings for reuse.
-PageRoom room_of(const Sequential& model, const ServedModel& served,
-                 const ServiceOptions& options) {
-  check_context(served, options.context);
+// `draft`: null if none guesses.
+PageRoom room_of(const Sequential& model, const ServedModel& served, const ServiceOptions& options,
+                 const Sequential* draft) {
+  check_context(served, options);
   const std::int64_t bytes =
-      page_bytes(model, decoder_steps(model, served.ranks.mesh), kServedPageTokens);
+      bytes_of_a_page(model, served.ranks.mesh) + (draft ? bytes_of_a_page(*draft, Mesh{}) : 0);
   const std::int64_t pages =
       std::max<std::int64_t>(1, (options.context + kServedPageTokens - 1) / kServedPageTokens);
   const std::int64_t cache = cache_of(served, options);
@@ -59,21 +76,30 @@ PageRoom room_of(const Sequential& model, const ServedModel& served,
   return {.page_tokens = kServedPageTokens, .pages = cache / bytes};
 }
 
+std::optional<Sequential> network_of_draft(const ServiceOptions& options) {
+  if (!options.draft) return std::nullopt;
+  return network_of(*options.draft);
+}
+
 }  // namespace
 
 ServingRequest serving_request(const ServedModel& served, const Sequential& model,
                                const ServiceOptions& options) {
-  const PageRoom room = room_of(model, served, options);
-  return {.model = model,
-          .mesh = served.ranks.mesh,
-          .room = room,
-          .context = options.context > 0
-                         ? options.context
-                         : std::min(served.model.context, room.pages * room.page_tokens),
-          .pass_tokens = options.pass_tokens,
-          .pass_logits = std::max(options.sequences, std::min(options.pass_tokens, kPassLogits)),
-          .memory = served.memory,
-          .smaller = "pass a smaller --cache or --pass-tokens"};
+  const std::optional<Sequential> draft = network_of_draft(options);
+  const PageRoom room = room_of(model, served, options, draft ? &*draft : nullptr);
+  ServingRequest request{
+      .model = model,
+      .mesh = served.ranks.mesh,
+      .room = room,
+      .context = options.context > 0
+                     ? options.context
+                     : std::min(positions_of(served, options), room.pages * room.page_tokens),
+      .pass_tokens = options.pass_tokens,
+      .pass_logits = std::max(options.sequences, std::min(options.pass_tokens, kPassLogits)),
+      .memory = served.memory,
+      .smaller = "pass a smaller --cache or --pass-tokens"};
+  if (draft) request.draft_bytes = draft_bytes(*draft, request);
+  return request;
 }
 
 struct ModelService::Parts {
@@ -81,6 +107,7 @@ struct ModelService::Parts {
       : served(std::move(model)),
         options(std::move(chosen)),
         network(network_of(served)),
+        draft_network(network_of_draft(options)),
         request(serving_request(served, network, options)),
         plan(plan_serving(request)),
         disk(served.memory.disk.path, "serve", rendezvous_from_environment().process),
@@ -94,17 +121,20 @@ struct ModelService::Parts {
                          .longest_wait = options.longest_wait},
               .vocabulary = served.model.vocab,
               .guesses = options.guesses,
+              .drafts = options.draft.has_value(),
               .weights = weights_name(served.checkpoint, served.weights),
               .warn = options.warn}) {}
 
   void run();
   void run_rank(Group& world);
+  std::unique_ptr<DraftModel> draft_model(const Group& world) const;
   void set(bool& flag);
   void report_end(std::exception_ptr thrown);
 
   ServedModel served;
   ServiceOptions options;
   Sequential network;
+  std::optional<Sequential> draft_network;
   ServingRequest request;
   ServingPlan plan;
   TemporaryDisk disk;
@@ -126,6 +156,7 @@ void ModelService::Parts::run() {
   ranks_options.fingerprint +=
       "\ncache: " + std::to_string(request.room.pages) +
       " pages\nweights: " + weights_name(served.checkpoint, served.weights);
+  if (options.draft) ranks_options.fingerprint += "\ndraft: " + options.draft->ranks.fingerprint;
   try {
     run_ranks(std::move(ranks_options), [this](Group& world, MemoryAccount&) { run_rank(world); });
     loop.end();
@@ -139,12 +170,24 @@ void ModelService::Parts::run() {
 void ModelService::Parts::run_rank(Group& world) {
   Decoder decoder(network, plan.steps, request.room, world, weight_tiers(served, disk.path()));
   load_checkpoint(decoder, served.model, served.checkpoint);
+  const std::unique_ptr<DraftModel> draft = decoder.decides() ? draft_model(world) : nullptr;
   if (decoder.decides()) set(decides);
   world.barrier();
   set(ready);
-  run_passes(decoder, world, loop, [&](Decoder& filled, const std::string& checkpoint) {
+  const auto load = [&](Decoder& filled, const std::string& checkpoint) {
     load_checkpoint(filled, served.model, checkpoint);
-  });
+  };
+  GuessTokens guess;
+  if (draft) guess = [&](Batch& batch, const ChooseGuess& choose) { draft->guess(batch, choose); };
+  run_passes(decoder, world, loop, load, guess);
+}
+
+// Null if none guesses.
+std::unique_ptr<DraftModel> ModelService::Parts::draft_model(const Group& world) const {
+  if (!options.draft) return nullptr;
+  auto draft = std::make_unique<DraftModel>(*draft_network, request.room, world);
+  load_checkpoint(draft->decoder(), options.draft->model, options.draft->checkpoint);
+  return draft;
 }
 
 void ModelService::Parts::set(bool& flag) {

@@ -12,7 +12,7 @@
 ///          which computes nothing meanwhile; they must not wait. After the ranks have ended, a
 ///          thread of the service calls them.
 /// Errors   UserError: a cache without room for a page or for `context`, limits that contradict,
-///          what plan_serving() refuses; sampling out of range, a prompt or answer that never fits,
+///          what plan_serving() and check_draft() refuse; sampling out of range, a prompt or answer that never fits,
 ///          a token that the model lacks (submit). SystemError: submit after the ranks have failed.
 ///          A request whose logits are no numbers ends with FinishReason::kFailed; the others
 ///          continue.
@@ -40,7 +40,10 @@ struct ServiceOptions {
   std::int64_t sequences = 16;     ///< running at once
   std::int64_t pass_tokens = 512;  ///< new tokens of a pass
   std::int64_t waiting = 256;      ///< requests
-  std::int64_t guesses = 0;        ///< tokens guessed by n-grams of the sequence per pass
+  std::int64_t guesses = 0;        ///< tokens guessed of each sequence per pass
+  /// The model that guesses them, whole on the rank that decides; its checkpoint stays. None:
+  /// n-grams of the sequence do.
+  std::optional<ServedModel> draft = {};
   std::chrono::milliseconds longest_wait{0};  ///< as BatchLimits::longest_wait
   /// Called with a sentence about a stalled rank, and with the error of a request that the model
   /// failed; from several threads. May be null.

@@ -29,10 +29,12 @@ void replace_weights(Decoder& decoder, Group& world, const PassMessage& message,
   world.barrier();
 }
 
-void decide(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights& load) {
+void decide(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights& load,
+            const GuessTokens& guess) {
   for (;;) {
     world.report_progress("waiting for requests");
-    const PassMessage message = loop.next_pass();
+    PassMessage message = loop.next_pass();
+    if (guess && message.order == PassOrder::kRun) message.pass = loop.draft(guess);
     send_to_others(world, message);
     if (message.order == PassOrder::kStop) return;
     if (message.order == PassOrder::kWait) continue;
@@ -60,10 +62,11 @@ void follow(Decoder& decoder, Group& world, int deciding_rank, const LoadWeights
 
 }  // namespace
 
-void run_passes(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights& load) {
+void run_passes(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights& load,
+                const GuessTokens& guess) {
   double deciding_rank = decoder.decides() ? world.rank() : 0;
   world.all_reduce({&deciding_rank, 1});
-  if (decoder.decides()) return decide(decoder, world, loop, load);
+  if (decoder.decides()) return decide(decoder, world, loop, load, guess);
   follow(decoder, world, static_cast<int>(deciding_rank), load);
 }
 

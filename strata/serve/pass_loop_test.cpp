@@ -9,6 +9,7 @@
 
 #include "strata/comm/ranks.h"
 #include "strata/models/int8_model.h"
+#include "strata/serve/draft_model.h"
 #include "strata/serve/example_weights_test.h"
 
 namespace strata {
@@ -43,9 +44,10 @@ struct Setting {
   WeightType weights;
 };
 
-// Serves the requests together, and returns when all have ended.
+// Serves the requests together, and returns when all have ended. With `drafts`, a model of the same
+// kind guesses, whose weights have this deviation.
 Serving serve(const Setting& setting, const RequestLoopOptions& loop_options,
-              const std::vector<SequenceRequest>& requests) {
+              const std::vector<SequenceRequest>& requests, double draft_deviation = 0.28) {
   const Mesh& mesh = setting.mesh;
   const Sequential model =
       make_served_model(small_model(setting.kind), setting.weights, {.ranks = mesh[Axis::kTensor]});
@@ -68,7 +70,12 @@ Serving serve(const Setting& setting, const RequestLoopOptions& loop_options,
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
     Decoder decoder(model, mesh, room, world);
     fill_with_examples(decoder);
-    run_passes(decoder, world, loop);
+    if (!loop_options.drafts || !decoder.decides()) return run_passes(decoder, world, loop);
+    const Sequential small = make_served_model(small_model(setting.kind), WeightType::kPrecision);
+    DraftModel draft(small, room, world);
+    fill_with_examples(draft.decoder(), draft_deviation);
+    run_passes(decoder, world, loop, {},
+               [&](Batch& batch, const ChooseGuess& choose) { draft.guess(batch, choose); });
   });
   serving.status = loop.status();
   return serving;
@@ -122,14 +129,16 @@ TEST_P(PassLoop, AnswersEachRequestAsAlone) {
   std::vector<Reply> alone;
   for (const SequenceRequest& request : requests)
     alone.push_back(serve(served, roomy(), {request}).replies[0]);
-  RequestLoopOptions chunked = roomy(), crowded = roomy(), reused = roomy(), guessed = roomy();
+  RequestLoopOptions chunked = roomy(), crowded = roomy(), reused = roomy(), guessed = roomy(),
+                     drafted = roomy();
   chunked.limits.pass_tokens = chunked.limits.pass_logits = 16;
   crowded.limits.pages = 12;
   reused.limits.reuse_pages = true;
   reused.limits.sequences = 2;
-  guessed.guesses = 3;
+  guessed.guesses = drafted.guesses = 3;
+  drafted.drafts = true;
   int setting = 0;
-  for (const RequestLoopOptions& loop : {roomy(), chunked, crowded, reused, guessed}) {
+  for (const RequestLoopOptions& loop : {roomy(), chunked, crowded, reused, guessed, drafted}) {
     SCOPED_TRACE("setting " + std::to_string(setting++));
     const Serving together = serve(served, loop, requests);
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -142,6 +151,10 @@ TEST_P(PassLoop, AnswersEachRequestAsAlone) {
     EXPECT_EQ(together.status.preemptions > 0, loop.limits.pages == 12);
     EXPECT_EQ(together.status.cached_prompt_tokens > 0, loop.limits.reuse_pages);
     EXPECT_EQ(together.status.guessed_tokens > 0, loop.guesses > 0);
+    if (loop.drafts) {
+      EXPECT_GT(together.status.accepted_guesses, 0);
+      EXPECT_LT(together.status.accepted_guesses, together.status.guessed_tokens);
+    }
   }
 }
 
@@ -151,6 +164,30 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
                                      Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}}),
                      testing::Values(WeightType::kPrecision, WeightType::kInt8)));
+
+// The draft model has the served model's weights, so a guess is wrong only if the draft model reads
+// wrong keys and values, or draws otherwise.
+TEST(PassLoop, AcceptsEveryGuessOfAnEqualDraftModel) {
+  for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
+    RequestLoopOptions chunked = roomy(), crowded = roomy(), reused = roomy();
+    chunked.limits.pass_tokens = chunked.limits.pass_logits = 18;
+    crowded.limits.pages = 12;
+    reused.limits.reuse_pages = true;
+    reused.limits.sequences = 2;
+    int setting = 0;
+    for (RequestLoopOptions loop : {roomy(), chunked, crowded, reused}) {
+      SCOPED_TRACE("setting " + std::to_string(setting++));
+      loop.drafts = true;
+      loop.guesses = 3;
+      const Serving serving = serve({kind, Mesh{}, WeightType::kPrecision}, loop, mixed_requests(),
+                                    /*draft_deviation=*/0.3);
+      EXPECT_GT(serving.status.guessed_tokens, 20);
+      EXPECT_EQ(serving.status.accepted_guesses, serving.status.guessed_tokens);
+      EXPECT_EQ(serving.status.preemptions > 0, loop.limits.pages == 12);
+      EXPECT_EQ(serving.status.cached_prompt_tokens > 0, loop.limits.reuse_pages);
+    }
+  }
+}
 
 TEST(PassLoop, WaitsForRequestsWithoutLosingRanks) {
   const Sequential model = make_model(small_model(DecoderKind::kGpt), DecoderOutput::kLogits, {});

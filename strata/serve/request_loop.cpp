@@ -141,10 +141,31 @@ PassMessage RequestLoop::next_pass() {
 
 void RequestLoop::guess() {
   if (options_.guesses == 0) return;
-  for (const BatchRow& row : batch_.rows)  // others are not decoding
-    if (row.chooses && answers_.contains(row.id))
-      scheduler_.guess(row.id,
-                       guess_by_ngrams(scheduler_.tokens(row.id), kNgram, options_.guesses));
+  for (const BatchRow& row : batch_.rows) {
+    if (!row.chooses || !answers_.contains(row.id)) continue;  // not decoding
+    scheduler_.guess(row.id,
+                     options_.drafts
+                         ? std::vector<std::int64_t>(static_cast<std::size_t>(options_.guesses))
+                         : guess_by_ngrams(scheduler_.tokens(row.id), kNgram, options_.guesses));
+  }
+}
+
+const Pass& RequestLoop::draft(const GuessTokens& guess) {
+  std::vector<std::shared_ptr<const Answer>> answers;
+  {
+    const Lock lock(mutex_);
+    for (const BatchRow& row : batch_.rows) {
+      const auto found = answers_.find(row.id);
+      answers.push_back(found == answers_.end() ? nullptr : found->second);
+    }
+  }
+  guess(batch_,
+        [&](std::size_t row, std::span<const float> logits, std::span<const std::int64_t> guesses) {
+          return answers[row] ? answers[row]->guess(sampler_, logits, guesses) : 0;
+        });
+  const Lock lock(mutex_);
+  scheduler_.replace_guesses(batch_);
+  return batch_.pass;
 }
 
 void RequestLoop::consume(std::span<const float> logits, std::span<const float> states) {

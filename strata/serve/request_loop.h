@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,10 +27,17 @@
 
 namespace strata {
 
+/// Chooses a guess for a row of a batch, after `guesses`, from a draft model's logits, [V].
+using ChooseGuess = std::function<std::int64_t(std::size_t row, std::span<const float> logits,
+                                               std::span<const std::int64_t> guesses)>;
+/// Replaces the guesses at the ends of a batch's rows (serve/draft_model.h).
+using GuessTokens = std::function<void(Batch& batch, const ChooseGuess& choose)>;
+
 struct RequestLoopOptions {
   BatchLimits limits;
   std::int64_t vocabulary = 0;
   std::int64_t guesses = 0;  ///< as ServiceOptions::guesses
+  bool drafts = false;       ///< guesses come from draft(), not from n-grams
   std::string weights = {};  ///< name of the first weights
   /// Called with the error of a request that the model failed; may be null.
   std::function<void(const std::string&)> warn = {};
@@ -57,6 +65,8 @@ class RequestLoop {
 
   /// Waits for a request; kWait after a second without one.
   PassMessage next_pass();
+  /// With `drafts`, after an order kRun: the pass, with the guesses of `guess`.
+  const Pass& draft(const GuessTokens& guess);
   void loaded();  ///< after kLoad, when the ranks have the weights
   /// Answers the requests of the pass that next_pass() returned. `logits` [rows, V] and `states`
   /// [rows, C], in its order; `states` may be empty if no request wants an embedding.

@@ -156,6 +156,57 @@ TEST(RequestLoop, ContinuesEachRequestAsAlone) {
     }
 }
 
+// A draft model that knows the texts is right with every guess. Guesses obey the grammar and the
+// least length, and may pass the end of a text.
+TEST(RequestLoop, ChoosesGuessesAsItChoosesTokens) {
+  RequestLoopOptions options = small_options();
+  options.guesses = 3;
+  options.drafts = true;
+  RequestLoop loop(options);
+  PagedTexts texts(4);
+  const std::vector<Tokens> prompts = {{1, 2}, {3}, {4, 4, 4}};
+  std::vector<Heard> heard(3);
+  SequenceRequest even = greedy(prompts[0], 16), ends = greedy(prompts[1], 16);
+  even.allowed = [](const Tokens& answer) {
+    EXPECT_TRUE(std::ranges::all_of(answer, [](std::int64_t token) { return token % 2 == 0; }));
+    return std::vector<std::uint64_t>{0x5555555555555555};
+  };
+  ends.ends = {continued(prompts[1], 6).back()};
+  ends.min_tokens = 2;
+  loop.submit(even, listener_of(heard[0]));
+  loop.submit(ends, listener_of(heard[1]));
+  loop.submit(greedy(prompts[2], 13), listener_of(heard[2]));
+  int passes = 0;
+  for (; loop.status().running + loop.status().waiting > 0; ++passes) {
+    PassMessage message = loop.next_pass();
+    ASSERT_EQ(message.order, PassOrder::kRun);
+    message.pass = loop.draft([&](Batch& batch, const ChooseGuess& choose) {
+      for (std::size_t row = 0; row < batch.rows.size(); ++row) {
+        PassTokens& part = batch.pass[row];
+        const std::int64_t guesses = batch.rows[row].guesses;
+        for (std::int64_t i = 0; i < guesses; ++i) {
+          const std::size_t known = part.tokens.size() - guesses + i;
+          PassTokens before = part;
+          before.tokens.resize(known);
+          before.logits = 1;
+          part.tokens[known] =
+              choose(row, texts.forward({before}), std::span(part.tokens).subspan(known - i, i));
+        }
+      }
+    });
+    loop.consume(texts.forward(message.pass));
+  }
+  EXPECT_EQ(heard[2].tokens, continued(prompts[2], 13));
+  EXPECT_EQ(heard[0].tokens.size(), 16u);
+  EXPECT_EQ(heard[1].finish->reason, FinishReason::kStop);
+  EXPECT_EQ(heard[1].tokens, continued(prompts[1], std::ssize(heard[1].tokens)));
+  // The prompts, then 16 tokens in fives of which the pass has room for a few less.
+  EXPECT_LT(passes, 12);
+  const ServiceStatus status = loop.status();
+  EXPECT_GE(status.guessed_tokens - status.accepted_guesses, 0);
+  EXPECT_LE(status.guessed_tokens - status.accepted_guesses, 3);  // beyond the end of a text
+}
+
 TEST(RequestLoop, ScoresThePromptOnceWhateverChunksItHas) {
   RequestLoop loop(small_options());
   PagedTexts texts(4);

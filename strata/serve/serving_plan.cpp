@@ -53,6 +53,7 @@ CostTable pass_costs(const ServingRequest& request) {
       costs.layers.back().input_bytes + (copies - 1) * costs.values[outputs[0]].bytes;
   costs.page_bytes = request.room.pages * page_bytes(model, decoder_steps(model, request.mesh),
                                                      request.room.page_tokens);
+  costs.draft_bytes = request.draft_bytes;
   return costs;
 }
 

@@ -35,6 +35,7 @@ struct ServingRequest {
   std::int64_t context = 0;      ///< tokens of the longest sequence
   std::int64_t pass_tokens = 0;  ///< of the largest pass
   std::int64_t pass_logits = 0;  ///< its tokens that need logits
+  std::int64_t draft_bytes = 0;  ///< of the device that a draft model takes
   MemoryOptions memory = {};
   TierRates rates = {};
   std::string smaller = {};  ///< how to need less of the device, for errors; may be empty

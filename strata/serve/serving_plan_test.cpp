@@ -13,6 +13,7 @@
 #include "strata/disk/disk_forms_test.h"
 #include "strata/models/int8_model.h"
 #include "strata/serve/decoder.h"
+#include "strata/serve/draft_model.h"
 #include "strata/serve/example_weights_test.h"
 
 namespace strata {
@@ -213,6 +214,39 @@ TEST(ServingPlanBudgets, CountsTheValuesOfAMatrixInInt8) {
   const std::int64_t peak = measured_peaks(c, model, plan, "")[0];
   EXPECT_LE(peak, peak_bytes(plan.ledger));
   EXPECT_GE(static_cast<double>(peak), 0.7 * static_cast<double>(peak_bytes(plan.ledger)));
+}
+
+// The least budget for the served model and a draft model with half of its layers holds both.
+TEST(ServingPlanBudgets, CountsADraftModel) {
+  const Case c{.kind = DecoderKind::kLlama, .pass_tokens = 64, .pass_logits = 16};
+  const Sequential model = network(c);
+  DecoderOptions options = model_of(c.kind);
+  options.layers /= 2;
+  const Sequential small = make_model(options, DecoderOutput::kLogits);
+  ServingRequest request = request_of(c, model);
+  const std::int64_t alone = peak_bytes(plan_serving(request).ledger);
+  request.draft_bytes = draft_bytes(small, request);
+  const ServingPlan plan = plan_serving(request);
+  const std::int64_t budget = peak_bytes(plan.ledger);
+  EXPECT_EQ(budget, alone + request.draft_bytes);
+  std::int64_t peak = 0;
+  run_thread_ranks({.device_bytes = budget}, [&](Group& world, MemoryAccount& account) {
+    Decoder decoder(model, plan.steps, request.room, world);
+    fill_with_examples(decoder);
+    DraftModel draft(small, request.room, world);
+    fill_with_examples(draft.decoder());
+    for (const bool prompt : {true, false, true}) {
+      Batch batch{.pass = largest_pass(c, prompt)};
+      for (const PassTokens& row : batch.pass)
+        batch.rows.push_back(
+            {.chooses = true, .guesses = std::min<std::int64_t>(2, std::ssize(row.tokens) - 1)});
+      draft.guess(batch, [](auto, auto, auto) { return 1; });
+      decoder.forward(batch.pass);
+    }
+    peak = account.peak_bytes();
+  });
+  EXPECT_LE(peak, budget);
+  EXPECT_GE(static_cast<double>(peak), 0.55 * static_cast<double>(budget));
 }
 
 TEST(ServingPlanBudgets, LayersAwayAreSpreadOverAStage) {

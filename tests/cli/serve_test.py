@@ -222,6 +222,60 @@ class Serve(ServerTest):
             self.assertAlmostEqual(again["int8"]["loss"], both["int8"]["loss"], places=6)
         self.refuse("evaluate", "c", *self.INT8, "--set", "train.precision=bf16", says="train.precision=fp32")
 
+    def test_a_draft_model_changes_no_answer(self):
+        requests = [dict(prompt=WORDS[:1 + i % 16] + "word " * (i % 2), seed=i, temperature=i % 3 / 2, max_tokens=3 + i % 8,
+                         logprobs=2, echo=i % 3 == 0) for i in range(16)]
+
+        def choices(server, threads):
+            with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+                return [answer["choices"] for answer in pool.map(lambda fields: server.complete(**fields), requests)]
+
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=d", "--set", "model.layers=1")
+        alone = choices(self.serve("--set", "mesh.pp=1"), 1)
+        for more in (["--draft", "d", "--set", "mesh.pp=1"], ["--draft", "d", "--guesses", "2", "--pass-tokens", "9", "--sequences", "3"],
+                     ["--draft", "c", "--draft-weights", "int8", "--set", "memory.weights=host"]):
+            server = self.serve(*more)
+            self.assertEqual(choices(server, 8), alone)
+            guessed, accepted = (server.metric(f"strata_{name}_total") for name in ("guessed_tokens", "accepted_guesses"))
+            self.assertGreater(accepted, guessed / 4)
+            self.assertRegex(server.lines[0], r"values, [24] guesses by step-00000008( int8)?")
+            self.assertRegex(server.text(structured_outputs={"regex": "[0-9]{4}"}), r"\A[0-9]{4}\Z")
+        processes = self.serve("--draft", "d", launch=("-n", "2"))
+        self.assertEqual(choices(processes, 8), alone)
+        # Without ranks that add in another order, the model is its own best guesser.
+        server = self.serve("--draft", "c", "--set", "mesh.pp=1")
+        self.assertEqual(choices(server, 8), alone)
+        guessed, accepted = (server.metric(f"strata_{name}_total") for name in ("guessed_tokens", "accepted_guesses"))
+        self.assertGreater(guessed, 30)
+        self.assertEqual(accepted, guessed)
+
+    def test_a_plan_counts_a_draft_model(self):
+        mesh = ("--set", "mesh.pp=1")
+        text, plain, alone = self.plan("c", "--estimate", *mesh)
+        self.assertNotIn("draft", text)
+        self.assertEqual(plain["draft_bytes"], 0)
+        draft = ("--draft", "c", "--draft-weights", "int8")
+        text, plan, peak = self.plan("c", "--estimate", *mesh, *draft)
+        self.assertRegex(text, r"MiB on rank.* draft .* peak")
+        self.assertIn("guesses    4 a pass by step-00000008 int8", text)
+        self.assertLess(plan["pages"], plain["pages"])  # --cache is for both models
+        self.assertGreater(plan["draft_bytes"], 0)
+        server = self.serve(*self.SMALL, *mesh, *draft, "--set", f"memory.device={peak}B")
+        self.assertEqual(server.text(), self.serve().text())
+        self.refuse("serve", "c", *self.SMALL, *draft, "--set", "memory.device=100KiB", says=["memory.device", "draft"])
+
+    def test_refuses_a_draft_model_that_cannot_guess(self):
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=d", "--set", "model.vocab=300")
+        self.refuse("serve", "c", "--draft", "d", says=["[serve.draft] --draft", "another number of tokens", "got       300"])
+        self.refuse("plan", "c", "--serve", "--draft", "d", says="another number of tokens")
+        self.refuse("serve", "c", "--draft", "nowhere", says="nowhere")
+        self.refuse("serve", "c", "--draft-weights", "int8", says="--draft")
+        self.refuse("serve", "c", "--draft", "c", "--guesses", "0", says=["--guesses", "nothing to guess"])
+        self.refuse("serve", "c", "--draft", "c", "--draft-weights", "int9", says="[cli.weights] --draft-weights")
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=e", "--set", "model.context=16")
+        self.assertIn("context 16 of the model's 32", self.serve("--draft", "e").lines[0])
+        self.refuse("serve", "c", "--draft", "e", "--context", "20", says=["the draft model has fewer positions", "at most 16"])
+
     def test_the_cache_leaves_room_in_a_budget(self):
         def pages(*arguments):
             server = self.serve("--set", "mesh.pp=1", *arguments)

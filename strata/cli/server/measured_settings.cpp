@@ -7,7 +7,6 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/cli/served_recipe.h"
-#include "strata/cli/serving_plan_text.h"
 #include "strata/plan/search/mesh_check.h"
 #include "strata/task/task.h"
 
@@ -118,14 +117,15 @@ ServiceLoad load_for(ServiceLoad load, std::int64_t context) {
 void measure(const MeasureRequest& request, ServiceLoad& load, MeasuredSetting& setting) {
   std::vector<std::string> overrides = request.overrides;
   std::ranges::copy(setting.overrides, std::back_inserter(overrides));
-  ModelService service(
-      served_model(recipe_of(request.checkpoint, overrides), request.checkpoint, setting.weights),
-      request.service);
+  const ServedModel served =
+      served_model(recipe_of(request.checkpoint, overrides), request.checkpoint, setting.weights);
+  const ServiceOptions options = request.serving.options(served);
+  ModelService service(served, options);
   service.wait_until_ready();
   for (const RankLedger& rank : service.plan().ledger)
     setting.peak_bytes = std::max(setting.peak_bytes, rank.peak_bytes);
   load = load_for(load, service.context());
-  for (const std::int64_t at_once : numbers_at_once(request.service.sequences)) {
+  for (const std::int64_t at_once : numbers_at_once(options.sequences)) {
     load.clients = at_once;
     setting.rows.push_back({at_once, measure_load(service, load)});
     request.report(line_of(setting, setting.rows.back()));

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "strata/batching/service_load.h"
-#include "strata/serve/model_service.h"
+#include "strata/cli/serving_plan_text.h"
 
 namespace strata {
 
@@ -23,9 +23,9 @@ struct MeasureRequest {
   std::string checkpoint;
   std::vector<std::string> overrides;  ///< a field of the mesh, or the precision, stays as they say
   std::vector<WeightType> weights;     ///< types to measure
-  ServiceOptions service;
-  ServiceLoad
-      load;  ///< without `clients`; 0 tokens: what the context has room for, at most 128, 64
+  ServingArguments serving;
+  /// Without `clients`; 0 tokens: what the context has room for, at most 128, 64.
+  ServiceLoad load;
   std::function<void(const std::string&)> report;  ///< called with a line for each row
 };
 

@@ -25,11 +25,19 @@
 namespace strata {
 namespace {
 
+// ", 4 guesses by NAME"; empty without a draft model.
+std::string guesses_of(const ServiceOptions& options) {
+  if (!options.draft) return "";
+  return ", " + std::to_string(options.guesses) + (options.guesses == 1 ? " guess" : " guesses") +
+         " by " + weights_name(options.draft->checkpoint, options.draft->weights);
+}
+
 class TextCheckpoint final : public ServedCheckpoint {
  public:
   TextCheckpoint(const ServeRequest& request, ServedModel served, const ServiceOptions& options)
       : served_(std::move(served)),
         keys_(request.keys),
+        guesses_(guesses_of(options)),
         service_(std::make_shared<ModelService>(served_, options)),
         model_(open_model(request.name, served_.tokenizer, service_)),
         models_(repository_of(model_)) {}
@@ -45,7 +53,7 @@ class TextCheckpoint final : public ServedCheckpoint {
     return std::string(name_of(served_.model.kind)) + ", " + precision_name(served_.precision) +
            (int8 ? ", weights int8" : "") + ", context " + context + ", " +
            count_of(served_.ranks.mesh.size(), "rank") + ", " +
-           count_of(service_->status().pages, "page") + " of keys and values";
+           count_of(service_->status().pages, "page") + " of keys and values" + guesses_;
   }
   std::string memory() const override { return tiers_sentence(service_->plan()); }
 
@@ -70,6 +78,7 @@ class TextCheckpoint final : public ServedCheckpoint {
  private:
   const ServedModel served_;
   const std::shared_ptr<const Keys> keys_;
+  const std::string guesses_;
   const std::shared_ptr<ModelService> service_;
   const OpenAiModel model_;
   const std::shared_ptr<const ModelRepository> models_;
@@ -87,12 +96,6 @@ class TextServing final : public ServingKind {
                     "refuses a request that is predicted to wait longer, with status 429; 0: none")
         ->type_name("SECONDS")
         ->check(at_least(0))
-        ->capture_default_str();
-    verb.add_option("--guesses", serving_.service.guesses,
-                    "tokens that a pass guesses from repeated text and checks; the answers stay "
-                    "the same")
-        ->type_name("COUNT")
-        ->check(between(0, 16))
         ->capture_default_str();
     add_measure_options(verb);
   }
@@ -113,7 +116,7 @@ class TextServing final : public ServingKind {
         {.checkpoint = request.checkpoint,
          .overrides = request.overrides,
          .weights = measured_weights(),
-         .service = serving_.options(),
+         .serving = serving_,
          .load = load_,
          .report = [](const std::string& line) { std::cout << line << std::endl; }});
     const FoundRow fastest =
@@ -130,7 +133,7 @@ class TextServing final : public ServingKind {
     ServedModel served = served_model(recipe_of(request.checkpoint, request.overrides),
                                       request.checkpoint, serving_.weights);
     tokenizer_of(served);  // refuses a model without one before it loads
-    ServiceOptions options = serving_.options();
+    ServiceOptions options = serving_.options(served);
     options.waiting = request.waiting;
     options.longest_wait =
         std::chrono::milliseconds(static_cast<std::int64_t>(longest_wait_seconds_ * 1e3));

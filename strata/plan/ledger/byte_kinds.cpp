@@ -14,8 +14,9 @@ const char* name_of(ByteKind kind) {
       {kWeights, "weights"},       {kGradients, "gradients"}, {kStates, "states"},
       {kReplicas, "replicas"},     {kSaved, "saved"},         {kValues, "values"},
       {kTransients, "transients"}, {kBuffers, "buffers"},     {kBatch, "batch"},
-      {kPages, "pages"},           {kContext, "context"},     {kWorkspaces, "workspaces"},
-      {kCommunicators, "NCCL"},    {kPools, "pools"},         {kRounding, "rounding"}};
+      {kPages, "pages"},           {kDraft, "draft"},         {kContext, "context"},
+      {kWorkspaces, "workspaces"}, {kCommunicators, "NCCL"},  {kPools, "pools"},
+      {kRounding, "rounding"}};
   return kNames[kind];
 }
 

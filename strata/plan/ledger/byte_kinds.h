@@ -17,13 +17,14 @@ enum class ByteKind : std::uint8_t {
   kBuffers,
   kBatch,
   kPages,          ///< keys and values of served sequences
+  kDraft,          ///< a draft model that guesses for the served one, with its pages
   kContext,        ///< a GPU's driver
   kWorkspaces,     ///< workspaces of a GPU's libraries
   kCommunicators,  ///< NCCL's buffers
   kPools,          ///< pools of recorded segments, beyond what is allocated at any one time
   kRounding,       ///< rounding of permanent buffers to the allocator's blocks
 };
-inline constexpr int kNumByteKinds = 15;
+inline constexpr int kNumByteKinds = 16;
 const char* name_of(ByteKind kind);
 
 /// Whether tensors allocate it. Other kinds occupy the device but are not in its account

@@ -60,6 +60,7 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
   for (ByteTable& table : now_) {
     table[ByteKind::kBatch] = costs.batch_bytes;
     table[ByteKind::kPages] = costs.page_bytes;
+    table[ByteKind::kDraft] = costs.draft_bytes;
     table[ByteKind::kContext] = costs.context_bytes;
     table[ByteKind::kWorkspaces] = costs.workspace_bytes;
     table[ByteKind::kCommunicators] = costs.communicator_bytes;
