@@ -37,7 +37,8 @@ struct BatchScheduler::Room {
 };
 
 BatchScheduler::BatchScheduler(const BatchLimits& limits)
-    : limits_(limits), pool_(limits.pages, limits.page_tokens) {
+    : limits_(limits),
+      pool_(limits.pages, limits.page_tokens, {limits.host_pages, limits.disk_pages}) {
   check_limits(limits);
 }
 
@@ -197,17 +198,19 @@ void BatchScheduler::start_waiting(Room& room) {
 }
 
 bool BatchScheduler::start(Sequence& sequence) {
-  std::vector<std::int32_t> found;
+  PagePool::Found found;
   if (limits_.reuse_pages)
     found =
         pool_.find({weights_, sequence.key}, std::span(sequence.tokens).first(sequence.needed()));
-  const std::int64_t pages = std::ssize(found);
-  if (pool_.pages_for(sequence.length()) - pages > pool_.available() ||
+  const std::int64_t pages = std::ssize(found.pages);
+  if (pool_.pages_for(sequence.length()) - found.on_device > pool_.available() ||
       pages_of_this_pass(sequence) > pages) {
-    pool_.release(found);
+    pool_.release(found.pages);
     return false;
   }
-  sequence.pages = std::move(found);
+  pool_.load(found.pages);
+  counters_.loaded_pages += pages - found.on_device;
+  sequence.pages = std::move(found.pages);
   sequence.published = pages;
   sequence.computed = pages * pool_.page_tokens();
   extend(sequence, sequence.length());
@@ -273,6 +276,7 @@ Batch BatchScheduler::make_batch() {
   };
   add_rows(true);
   add_rows(false);
+  batch.moves = pool_.take_moves();
   return batch;
 }
 
@@ -330,6 +334,7 @@ void BatchScheduler::set_weights(std::uint64_t version) {
     drop_pages(sequence);
     if (sequence.scored < sequence.prompt) sequence.scored = 0;
   }
+  pool_.forget_unused();
   weights_ = version;
 }
 

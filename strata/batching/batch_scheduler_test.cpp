@@ -55,7 +55,7 @@ ServiceStatus serve_at_random(const RandomCase& what, std::uint64_t seed) {
 }
 
 TEST(BatchScheduler, GivesEverySequenceItsAnswerInRandomOperations) {
-  std::vector<RandomCase> cases(8);
+  std::vector<RandomCase> cases(11);
   cases[0].name = "small";
   cases[1].name = "few pages";
   cases[1].limits.pages = 12;
@@ -74,6 +74,18 @@ TEST(BatchScheduler, GivesEverySequenceItsAnswerInRandomOperations) {
   cases[7].name = "few logits";
   cases[7].limits.pass_logits = 4;
   cases[7].guesses = true;
+  cases[8].name = "few pages, and some on the host";
+  cases[8].limits.pages = 12;
+  cases[8].limits.host_pages = 9;
+  cases[9].name = "few pages, and some on the host and the disk";
+  cases[9].limits.pages = 12;
+  cases[9].limits.host_pages = 3;
+  cases[9].limits.disk_pages = 20;
+  cases[9].guesses = true;
+  cases[10].name = "changing weights, with pages on the disk";
+  cases[10].limits.pages = 12;
+  cases[10].limits.disk_pages = 20;
+  cases[10].changes_weights = true;
   for (const RandomCase& what : cases) {
     ServiceStatus sum;
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
@@ -83,13 +95,37 @@ TEST(BatchScheduler, GivesEverySequenceItsAnswerInRandomOperations) {
       sum.accepted_guesses += status.accepted_guesses;
       sum.guessed_tokens += status.guessed_tokens;
       sum.refusals += status.refusals;
+      sum.loaded_pages += status.loaded_pages;
     }
     // The cases reach what they are for.
     EXPECT_GT(sum.preemptions, 0) << what.name;
     EXPECT_EQ(sum.cached_prompt_tokens > 0, what.limits.reuse_pages) << what.name;
+    EXPECT_EQ(sum.loaded_pages > 10, what.limits.host_pages + what.limits.disk_pages > 0)
+        << what.name << ": " << sum.loaded_pages;
     EXPECT_EQ(sum.accepted_guesses > 0, what.guesses) << what.name;
     EXPECT_EQ(sum.guessed_tokens > sum.accepted_guesses, what.guesses) << what.name;
     if (HasFailure()) return;
+  }
+}
+
+// Twelve conversations of four pages take turns on a device of five: after the first turn, no prompt
+// is computed again while the lower places have room.
+TEST(BatchScheduler, ComputesNoPromptTwiceWhileLowerPlacesHaveRoom) {
+  for (const auto& [host, disk] : {std::pair{0, 0}, std::pair{48, 0}, std::pair{7, 41}}) {
+    BatchLimits limits = small_limits();
+    limits.pages = 5;
+    limits.host_pages = host;
+    limits.disk_pages = disk;
+    Server server(limits);
+    for (int turn = 0; turn < 3; ++turn)
+      for (int text = 0; text < 12; ++text) {
+        const std::uint64_t id = server.add(Ids(17, text), 1);
+        server.run_to_end(10);
+        EXPECT_EQ(server.finished.at(id).answer, HashModel::answer(0, Ids(17, text), 1));
+      }
+    const ServiceStatus status = server.scheduler.status();
+    EXPECT_EQ(status.cached_prompt_tokens, host > 0 ? 2 * 12 * 16 : 0);
+    EXPECT_EQ(status.loaded_pages, host > 0 ? 2 * 12 * 4 : 0);
   }
 }
 
@@ -148,7 +184,7 @@ TEST(BatchScheduler, ReusesNoPagesForScoresOrAnotherKeyOrOtherWeights) {
   server.set_weights(0);
   server.mixed_weights = false;
   server.add(prompt, 1);
-  EXPECT_EQ(server.pass().pass[0].position, 12);
+  EXPECT_EQ(server.pass().pass[0].position, 0);  // the pages of earlier weights are forgotten
 }
 
 TEST(BatchScheduler, StartsOnlyEarlierSequencesWhileItIsHeld) {

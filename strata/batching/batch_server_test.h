@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strata/base/philox.h"
@@ -24,7 +25,8 @@ using Ids = std::vector<std::int64_t>;
 class HashModel {
  public:
   HashModel(const BatchLimits& limits)
-      : page_tokens_(limits.page_tokens), memory_(limits.pages * limits.page_tokens) {}
+      : page_tokens_(limits.page_tokens),
+        memory_((limits.pages + limits.host_pages + limits.disk_pages) * limits.page_tokens) {}
 
   static std::uint64_t state(std::uint64_t before, std::int64_t token) {
     return mix_key(before, static_cast<std::uint64_t>(token));
@@ -39,6 +41,13 @@ class HashModel {
     Ids tokens;
     for (; std::ssize(tokens) < count; now = state(now, tokens.back())) tokens.push_back(next(now));
     return tokens;
+  }
+
+  // Leaves nothing where a page was.
+  void move(const PageMove& move) {
+    for (std::int64_t i = 0; i < page_tokens_; ++i)
+      memory_.at(move.to * page_tokens_ + i) =
+          std::exchange(memory_.at(move.from * page_tokens_ + i), 0);
   }
 
   // Writes the states of a row and returns those that need logits. The states of earlier tokens
@@ -113,6 +122,7 @@ class Server {
     check_batch(batch, preemptions == preemptions_);
     preemptions_ = preemptions;
     for (auto& [id, client] : clients) client.decodes = false;
+    for (const PageMove& move : batch.moves) model_.move(move);
     for (std::size_t i = 0; i < batch.rows.size(); ++i) run_row(batch.rows[i], batch.pass[i]);
     return batch;
   }
@@ -155,6 +165,7 @@ class Server {
       tokens += std::ssize(part.tokens);
       logits += part.logits;
       EXPECT_FALSE(part.tokens.empty());
+      for (const std::int32_t page : part.pages) EXPECT_LT(page, limits_.pages);
       EXPECT_EQ(std::ssize(part.pages),
                 scheduler.pool().pages_for(part.position + std::ssize(part.tokens)));
       for (std::size_t page = part.position / limits_.page_tokens; page < part.pages.size();

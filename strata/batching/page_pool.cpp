@@ -1,6 +1,7 @@
 // A sequence that owns a published page owns all pages before it, because publish() replaces a page
 // by its equal, and release() goes from the last page to the first. So a page becomes unused after
-// the pages that follow it, and is evicted after them: `previous` of a published page stays valid.
+// the pages that follow it, and leaves a place after them: the pages of a text lie on the device up
+// to some page, then in the next place, and so on, and none outlives the page before it.
 #include "strata/batching/page_pool.h"
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace strata {
 namespace {
 
 constexpr const char* kPool = "batching.page_pool";
+constexpr std::size_t kDevice = 0;  // of the places
 
 }  // namespace
 
@@ -21,16 +23,28 @@ std::uint64_t hash_page(std::uint64_t previous, std::span<const std::int64_t> to
   return mix_key(previous, checksum(std::as_bytes(tokens)));
 }
 
-PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens, PageHash hash)
-    : page_tokens_(page_tokens), hash_(hash) {
-  STRATA_CHECK(pages > 0 && pages <= INT32_MAX && page_tokens > 0, kPool);
-  records_.resize(pages);
-  for (std::int64_t page = pages; page-- > 0;) empty_.push_back(static_cast<std::int32_t>(page));
-  by_hash_.reserve(pages);
+PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens,
+                   const std::vector<std::int64_t>& lower, PageHash hash)
+    : pages_(pages), page_tokens_(page_tokens), hash_(hash) {
+  STRATA_CHECK(pages > 0 && page_tokens > 0, kPool);
+  std::vector<std::int64_t> sizes = {pages};
+  sizes.insert(sizes.end(), lower.begin(), lower.end());
+  std::int64_t end = 0;
+  for (const std::int64_t size : sizes) {
+    end += size;
+    STRATA_CHECK(size >= 0 && end <= INT32_MAX, kPool);
+    if (size == 0) continue;  // pages go past it
+    Place place{.end = static_cast<std::int32_t>(end), .empty = {}, .unused = {}};
+    for (std::int64_t page = end; page-- > end - size;)
+      place.empty.push_back(static_cast<std::int32_t>(page));
+    places_.push_back(std::move(place));
+  }
+  records_.resize(static_cast<std::size_t>(end));
+  by_hash_.reserve(records_.size());
 }
 
 const PagePool::Record& PagePool::at(std::int32_t page) const {
-  STRATA_CHECK(page >= 0 && page < pages(), kPool);
+  STRATA_CHECK(page >= 0 && page < std::ssize(records_), kPool);
   return records_[page];
 }
 
@@ -38,29 +52,67 @@ PagePool::Record& PagePool::at(std::int32_t page) {
   return const_cast<Record&>(std::as_const(*this).at(page));
 }
 
+std::size_t PagePool::place_of(std::int32_t page) const {
+  std::size_t place = kDevice;
+  while (page >= places_[place].end) ++place;
+  return place;
+}
+
+std::int64_t PagePool::available() const {
+  return std::int64_t(places_[kDevice].empty.size() + places_[kDevice].unused.size());
+}
+
 std::optional<std::int32_t> PagePool::allocate() {
-  if (empty_.empty()) {
-    if (unused_.empty()) return std::nullopt;
-    evict();
-  }
-  const std::int32_t page = empty_.back();
-  empty_.pop_back();
-  records_[page].owners = 1;
+  const std::optional<std::int32_t> page = take(kDevice);
+  if (page) records_[*page].owners = 1;
   return page;
 }
 
-void PagePool::evict() {
-  const std::int32_t page = unused_.front();
-  Record& record = records_[page];
-  STRATA_CHECK_EQ(record.followers, 0, kPool);
-  if (record.previous != kNoPage) --records_[record.previous].followers;
-  const auto [first, last] = by_hash_.equal_range(record.hash);
-  by_hash_.erase(
-      std::find_if(first, last, [&](const auto& entry) { return entry.second == page; }));
-  unused_.pop_front();
-  record = {};
-  empty_.push_back(page);
-  ++evictions_;
+// A page without text; none if all pages of the place have owners.
+std::optional<std::int32_t> PagePool::take(std::size_t place) {
+  Place& from = places_[place];
+  if (from.empty.empty()) {
+    if (from.unused.empty()) return std::nullopt;
+    evict(place);
+  }
+  const std::int32_t page = from.empty.back();
+  from.empty.pop_back();
+  return page;
+}
+
+void PagePool::evict(std::size_t place) {
+  const std::int32_t page = places_[place].unused.front();
+  places_[place].unused.pop_front();
+  const std::size_t below = place + 1;
+  const auto to = below < places_.size() ? take(below) : std::nullopt;
+  if (!to) {
+    forget(page);
+    ++forgotten_;
+    return;
+  }
+  move(page, *to);
+  records_[*to].unused = places_[below].unused.insert(places_[below].unused.end(), *to);
+}
+
+// Leaves `from` empty.
+void PagePool::move(std::int32_t from, std::int32_t to) {
+  entry_of(from)->second = to;
+  records_[to] = std::exchange(records_[from], {});
+  places_[place_of(from)].empty.push_back(from);
+  moves_.push_back({from, to});
+}
+
+// A page without owner that is in no list.
+void PagePool::forget(std::int32_t page) {
+  by_hash_.erase(entry_of(page));
+  records_[page] = {};
+  places_[place_of(page)].empty.push_back(page);
+}
+
+void PagePool::forget_unused() {
+  for (Place& place : places_)
+    for (; !place.unused.empty(); place.unused.pop_front(), ++forgotten_)
+      forget(place.unused.front());
 }
 
 std::uint64_t PagePool::hash_after(std::int32_t previous, const PageScope& scope,
@@ -72,68 +124,94 @@ std::uint64_t PagePool::hash_after(std::int32_t previous, const PageScope& scope
 
 std::int32_t PagePool::lookup(std::uint64_t hash, std::int32_t previous, const PageScope& scope,
                               std::span<const std::int64_t> tokens) const {
+  const std::uint64_t text = previous == kNoPage ? 0 : records_[previous].text;
   const auto [first, last] = by_hash_.equal_range(hash);
   for (auto entry = first; entry != last; ++entry) {
     const Record& record = records_[entry->second];
-    if (record.previous == previous && record.scope == scope &&
+    if (record.previous == text && record.scope == scope &&
         std::ranges::equal(record.tokens, tokens))
       return entry->second;
   }
   return kNoPage;
 }
 
-std::vector<std::int32_t> PagePool::find(const PageScope& scope,
-                                         std::span<const std::int64_t> tokens) {
-  std::vector<std::int32_t> pages;
+std::unordered_multimap<std::uint64_t, std::int32_t>::iterator PagePool::entry_of(
+    std::int32_t page) {
+  const auto [first, last] = by_hash_.equal_range(records_[page].hash);
+  return std::find_if(first, last, [&](const auto& entry) { return entry.second == page; });
+}
+
+PagePool::Found PagePool::find(const PageScope& scope, std::span<const std::int64_t> tokens) {
+  Found found;
   std::int32_t previous = kNoPage;
   for (std::size_t end = page_tokens_; end <= tokens.size(); end += page_tokens_) {
     const auto part = tokens.subspan(end - page_tokens_, page_tokens_);
     previous = lookup(hash_after(previous, scope, part), previous, scope, part);
     if (previous == kNoPage) break;
     retain(previous);
-    pages.push_back(previous);
+    found.pages.push_back(previous);
+    found.on_device += place_of(previous) == kDevice ? 1 : 0;
   }
-  return pages;
+  return found;
+}
+
+void PagePool::load(std::span<std::int32_t> pages) {
+  for (std::int32_t& page : pages) {
+    if (place_of(page) == kDevice) continue;
+    STRATA_CHECK_EQ(at(page).owners, 1, kPool);
+    const std::optional<std::int32_t> to = take(kDevice);
+    STRATA_CHECK(to.has_value(), kPool);
+    move(page, *to);
+    page = *to;
+  }
 }
 
 std::int32_t PagePool::publish(std::int32_t page, std::int32_t previous, const PageScope& scope,
                                std::span<const std::int64_t> tokens) {
   Record& record = at(page);
-  STRATA_CHECK(record.owners == 1 && !record.published, kPool);
+  STRATA_CHECK(record.owners == 1 && !record.published && place_of(page) == kDevice, kPool);
   STRATA_CHECK_EQ(static_cast<std::int64_t>(tokens.size()), page_tokens_, kPool);
   if (previous != kNoPage) {
     const Record& before = at(previous);
     STRATA_CHECK(before.published && before.owners > 0 && before.scope == scope, kPool);
   }
   const std::uint64_t hash = hash_after(previous, scope, tokens);
+  std::uint64_t text = ++last_text_;
   if (const std::int32_t equal = lookup(hash, previous, scope, tokens); equal != kNoPage) {
-    retain(equal);
-    release(page);
-    return equal;
+    if (place_of(equal) == kDevice) {
+      retain(equal);
+      release(page);
+      return equal;
+    }
+    STRATA_CHECK_EQ(records_[equal].owners, 0, kPool);
+    text = records_[equal].text;  // the pages that follow it in lower places stay findable
+    places_[place_of(equal)].unused.erase(records_[equal].unused);
+    forget(equal);
   }
   record.published = true;
   record.hash = hash;
   record.scope = scope;
-  record.previous = previous;
+  record.text = text;
+  record.previous = previous == kNoPage ? 0 : records_[previous].text;
   record.tokens.assign(tokens.begin(), tokens.end());
-  if (previous != kNoPage) ++records_[previous].followers;
   by_hash_.emplace(hash, page);
   return page;
 }
 
 void PagePool::retain(std::int32_t page) {
   Record& record = records_[page];
-  if (record.owners++ == 0) unused_.erase(record.unused);
+  if (record.owners++ == 0) places_[place_of(page)].unused.erase(record.unused);
 }
 
 void PagePool::release(std::int32_t page) {
   Record& record = at(page);
   STRATA_CHECK(record.owners > 0, kPool);
   if (--record.owners > 0) return;
+  Place& place = places_[place_of(page)];
   if (record.published) {
-    record.unused = unused_.insert(unused_.end(), page);
+    record.unused = place.unused.insert(place.unused.end(), page);
   } else {
-    empty_.push_back(page);
+    place.empty.push_back(page);
   }
 }
 

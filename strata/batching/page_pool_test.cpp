@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <utility>
@@ -92,7 +93,7 @@ class PoolModel {
     EXPECT_EQ(pool.used(), used);
     EXPECT_EQ(pool.available(), pool.pages() - used);
     EXPECT_EQ(pool.findable(), findable);
-    EXPECT_EQ(pool.evictions(), evictions_);
+    EXPECT_EQ(pool.forgotten(), evictions_);
   }
 
  private:
@@ -112,7 +113,7 @@ struct Owner {
 // A pool and its model, and sequences that own pages of both.
 class PoolPair {
  public:
-  PoolPair(PageHash hash, std::uint64_t seed) : pool_(12, kPageTokens, hash), random_(seed) {}
+  PoolPair(PageHash hash, std::uint64_t seed) : pool_(12, kPageTokens, {}, hash), random_(seed) {}
 
   void step() {
     const std::uint64_t kind = below(3);
@@ -129,7 +130,7 @@ class PoolPair {
   void end() {
     while (!sequences_.empty()) release();
     EXPECT_EQ(pool_.used(), 0);
-    EXPECT_GT(pool_.evictions(), 100);
+    EXPECT_GT(pool_.forgotten(), 100);
     EXPECT_GT(replaced_, 3);
   }
 
@@ -141,7 +142,7 @@ class PoolPair {
   void add() {
     Owner owner{{below(2), below(2)}, Tokens(1 + below(9)), {}};
     for (std::int64_t& token : owner.tokens) token = static_cast<std::int64_t>(below(2));
-    owner.pages = pool_.find(owner.scope, owner.tokens);
+    owner.pages = pool_.find(owner.scope, owner.tokens).pages;
     EXPECT_EQ(owner.pages, model_.find(owner.scope, owner.tokens, kPageTokens));
     for (const std::int32_t page : owner.pages) model_.retain(page);
     owner.published = owner.pages.size();
@@ -209,9 +210,9 @@ Pages store(PagePool& pool, const PageScope& scope, const Tokens& tokens) {
 TEST(PagePool, KeepsScopesApart) {
   PagePool pool(8, 2);
   store(pool, {1, 1}, {5, 6, 7, 8});
-  EXPECT_EQ(pool.find({1, 1}, Tokens{5, 6, 7, 8}).size(), 2u);
-  EXPECT_TRUE(pool.find({2, 1}, Tokens{5, 6, 7, 8}).empty());
-  EXPECT_TRUE(pool.find({1, 2}, Tokens{5, 6, 7, 8}).empty());
+  EXPECT_EQ(pool.find({1, 1}, Tokens{5, 6, 7, 8}).pages.size(), 2u);
+  EXPECT_TRUE(pool.find({2, 1}, Tokens{5, 6, 7, 8}).pages.empty());
+  EXPECT_TRUE(pool.find({1, 2}, Tokens{5, 6, 7, 8}).pages.empty());
 }
 
 TEST(PagePool, EvictsTheLongestUnusedTextFromItsEnd) {
@@ -220,12 +221,111 @@ TEST(PagePool, EvictsTheLongestUnusedTextFromItsEnd) {
   const Pages second = store(pool, {}, {3, 4});
   pool.release(second);
   pool.release(first);
-  EXPECT_EQ(pool.find({}, Tokens{3, 4}), second);  // is used again, so it is released last
+  EXPECT_EQ(pool.find({}, Tokens{3, 4}).pages, second);  // is used again, so it is released last
   pool.release(second);
   EXPECT_EQ(pool.allocate(), first[1]);
   EXPECT_EQ(pool.allocate(), first[0]);
-  EXPECT_EQ(pool.find({}, Tokens{3, 4}), second);
+  EXPECT_EQ(pool.find({}, Tokens{3, 4}).pages, second);
   EXPECT_FALSE(pool.allocate().has_value());
+}
+
+// What lies in each page, as the moves say; whether each text that is found is where the pool says.
+class PlacedTexts {
+ public:
+  PlacedTexts(std::vector<std::int64_t> lower, PageHash hash, std::uint64_t seed)
+      : pool_(kPages, 1, lower, hash),
+        contents_(kPages + std::accumulate(lower.begin(), lower.end(), std::size_t{0})),
+        random_(seed) {}
+
+  void step() {
+    if (owned_.size() > 2 || (!owned_.empty() && random_() % 2 == 0)) {
+      const auto at = owned_.begin() + static_cast<std::ptrdiff_t>(random_() % owned_.size());
+      pool_.release(*at);
+      owned_.erase(at);
+    } else {
+      add(Tokens{static_cast<std::int64_t>(random_() % 3), static_cast<std::int64_t>(random_() % 3),
+                 static_cast<std::int64_t>(random_() % 2)});
+    }
+    EXPECT_LE(pool_.findable(), std::ssize(contents_));
+  }
+
+  std::int64_t loaded() const { return loaded_; }
+  std::int64_t forgotten() const { return pool_.forgotten(); }
+
+ private:
+  static constexpr std::int64_t kPages = 10;
+
+  // Finds, loads and computes a text.
+  void add(const Tokens& tokens) {
+    PagePool::Found found = pool_.find({}, tokens);
+    const std::int64_t missing = std::ssize(tokens) - found.on_device;
+    if (missing > pool_.available()) return pool_.release(found.pages);
+    for (std::size_t i = 0; i < found.pages.size(); ++i)
+      EXPECT_EQ(found.pages[i] < kPages, i < static_cast<std::size_t>(found.on_device));
+    pool_.load(found.pages);
+    loaded_ += std::ssize(found.pages) - found.on_device;
+    Pages pages = found.pages;
+    while (pages.size() < tokens.size()) pages.push_back(*pool_.allocate());
+    for (const PageMove& move : pool_.take_moves())
+      contents_.at(move.to) = std::exchange(contents_.at(move.from), {});
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const Tokens text(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      EXPECT_LT(pages[i], kPages);
+      if (i < found.pages.size()) {
+        EXPECT_EQ(contents_.at(pages[i]), text);
+        continue;
+      }
+      contents_.at(pages[i]) = text;
+      pages[i] = pool_.publish(pages[i], i > 0 ? pages[i - 1] : PagePool::kNoPage, {},
+                               std::span(tokens).subspan(i, 1));
+      EXPECT_EQ(contents_.at(pages[i]), text);
+    }
+    owned_.push_back(std::move(pages));
+  }
+
+  PagePool pool_;
+  std::vector<Tokens> contents_;
+  std::mt19937 random_;
+  std::vector<Pages> owned_;
+  std::int64_t loaded_ = 0;
+};
+
+// There are 30 different texts and beginnings of texts; a page that comes back needs one place more.
+TEST(PagePool, MovesPagesToLowerPlacesAndBack) {
+  for (const PageHash hash : {hash_page, hash_to_one_value})
+    for (const std::vector<std::int64_t>& lower :
+         {std::vector<std::int64_t>{6}, {0, 6}, {2, 3}, {21}, {4, 17}}) {
+      PlacedTexts texts(lower, hash, 5);
+      for (int step = 0; step < 3000 && !HasFailure(); ++step) texts.step();
+      EXPECT_GT(texts.loaded(), 100);
+      const bool all = std::accumulate(lower.begin(), lower.end(), 0) == 21;
+      EXPECT_EQ(texts.forgotten() == 0, all) << texts.forgotten();
+    }
+}
+
+// The text of a page that is computed again, although a lower place has it, keeps its continuation.
+TEST(PagePool, ContinuesATextWhoseBeginningIsComputedAgain) {
+  PagePool pool(2, 1, {4});
+  pool.release(store(pool, {}, {1, 2}));
+  store(pool, {}, {3, 4});  // moves both pages to the lower place
+  EXPECT_EQ(pool.take_moves(), (PageMoves{{1, 2}, {0, 3}}));
+  PagePool::Found found = pool.find({}, Tokens{1, 2});
+  EXPECT_EQ(found.pages, (Pages{3, 2}));
+  EXPECT_EQ(found.on_device, 0);
+  pool.release(found.pages);
+  pool.release(pool.find({}, Tokens{3, 4}).pages);
+  pool.release(Pages{1, 0});  // 3 and 4 have no owner
+  const std::int32_t again = *pool.allocate();
+  EXPECT_EQ(pool.publish(again, PagePool::kNoPage, {}, Tokens{1}), again);
+  found = pool.find({}, Tokens{1, 2});
+  EXPECT_EQ(found.pages, (Pages{again, 2}));
+  EXPECT_EQ(found.on_device, 1);
+  pool.release(found.pages);
+  pool.release(Pages{again});
+  pool.forget_unused();
+  EXPECT_EQ(pool.findable(), 0);
+  EXPECT_EQ(pool.available(), 2);
+  EXPECT_TRUE(pool.find({}, Tokens{1}).pages.empty());
 }
 
 TEST(PagePool, RefusesMisuse) {
@@ -246,6 +346,7 @@ TEST(PagePool, RefusesMisuse) {
   EXPECT_THROW(pool.release(Pages{page}), InternalError);
   EXPECT_THROW(PagePool(0, 2), InternalError);
   EXPECT_THROW(PagePool(2, 0), InternalError);
+  EXPECT_THROW(PagePool(2, 1, {-1}), InternalError);
 }
 
 }  // namespace

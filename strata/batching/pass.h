@@ -5,6 +5,9 @@
 /// list of pages; its token i lies in page i / page_tokens of that list. Sequences with a common
 /// beginning may list the same pages there.
 ///
+/// Pages without a sequence may also lie in lower places, in host memory or on a disk. Their numbers
+/// follow those of the device's pages: first the places on the host, then those on the disk.
+///
 /// Source   Kwon et al. 2023 (paged attention), Agrawal et al. 2023 (chunked prefill).
 #pragma once
 
@@ -23,5 +26,15 @@ struct PassTokens {
 
 /// The sequences of a pass, in the order of their rows. A sequence is in a pass at most once.
 using Pass = std::vector<PassTokens>;
+
+/// Copies a page from one place to another: the device, the host or the disk.
+struct PageMove {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  friend bool operator==(const PageMove&, const PageMove&) = default;
+};
+
+/// Moves before a pass, to be made in this order.
+using PageMoves = std::vector<PageMove>;
 
 }  // namespace strata

@@ -98,6 +98,7 @@ struct ServiceStatus {
   std::int64_t prompt_tokens = 0;  ///< counters from the start on
   std::int64_t generated_tokens = 0;
   std::int64_t cached_prompt_tokens = 0;
+  std::int64_t loaded_pages = 0;  ///< from the host or the disk
   std::int64_t preemptions = 0;
   std::int64_t refusals = 0;
   std::int64_t passes = 0;

@@ -36,11 +36,15 @@ std::string headline(const ServedModel& served, const ServingRequest& request) {
 
 std::string pages_line(const ServingRequest& request) {
   const std::int64_t tokens = request.room.pages * request.room.page_tokens;
+  const std::int64_t lower = request.room.host_pages + request.room.disk_pages;
   const std::int64_t most = tokens / std::max<std::int64_t>(1, request.context);
   return "pages      " + std::to_string(request.room.pages) + " of " +
          std::to_string(request.room.page_tokens) + " tokens: " + std::to_string(most) +
          (most == 1 ? " answer" : " answers") + " of " + std::to_string(request.context) +
-         " tokens, the longest, or more shorter ones\n";
+         " tokens, the longest, or more shorter ones" +
+         (lower > 0 ? "; " + std::to_string(lower) + " more for texts that no answer needs now"
+                    : "") +
+         "\n";
 }
 
 // What the copies of a pass take at least, on the rank that has most.
@@ -125,7 +129,8 @@ ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions
       {"pages", request.room.pages},           {"page_tokens", request.room.page_tokens},
       {"layers", model.num_layers()},          {"weights", name_of(served.weights)},
       {"layers_off_device", plan.layers_away}, {"layers_on_disk", plan.layers_on_disk},
-      {"draft_bytes", request.draft_bytes}};
+      {"draft_bytes", request.draft_bytes},    {"host_pages", request.room.host_pages},
+      {"disk_pages", request.room.disk_pages}};
   for (std::size_t rank = 0; rank < plan.ledger.size(); ++rank)
     numbers["stages"].push_back({{"peak_bytes", plan.ledger[rank].peak_bytes},
                                  {"host_bytes", plan.ledger[rank].host.total()},
@@ -142,6 +147,12 @@ void ServingArguments::add_to(CLI::App& verb) {
   add("--cache", "BYTES", cache,
       "memory for keys and values, on each rank; default: 1GiB, or half of a smaller "
       "memory.device");
+  add("--cache-host", "BYTES", host_cache,
+      "host memory for keys and values that no answer needs now, on each rank")
+      ->capture_default_str();
+  add("--cache-disk", "BYTES", disk_cache,
+      "the same on the disk that memory.disk.path names, once the host has no room")
+      ->capture_default_str();
   add("--context", "TOKENS", service.context,
       "of the longest prompt with its answer; default: the model's context, or what --cache has "
       "room for")
@@ -168,6 +179,8 @@ void ServingArguments::add_to(CLI::App& verb) {
 ServiceOptions ServingArguments::options(const ServedModel& served) const {
   ServiceOptions options = service;
   if (cache) options.cache_bytes = parse_bytes(*cache).count;
+  options.host_cache_bytes = parse_bytes(host_cache).count;
+  options.disk_cache_bytes = parse_bytes(disk_cache).count;
   if (!draft.empty()) options.draft = draft_model(draft, served, draft_weights);
   options.guesses = guesses.value_or(options.draft ? kDraftGuesses : 0);
   if (options.draft && options.guesses == 0)

@@ -16,6 +16,7 @@ namespace strata {
 /// The options of a server that decide what it needs, for `strata plan --serve` and `strata serve`.
 struct ServingArguments {
   std::optional<std::string> cache;  ///< none: the default of ServiceOptions
+  std::string host_cache = "0", disk_cache = "0";
   WeightType weights = WeightType::kPrecision;
   std::optional<std::int64_t> guesses;  ///< none: kDraftGuesses with a draft model, else 0
   std::string draft = {};               ///< a model's path; empty: none
@@ -23,7 +24,7 @@ struct ServingArguments {
   ServiceOptions service;
 
   void add_to(CLI::App& verb);
-  /// For `served`. UserError: a --cache that is no number of bytes, a --draft that cannot guess
+  /// For `served`. UserError: a cache that is no number of bytes, a --draft that cannot guess
   /// for it.
   ServiceOptions options(const ServedModel& served) const;
 };

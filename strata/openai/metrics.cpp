@@ -120,6 +120,9 @@ void write_status(PrometheusText& out) {
   out.number("counter", "prefix_cache_hits_total", nullptr,
              "tokens of prompts whose keys and values were there",
              of_status(&Status::cached_prompt_tokens));
+  out.number("counter", nullptr, "loaded_pages_total",
+             "pages of keys and values that came back from the host or the disk",
+             of_status(&Status::loaded_pages));
   out.number("counter", "num_preemptions_total", "preemptions_total",
              "sequences that lost their pages for a while", of_status(&Status::preemptions));
   out.number("counter", "spec_decode_num_draft_tokens_total", "guessed_tokens_total",

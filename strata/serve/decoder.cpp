@@ -73,7 +73,10 @@ Decoder::Decoder(const Sequential& model, StepPlan steps, const PageRoom& room, 
                                      tiers.host_bytes, "memory.host")),
       store_(weight_backends(model, steps_, layers_here(), tiers, world, host_account_),
              Residency::kUntilReleased, world.device(), &host_account_),
-      cache_(model, layers_here(), room, world.device()),
+      cache_(model, layers_here(), room, world.device(),
+             {.host = &host_account_,
+              .folder = folder_of_rank(tiers, world, "pages"),
+              .file = tiers.file}),
       machine_(model, steps_, {}, store_, /*optimizer=*/nullptr, groups_) {
   for (const int layer : layers_here())
     store_.insert(layer, model.layout(layer), weight_placement(model, steps_, layer));

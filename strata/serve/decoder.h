@@ -71,6 +71,9 @@ class Decoder {
   /// rounded then.
   void fill(const ReadStates& read);
 
+  /// Moves pages between the device, the host and the disk, before a pass. All ranks pass the same.
+  void move_pages(const PageMoves& moves) { cache_.move(moves); }
+
   /// Adds the tokens of a pass to the pages. All ranks pass the same.
   PassOutputs forward(const Pass& pass);
 

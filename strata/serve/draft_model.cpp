@@ -48,14 +48,17 @@ std::int64_t draft_bytes(const Sequential& model, const ServingRequest& served) 
   return peak_bytes(plan.ledger);
 }
 
-DraftModel::DraftModel(const Sequential& model, const PageRoom& room, const Group& world)
-    : alone_(world.subgroup({world.rank()}, "draft")), decoder_(model, Mesh{}, room, alone_) {}
+DraftModel::DraftModel(const Sequential& model, const PageRoom& room, const Group& world,
+                       const WeightTiers& tiers)
+    : alone_(world.subgroup({world.rank()}, "draft")),
+      decoder_(model, decoder_steps(model, Mesh{}), room, alone_, tiers) {}
 
 void DraftModel::guess(Batch& batch, const ChooseGuess& choose) {
   const auto guesses_of = [&](std::size_t row) { return batch.rows[row].guesses; };
   // The rows of the batch that the next pass of the draft model has, in its order.
   std::vector<std::size_t> rows;
   Pass pass;
+  decoder_.move_pages(batch.moves);
   for (std::size_t row = 0; row < batch.rows.size(); ++row) {
     PassTokens own = batch.pass[row];
     own.tokens.resize(own.tokens.size() - guesses_of(row));

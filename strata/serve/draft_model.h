@@ -35,7 +35,9 @@ std::int64_t draft_bytes(const Sequential& model, const ServingRequest& served);
 class DraftModel {
  public:
   /// On this rank alone. `model`: made for one rank; must outlive it. `room`: of the served model.
-  DraftModel(const Sequential& model, const PageRoom& room, const Group& world);
+  /// `tiers`: for its pages off the device.
+  DraftModel(const Sequential& model, const PageRoom& room, const Group& world,
+             const WeightTiers& tiers = {});
 
   Decoder& decoder() { return decoder_; }  ///< to fill
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "strata/base/errors.h"
 
@@ -18,13 +19,22 @@ std::int64_t page_bytes(const Sequential& model, const std::vector<int>& layers,
 }
 
 KeyValueCache::KeyValueCache(const Sequential& model, const std::vector<int>& layers,
-                             const PageRoom& room, Device device)
+                             const PageRoom& room, Device device, const LowerPagesOptions& lower)
     : room_(room) {
+  std::vector<at::Tensor> tensors;
   for (const int layer : layers) {
     LayerCache& kept = layers_[layer];
     for (const TensorSpec& spec : model.layer(layer).cache(room.pages, room.page_tokens))
-      kept.tensors.push_back(at::empty(spec.shape, device.options(spec.dtype)));
+      tensors.push_back(
+          kept.tensors.emplace_back(at::empty(spec.shape, device.options(spec.dtype))));
   }
+  if (room.host_pages + room.disk_pages > 0)
+    lower_ = std::make_unique<LowerPages>(room, std::move(tensors), device, lower);
+}
+
+void KeyValueCache::move(const PageMoves& moves) {
+  STRATA_CHECK(moves.empty() || lower_, "serve.pages");
+  for (const PageMove& move : moves) lower_->move(move);
 }
 
 const std::map<int, LayerCache>& KeyValueCache::begin(const Pass& pass) {

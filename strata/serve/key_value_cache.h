@@ -1,29 +1,28 @@
-/// Keeps the keys and values of tokens that a rank's layers have decoded, in pages.
+/// Keeps the keys and values of tokens that a rank's layers have decoded, in pages on the device and
+/// off it.
 ///
 /// Every layer has one tensor of keys and one of values, whose first dimension counts the pages;
 /// page i is the same in all of them. The caller decides which pages a sequence has
 /// (batching/pass.h).
 ///
 /// Threads  one rank's thread.
-/// Cost     all bytes at construction, of the rank's account.
+/// Cost     all bytes of the device at construction, of the rank's account; of pages off it as
+///          LowerPages.
 /// Errors   InternalError: a page that does not exist, too few pages for the tokens of a sequence.
+///          What LowerPages throws.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "strata/batching/pass.h"
 #include "strata/device/device.h"
 #include "strata/nn/graph/sequential.h"
+#include "strata/serve/lower_pages.h"
 
 namespace strata {
-
-/// The pages of each rank.
-struct PageRoom {
-  std::int64_t page_tokens = 1;  ///< tokens of a page
-  std::int64_t pages = 1;
-};
 
 /// Bytes of one page in all of these layers of a tensor-parallel rank.
 std::int64_t page_bytes(const Sequential& model, const std::vector<int>& layers,
@@ -32,7 +31,10 @@ std::int64_t page_bytes(const Sequential& model, const std::vector<int>& layers,
 class KeyValueCache {
  public:
   KeyValueCache(const Sequential& model, const std::vector<int>& layers, const PageRoom& room,
-                Device device);
+                Device device, const LowerPagesOptions& lower = {});
+
+  /// Moves pages, in this order, before a pass.
+  void move(const PageMoves& moves);
 
   /// Describes the tokens of a pass, packed in its order, to each layer, whose next forward must
   /// write their keys and values. The result refers to `pass`.
@@ -43,6 +45,7 @@ class KeyValueCache {
  private:
   std::map<int, LayerCache> layers_;
   PageRoom room_;
+  std::unique_ptr<LowerPages> lower_;  // null if there is no lower place
   std::vector<SequenceTokens> pass_;
 };
 

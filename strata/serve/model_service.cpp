@@ -73,7 +73,19 @@ PageRoom room_of(const Sequential& model, const ServedModel& served, const Servi
         "at least " + format_bytes(pages * bytes) + " on a rank", format_bytes(cache),
         options.context > 0 ? "pass a larger --cache, or a smaller --context"
                             : "pass a larger --cache");
-  return {.page_tokens = kServedPageTokens, .pages = cache / bytes};
+  const auto lower_pages = [&](const char* option, std::int64_t room) {
+    if (room == 0 || room >= bytes) return room / bytes;
+    throw kServiceErrors.user(option, "there is no room for a page",
+                              "at least " + format_bytes(bytes) + " on a rank", format_bytes(room),
+                              std::string("pass a larger ") + option);
+  };
+  if (options.disk_cache_bytes > 0 && served.memory.disk.path.empty())
+    throw kServiceErrors.user("--cache-disk", "no disk is named", "memory.disk.path", "none",
+                              "pass --set memory.disk.path=FOLDER, or leave out --cache-disk");
+  return {.page_tokens = kServedPageTokens,
+          .pages = cache / bytes,
+          .host_pages = lower_pages("--cache-host", options.host_cache_bytes),
+          .disk_pages = lower_pages("--cache-disk", options.disk_cache_bytes)};
 }
 
 std::optional<Sequential> network_of_draft(const ServiceOptions& options) {
@@ -98,7 +110,10 @@ ServingRequest serving_request(const ServedModel& served, const Sequential& mode
       .pass_logits = std::max(options.sequences, std::min(options.pass_tokens, kPassLogits)),
       .memory = served.memory,
       .smaller = "pass a smaller --cache or --pass-tokens"};
-  if (draft) request.draft_bytes = draft_bytes(*draft, request);
+  if (draft) {
+    request.draft_bytes = draft_bytes(*draft, request);
+    request.draft_page_bytes = bytes_of_a_page(*draft, Mesh{});
+  }
   return request;
 }
 
@@ -112,6 +127,8 @@ struct ModelService::Parts {
         plan(plan_serving(request)),
         disk(served.memory.disk.path, "serve", rendezvous_from_environment().process),
         loop({.limits = {.pages = request.room.pages,
+                         .host_pages = request.room.host_pages,
+                         .disk_pages = request.room.disk_pages,
                          .page_tokens = request.room.page_tokens,
                          .context = request.context,
                          .sequences = options.sequences,
@@ -154,7 +171,8 @@ void ModelService::Parts::run() {
   ranks_options.warn = options.warn;
   // Page numbers of the deciding rank must exist in all processes.
   ranks_options.fingerprint +=
-      "\ncache: " + std::to_string(request.room.pages) +
+      "\ncache: " + std::to_string(request.room.pages) + ", " +
+      std::to_string(request.room.host_pages) + ", " + std::to_string(request.room.disk_pages) +
       " pages\nweights: " + weights_name(served.checkpoint, served.weights);
   if (options.draft) ranks_options.fingerprint += "\ndraft: " + options.draft->ranks.fingerprint;
   try {
@@ -185,7 +203,9 @@ void ModelService::Parts::run_rank(Group& world) {
 // Null if none guesses.
 std::unique_ptr<DraftModel> ModelService::Parts::draft_model(const Group& world) const {
   if (!options.draft) return nullptr;
-  auto draft = std::make_unique<DraftModel>(*draft_network, request.room, world);
+  auto draft = std::make_unique<DraftModel>(
+      *draft_network, request.room, world,
+      weight_tiers(*options.draft, disk.path().empty() ? "" : disk.path() + "/draft"));
   load_checkpoint(draft->decoder(), options.draft->model, options.draft->checkpoint);
   return draft;
 }

@@ -34,6 +34,9 @@ namespace strata {
 struct ServiceOptions {
   /// Of keys and values, per rank. None: 1 GiB, or half of memory.device if that is less.
   std::optional<std::int64_t> cache_bytes = {};
+  /// Of keys and values that no answer needs now, per rank: in host memory, and on the disk.
+  std::int64_t host_cache_bytes = 0;
+  std::int64_t disk_cache_bytes = 0;
   /// Tokens of the longest sequence; 0: the model's, or what the cache has room for if that is
   /// less.
   std::int64_t context = 0;

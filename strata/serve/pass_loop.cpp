@@ -43,6 +43,7 @@ void decide(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights
       loop.loaded();
       continue;
     }
+    decoder.move_pages(message.moves);
     const PassOutputs outputs = decoder.forward(message.pass);
     const at::Tensor logits = outputs.logits.cpu(), states = outputs.states.to(at::kFloat).cpu();
     loop.consume(numbers_of(logits), numbers_of(states));
@@ -55,7 +56,10 @@ void follow(Decoder& decoder, Group& world, int deciding_rank, const LoadWeights
     const PassMessage message =
         pass_message_of(world.receive(deciding_rank, world.next_collective()));
     if (message.order == PassOrder::kStop) return;
-    if (message.order == PassOrder::kRun) decoder.forward(message.pass);
+    if (message.order == PassOrder::kRun) {
+      decoder.move_pages(message.moves);
+      decoder.forward(message.pass);
+    }
     if (message.order == PassOrder::kLoad) replace_weights(decoder, world, message, load);
   }
 }

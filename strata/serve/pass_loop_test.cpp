@@ -3,11 +3,14 @@
 #include "strata/serve/pass_loop.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "strata/comm/ranks.h"
+#include "strata/disk/disk_forms_test.h"
 #include "strata/models/int8_model.h"
 #include "strata/serve/draft_model.h"
 #include "strata/serve/example_weights_test.h"
@@ -66,13 +69,17 @@ Serving serve(const Setting& setting, const RequestLoopOptions& loop_options,
                      }});
   }
   const PageRoom room{.page_tokens = loop_options.limits.page_tokens,
-                      .pages = loop_options.limits.pages};
+                      .pages = loop_options.limits.pages,
+                      .host_pages = loop_options.limits.host_pages,
+                      .disk_pages = loop_options.limits.disk_pages};
+  const DiskScratch disk;
+  const std::string folder = disk.path("pages");
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
-    Decoder decoder(model, mesh, room, world);
+    Decoder decoder(model, decoder_steps(model, mesh), room, world, {.disk = folder});
     fill_with_examples(decoder);
     if (!loop_options.drafts || !decoder.decides()) return run_passes(decoder, world, loop);
     const Sequential small = make_served_model(small_model(setting.kind), WeightType::kPrecision);
-    DraftModel draft(small, room, world);
+    DraftModel draft(small, room, world, {.disk = folder + "/draft"});
     fill_with_examples(draft.decoder(), draft_deviation);
     run_passes(decoder, world, loop, {},
                [&](Batch& batch, const ChooseGuess& choose) { draft.guess(batch, choose); });
@@ -91,6 +98,16 @@ RequestLoopOptions roomy() {
                      .waiting = 100,
                      .reuse_pages = false},
           .vocabulary = kWords};
+}
+
+// Keeps pages of texts on the host and the disk, because the device has few.
+RequestLoopOptions with_lower_places() {
+  RequestLoopOptions options = roomy();
+  options.limits.pages = 9;
+  options.limits.host_pages = 5;
+  options.limits.disk_pages = 60;
+  options.limits.reuse_pages = true;
+  return options;
 }
 
 std::vector<SequenceRequest> mixed_requests() {
@@ -158,6 +175,23 @@ TEST_P(PassLoop, AnswersEachRequestAsAlone) {
   }
 }
 
+// Each request comes twice; its pages have left the device before it comes again.
+TEST_P(PassLoop, AnswersFromPagesThatWereOnTheHostOrTheDisk) {
+  const auto [kind, mesh, weights] = GetParam();
+  const std::vector<SequenceRequest> requests = mixed_requests();
+  std::vector<SequenceRequest> twice = requests;
+  twice.insert(twice.end(), requests.begin(), requests.end());
+  const Serving expected = serve({kind, mesh, weights}, roomy(), requests);
+  const Serving served = serve({kind, mesh, weights}, with_lower_places(), twice);
+  for (std::size_t i = 0; i < twice.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Reply& alone = expected.replies[i % requests.size()];
+    expect_equal(served.replies[i].prompt, alone.prompt);
+    expect_equal(served.replies[i].tokens, alone.tokens);
+  }
+  EXPECT_GT(served.status.loaded_pages, 10);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Meshes, PassLoop,
     testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
@@ -169,21 +203,22 @@ INSTANTIATE_TEST_SUITE_P(
 // wrong keys and values, or draws otherwise.
 TEST(PassLoop, AcceptsEveryGuessOfAnEqualDraftModel) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
-    RequestLoopOptions chunked = roomy(), crowded = roomy(), reused = roomy();
+    RequestLoopOptions chunked = roomy(), reused = roomy();
     chunked.limits.pass_tokens = chunked.limits.pass_logits = 18;
-    crowded.limits.pages = 12;
     reused.limits.reuse_pages = true;
     reused.limits.sequences = 2;
     int setting = 0;
-    for (RequestLoopOptions loop : {roomy(), chunked, crowded, reused}) {
+    for (RequestLoopOptions loop : {roomy(), chunked, reused, with_lower_places()}) {
       SCOPED_TRACE("setting " + std::to_string(setting++));
       loop.drafts = true;
       loop.guesses = 3;
-      const Serving serving = serve({kind, Mesh{}, WeightType::kPrecision}, loop, mixed_requests(),
+      std::vector<SequenceRequest> requests = mixed_requests();
+      std::ranges::copy(mixed_requests(), std::back_inserter(requests));
+      const Serving serving = serve({kind, Mesh{}, WeightType::kPrecision}, loop, requests,
                                     /*draft_deviation=*/0.3);
-      EXPECT_GT(serving.status.guessed_tokens, 20);
+      EXPECT_GT(serving.status.guessed_tokens, 10);
       EXPECT_EQ(serving.status.accepted_guesses, serving.status.guessed_tokens);
-      EXPECT_EQ(serving.status.preemptions > 0, loop.limits.pages == 12);
+      EXPECT_EQ(serving.status.loaded_pages > 10, loop.limits.disk_pages > 0);
       EXPECT_EQ(serving.status.cached_prompt_tokens > 0, loop.limits.reuse_pages);
     }
   }

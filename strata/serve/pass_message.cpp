@@ -1,5 +1,6 @@
-// The tensor holds the order, the characters of the checkpoint, the number of rows, and for each
-// row its position, its number of logits, and its tokens and pages, each list after its length.
+// The tensor holds the order, the characters of the checkpoint, the moves, the number of rows, and
+// for each row its position, its number of logits, and its tokens and pages, each list after its
+// length. Moves are pairs in one list.
 #include "strata/serve/pass_message.h"
 
 #include <ATen/ops/tensor.h>
@@ -43,6 +44,9 @@ void append_list(std::vector<std::int64_t>& numbers, const List& list) {
 at::Tensor tensor_of(const PassMessage& message) {
   std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(message.order)};
   append_list(numbers, message.checkpoint);
+  std::vector<std::int32_t> moves;
+  for (const PageMove& move : message.moves) moves.insert(moves.end(), {move.from, move.to});
+  append_list(numbers, moves);
   numbers.push_back(std::ssize(message.pass));
   for (const PassTokens& row : message.pass) {
     numbers.push_back(row.position);
@@ -62,6 +66,11 @@ PassMessage pass_message_of(const at::Tensor& tensor) {
   PassMessage message{.order = PassOrder{order}};
   for (const std::int64_t character : numbers.list())
     message.checkpoint.push_back(static_cast<char>(character));
+  const auto moves = numbers.list();
+  STRATA_CHECK_EQ(moves.size() % 2, 0u, "serve.pass_message");
+  for (std::size_t i = 0; i < moves.size(); i += 2)
+    message.moves.push_back(
+        {static_cast<std::int32_t>(moves[i]), static_cast<std::int32_t>(moves[i + 1])});
   const std::int64_t rows = numbers.next();
   for (std::int64_t i = 0; i < rows; ++i) {
     PassTokens& row = message.pass.emplace_back();

@@ -21,6 +21,7 @@ enum class PassOrder : std::int64_t {
 
 struct PassMessage {
   PassOrder order = PassOrder::kRun;
+  PageMoves moves = {};         ///< of kRun
   Pass pass = {};               ///< of kRun
   std::string checkpoint = {};  ///< of kLoad
 };

@@ -136,7 +136,7 @@ PassMessage RequestLoop::next_pass() {
   guess();
   batch_ = scheduler_.next_pass();
   pass_start_ = std::chrono::steady_clock::now();
-  return {.order = PassOrder::kRun, .pass = batch_.pass};
+  return {.order = PassOrder::kRun, .moves = batch_.moves, .pass = batch_.pass};
 }
 
 void RequestLoop::guess() {

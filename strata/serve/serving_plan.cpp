@@ -122,6 +122,17 @@ Simulation simulated(const ServingPlan& plan, const ServingRequest& request,
                   tier_seconds(costs, plan.steps.shards(), decisions.tiers, request.rates));
 }
 
+// Pages off the device, also those of a draft model.
+void add_lower_pages(RankLedger& rank, const ServingRequest& request, const CostTable& costs) {
+  for (const std::int64_t bytes :
+       {costs.page_bytes / request.room.pages, request.draft_page_bytes}) {
+    if (bytes == 0) continue;
+    rank.host.pages += host_bytes_of_pages(request.room, bytes);
+    rank.on_disk.pages += request.room.disk_pages * bytes;
+    rank.disk_bytes += disk_bytes_of_pages(request.room, bytes);
+  }
+}
+
 ServingPlan planned(const ServingRequest& request, const CostTable& costs,
                     const std::vector<int>& away, int on_disk) {
   ServingPlan plan{
@@ -134,6 +145,7 @@ ServingPlan planned(const ServingRequest& request, const CostTable& costs,
   plan.ledger =
       make_ledger(schedule, dataflow, decisions.partition, costs, simulated(plan, request, costs),
                   shards, /*reads_in_place=*/true, decisions.tiers);
+  for (RankLedger& rank : plan.ledger) add_lower_pages(rank, request, costs);
   const auto layers = shard_bytes(costs, shards, /*reads_in_place=*/true, decisions.tiers);
   for (const Program& program : schedule.programs)
     plan.traffic.push_back(tier_traffic(program, costs, layers, shards, decisions.tiers));

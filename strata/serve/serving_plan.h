@@ -32,10 +32,11 @@ struct ServingRequest {
   const Sequential& model;  ///< as for Decoder
   Mesh mesh = {};
   PageRoom room = {};
-  std::int64_t context = 0;      ///< tokens of the longest sequence
-  std::int64_t pass_tokens = 0;  ///< of the largest pass
-  std::int64_t pass_logits = 0;  ///< its tokens that need logits
-  std::int64_t draft_bytes = 0;  ///< of the device that a draft model takes
+  std::int64_t context = 0;           ///< tokens of the longest sequence
+  std::int64_t pass_tokens = 0;       ///< of the largest pass
+  std::int64_t pass_logits = 0;       ///< its tokens that need logits
+  std::int64_t draft_bytes = 0;       ///< of the device that a draft model takes
+  std::int64_t draft_page_bytes = 0;  ///< of a page of the draft model; 0: there is none
   MemoryOptions memory = {};
   TierRates rates = {};
   std::string smaller = {};  ///< how to need less of the device, for errors; may be empty

@@ -19,15 +19,20 @@ std::unique_ptr<DiskResidency> disk_backend(const std::map<int, LayerOnDisk>& la
   STRATA_CHECK(!tiers.disk.empty(), "serve.weight_tiers");
   std::vector<LayerOnDisk> values;
   for (const auto& [layer, bytes] : layers) values.push_back(bytes);
-  const std::string folder =
-      std::filesystem::path(tiers.disk) / ("rank-" + std::to_string(world.rank()));
   DiskFiles files;
-  files.states = ChunkFile::create(folder, chunk_table(values).bytes, tiers.file);
+  files.states = ChunkFile::create(folder_of_rank(tiers, world, "weights"),
+                                   chunk_table(values).bytes, tiers.file);
   return std::make_unique<DiskResidency>(
       std::move(files), layers, &host, [] {}, /*trace=*/nullptr, world.device());
 }
 
 }  // namespace
+
+std::string folder_of_rank(const WeightTiers& tiers, const Group& world, const std::string& what) {
+  if (tiers.disk.empty()) return "";
+  return std::filesystem::path(tiers.disk) /
+         ("rank-" + std::to_string(world.world_rank(world.rank())) + "-" + what);
+}
 
 at::ScalarType weight_type(const Sequential& model) {
   return model.value_specs({{.shape = {1, 1}, .dtype = at::kLong}}).front().dtype;

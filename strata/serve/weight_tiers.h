@@ -28,6 +28,9 @@ struct WeightTiers {
   ChunkFileOptions file = {.setting = "memory.disk.path", .slots = 1};
 };
 
+/// The rank's folder on the disk for `what`; empty if there is no disk.
+std::string folder_of_rank(const WeightTiers& tiers, const Group& world, const std::string& what);
+
 /// The type of a model's weights and of the values between its layers.
 at::ScalarType weight_type(const Sequential& model);
 

@@ -222,6 +222,45 @@ class Serve(ServerTest):
             self.assertAlmostEqual(again["int8"]["loss"], both["int8"]["loss"], places=6)
         self.refuse("evaluate", "c", *self.INT8, "--set", "train.precision=bf16", says="train.precision=fp32")
 
+    def test_pages_off_the_device_are_not_computed_again(self):
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=l", "--set", "model.context=256", "--set", "train.steps=2")
+        page = 4 * 2 * 32 * 64 * 4  # layers, keys and values, width, tokens, bytes
+        disk = ("--cache-disk", "1MiB", "--set", "memory.disk.path=disk")
+
+        def serve(*arguments):
+            return Server(self, "l", "--listen", "127.0.0.1:0", "--cache", f"{4 * page}B", *arguments)
+
+        def talk(server):
+            """Six texts take turns twice; what the second turn found, and all answers."""
+            answers = [server.complete(prompt=letter * 150, max_tokens=4, logprobs=1) for letter in "abcdef" * 2]
+            cached = {answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers[6:]}
+            return cached, [answer["choices"] for answer in answers]
+
+        one = ("--set", "mesh.pp=1")
+        cached, expected = talk(serve(*one))
+        self.assertEqual(cached, {0})
+        self.assertEqual(expected[:6], expected[6:])
+        for more in ([*one, "--cache-host", "1MiB"], [*one, *disk], [*one, "--cache-host", f"{3 * page}B", *disk],
+                     [*disk], [*one, *disk, "--cache-host", f"{3 * page}B", "--draft", "l"]):
+            server = serve(*more)
+            self.assertEqual(talk(server), ({128}, expected))
+            self.assertGreaterEqual(server.metric("strata_loaded_pages_total"), 12)
+            self.assertEqual(server.end()[0], 0)
+        self.assertFalse((self.folder / "disk").exists())
+        # The plan counts them, within budgets.
+        text = self.succeed("plan", "l", "--serve", "--estimate", *one, "--cache", f"{4 * page}B", "--cache-host", f"{16 * page}B", *disk, "--json", "plan.json")
+        plan = json.loads((self.folder / "plan.json").read_text())
+        self.assertEqual((plan["pages"], plan["host_pages"], plan["disk_pages"]), (4, 16, 16))
+        self.assertEqual(plan["stages"][0]["host_bytes"], 17 * page)  # one passes through to the disk
+        self.assertGreaterEqual(plan["stages"][0]["disk_bytes"], 16 * page)
+        self.assertIn("32 more for texts that no answer needs now", text)
+        server = serve(*one, "--cache-host", f"{16 * page}B", *disk, "--set", f"memory.host={17 * page}B")
+        self.assertEqual(talk(server)[0], {128})
+        self.refuse("serve", "l", "--cache-host", f"{16 * page}B", *one, "--set", f"memory.host={15 * page}B", says=["memory.host", "pages"])
+        self.refuse("serve", "l", "--cache-disk", "1MiB", says=["--cache-disk", "memory.disk.path"])
+        self.refuse("serve", "l", "--cache-host", "1KiB", says=["--cache-host", "no room for a page"])
+        self.refuse("serve", "l", "--cache-host", "much", says="bytes")
+
     def test_a_draft_model_changes_no_answer(self):
         requests = [dict(prompt=WORDS[:1 + i % 16] + "word " * (i % 2), seed=i, temperature=i % 3 / 2, max_tokens=3 + i % 8,
                          logprobs=2, echo=i % 3 == 0) for i in range(16)]

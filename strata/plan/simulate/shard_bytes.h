@@ -26,13 +26,17 @@ struct HostBytes {
   std::int64_t states = 0;       ///< includes fp32 masters of 16-bit weights
   std::int64_t activations = 0;  ///< the simultaneous maximum; per rank, not per layer
   std::int64_t staging = 0;      ///< per rank: staging buffers between disk and device
-  std::int64_t total() const { return weights + gradients + states + activations + staging; }
+  std::int64_t pages = 0;        ///< per rank: keys and values of served sequences
+  std::int64_t total() const {
+    return weights + gradients + states + activations + staging + pages;
+  }
   HostBytes& operator+=(const HostBytes& other) {
     weights += other.weights;
     gradients += other.gradients;
     states += other.states;
     staging += other.staging;
     activations += other.activations;
+    pages += other.pages;
     return *this;
   }
   friend bool operator==(const HostBytes&, const HostBytes&) = default;

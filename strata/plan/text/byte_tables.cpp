@@ -116,6 +116,7 @@ std::string host_table(const Ledger& ledger, std::int64_t budget) {
        column_of("states", ledger, [](const RankLedger& r) { return r.host.states; }),
        column_of("activations", ledger, [](const RankLedger& r) { return r.host.activations; }),
        column_of("staging", ledger, [](const RankLedger& r) { return r.host.staging; }),
+       column_of("pages", ledger, [](const RankLedger& r) { return r.host.pages; }),
        column_of("all", ledger, [](const RankLedger& r) { return r.host.total(); })},
       budget);
 }
@@ -127,6 +128,7 @@ std::string disk_table(const Ledger& ledger, std::int64_t budget) {
       {column_of("weights", ledger, [](const RankLedger& r) { return r.on_disk.weights; }),
        column_of("gradients", ledger, [](const RankLedger& r) { return r.on_disk.gradients; }),
        column_of("states", ledger, [](const RankLedger& r) { return r.on_disk.states; }),
+       column_of("pages", ledger, [](const RankLedger& r) { return r.on_disk.pages; }),
        column_of("files", ledger, [](const RankLedger& r) { return r.disk_bytes; })},
       budget);
 }
