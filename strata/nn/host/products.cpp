@@ -155,7 +155,7 @@ void multiply_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& s
                    at::Tensor& to) {
   if (!is_fp32(a) || !multiplies_by_onednn()) return multiply_by_libtorch(a, b, summand, to);
   if (summand.defined()) to.copy_(summand.expand_as(to));
-  onednn_sgemm(a, b, to, summand.defined() ? 1 : 0);
+  onednn_sgemm_in_pieces(a, b, to, summand.defined() ? 1 : 0);
 }
 
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

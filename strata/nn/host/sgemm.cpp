@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "strata/base/errors.h"
+#include "strata/nn/kernels/decoding.h"
 
 namespace strata {
 namespace {
@@ -106,6 +107,16 @@ void onednn_sgemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
   constexpr int kOutOfMemory = 1;  // for packed operands and generated kernels
   if (failed == kOutOfMemory) throw std::bad_alloc();
   STRATA_CHECK_EQ(failed, 0, "nn.sgemm");
+}
+
+void onednn_sgemm_in_pieces(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
+                            float beta) {
+  const std::int64_t terms = a.size(1), piece = kernels::sum_piece(terms);
+  if (piece == terms) return onednn_sgemm(a, b, c, beta);
+  for (std::int64_t k = 0; k < terms; k += piece) {
+    const std::int64_t count = std::min(piece, terms - k);
+    onednn_sgemm(a.narrow(1, k, count), b.narrow(0, k, count), c, k > 0 ? 1 : beta);
+  }
 }
 
 }  // namespace strata

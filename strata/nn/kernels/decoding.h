@@ -1,5 +1,6 @@
 /// Multiplies few rows, and attends from few queries, in the order of sums of the libraries that do
-/// this for many: MKL's products and ATen's fused attention on processors with AVX2.
+/// this for many: MKL's products and ATen's fused attention on processors with AVX2. Products by
+/// oneDNN are cut so that they have this order, too (nn/host/sgemm.h).
 ///
 /// A sum of products is cut into pieces (sum_piece()); each is a chain of fused multiply-adds in
 /// ascending order, and the pieces are added in ascending order. The libraries do not promise this:
