@@ -1,5 +1,6 @@
 #include "strata/grammar/token_grammar.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -18,28 +19,32 @@ TokenGrammar::TokenGrammar(std::shared_ptr<const Automaton> automaton,
 AllowedTokens TokenGrammar::allowed(Text& text, std::span<const std::int64_t> tokens) {
   const std::scoped_lock lock(mutex_);
   sets_.begin();
-  follow(text, tokens);
-  STRATA_CHECK(text.state_ != StateSets::kDead, "grammar.allowed");
-  return {.bits = mask_of(text.state_), .may_end = sets_.may_end(text.state_)};
+  const StateSets::State state = follow(text, tokens);
+  STRATA_CHECK(state != StateSets::kDead, "grammar.allowed");
+  return {.bits = mask_of(state), .may_end = sets_.may_end(state)};
 }
 
-void TokenGrammar::follow(Text& text, std::span<const std::int64_t> tokens) {
-  STRATA_CHECK(text.length_ <= tokens.size(), "grammar.allowed");
-  if (text.age_ != sets_.age()) {
-    text.length_ = 0;
-    text.state_ = sets_.start();
-    text.age_ = sets_.age();
-  }
-  for (const std::int64_t token : tokens.subspan(text.length_)) {
+StateSets::State TokenGrammar::follow(Text& text, std::span<const std::int64_t> tokens) {
+  if (text.age_ != sets_.age()) text = {};
+  auto common = static_cast<std::size_t>(std::ranges::mismatch(text.tokens_, tokens).in1 -
+                                         text.tokens_.begin());
+  if (common <= text.forgotten_) common = text.forgotten_ = 0;
+  text.tokens_.resize(common);
+  text.states_.resize(common);
+  StateSets::State state = common > 0 ? text.states_.back() : sets_.start();
+  for (const std::int64_t token : tokens.subspan(common)) {
     const std::string& bytes = trie_->bytes_of(token);
     STRATA_CHECK(!bytes.empty(), "grammar.allowed");
     sets_.expect_bytes(bytes.size());
-    for (const char byte : bytes)
-      text.state_ = sets_.next(text.state_, static_cast<unsigned char>(byte));
-    text.state_ = sets_.keep(text.state_);
-    ++text.length_;
+    for (const char byte : bytes) state = sets_.next(state, static_cast<unsigned char>(byte));
+    const std::uint64_t age = sets_.age();
+    state = sets_.keep(state);
+    if (sets_.age() != age) text.forgotten_ = text.states_.size();
+    text.tokens_.push_back(token);
+    text.states_.push_back(state);
   }
   text.age_ = sets_.age();
+  return state;
 }
 
 const TokenGrammar::Mask& TokenGrammar::mask_of(StateSets::State state) {

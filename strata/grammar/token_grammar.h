@@ -31,22 +31,23 @@ class TokenGrammar {
  public:
   TokenGrammar(std::shared_ptr<const Automaton> automaton, std::shared_ptr<const TokenTrie> trie);
 
-  /// A text that grows: the state after the tokens of the last call.
+  /// The tokens of the last call, with the state after each.
   class Text {
    private:
     friend class TokenGrammar;
-    std::size_t length_ = 0;  // tokens
-    StateSets::State state_ = StateSets::kDead;
-    std::uint64_t age_ = 0;  // of the state
+    std::vector<std::int64_t> tokens_;
+    std::vector<StateSets::State> states_;
+    std::size_t forgotten_ = 0;  // of the states, the first ones
+    std::uint64_t age_ = 0;      // of the others
   };
 
-  /// The tokens that may follow `tokens`, which begin with those of the text's last call: only new
-  /// ones are read. InternalError if the grammar does not allow `tokens`, or if they are fewer.
+  /// The tokens that may follow `tokens`. Those with which the text's last call began, too, are not
+  /// read again. InternalError if the grammar does not allow `tokens`.
   AllowedTokens allowed(Text& text, std::span<const std::int64_t> tokens);
 
  private:
   using Mask = std::vector<std::uint64_t>;
-  void follow(Text& text, std::span<const std::int64_t> tokens);
+  StateSets::State follow(Text& text, std::span<const std::int64_t> tokens);
   const Mask& mask_of(StateSets::State state);
   Mask walk(StateSets::State state);
 

@@ -71,7 +71,6 @@ TEST(TokenGrammar, RefusedTokensAreABugOfTheCaller) {
   EXPECT_THROW(words.after({2}), InternalError);
   TokenGrammar::Text text;
   EXPECT_EQ(tokens_of(words.grammar.allowed(text, Tokens{0})), (Tokens{1}));
-  EXPECT_THROW(words.grammar.allowed(text, Tokens{}), InternalError);  // it is shorter
 }
 
 TEST(TokenGrammar, AnswersShareAGrammar) {
@@ -80,6 +79,25 @@ TEST(TokenGrammar, AnswersShareAGrammar) {
   EXPECT_EQ(tokens_of(words.grammar.allowed(one, Tokens{0})), (Tokens{1}));
   EXPECT_EQ(tokens_of(words.grammar.allowed(other, Tokens{2})), (Tokens{3}));
   EXPECT_EQ(tokens_of(words.grammar.allowed(one, Tokens{0, 1})), (Tokens{0, 2}));
+}
+
+// A guess that was wrong is followed by a text without it.
+TEST(TokenGrammar, TextsMayGoBackAndContinueOtherwise) {
+  Vocabulary words(regex_root("(ab|cd|a(cb)*d)*"), {"a", "b", "c", "d"});
+  TokenGrammar::Text text;
+  std::mt19937 random(3);
+  Tokens answer;
+  for (int step = 0; step < 2000; ++step) {
+    const Tokens next = tokens_of(words.grammar.allowed(text, answer));
+    EXPECT_EQ(next, words.after(answer));
+    if (random() % 3 == 0) {
+      answer.resize(answer.size() - random() % (answer.size() + 1));
+    } else {
+      answer.push_back(next[random() % next.size()]);
+    }
+  }
+  EXPECT_THROW(words.grammar.allowed(text, Tokens{1}), InternalError);
+  EXPECT_EQ(tokens_of(words.grammar.allowed(text, Tokens{0})), (Tokens{1, 2, 3}));
 }
 
 TEST(TokenGrammar, LongAnswersForgetStatesAndContinue) {
@@ -105,6 +123,11 @@ TEST(TokenGrammar, LongAnswersForgetStatesAndContinue) {
     EXPECT_TRUE(vocabulary.grammar.allowed(follower, tokens).may_end);
   };
   ends(words, text);
+  for (const std::int64_t length : {35'999, 10, 0, 30'000}) {  // back to states that are forgotten
+    const Tokens before(answer.begin(), answer.begin() + length);
+    EXPECT_EQ(tokens_of(words.grammar.allowed(text, before)),
+              before.empty() ? Tokens({0, 2, 3}) : Tokens({0, 1}));
+  }
   TokenGrammar::Text another;
   ends(words, another);
   Vocabulary fresh = words_of();

@@ -51,7 +51,9 @@ SequenceRequest Generation::sequence_request(std::size_t choice) const {
     request.allowed = [allowed = allowed_by_grammar(options, request.ends),
                        refusal = sequences_[choice].refusal](const auto& answer) {
       try {
-        return allowed(answer);
+        auto bits = allowed(answer);
+        refusal->reset();  // of a guess that was wrong
+        return bits;
       } catch (const UserError& error) {
         *refusal = std::make_unique<ApiError>(ApiError::of(error));
         throw;

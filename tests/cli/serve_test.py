@@ -228,7 +228,8 @@ class Serve(ServerTest):
         disk = ("--cache-disk", "1MiB", "--set", "memory.disk.path=disk")
 
         def serve(*arguments):
-            return Server(self, "l", "--listen", "127.0.0.1:0", "--cache", f"{4 * page}B", *arguments)
+            cache = () if "--cache" in arguments else ("--cache", f"{4 * page}B")
+            return Server(self, "l", "--listen", "127.0.0.1:0", *cache, *arguments)
 
         def talk(server):
             """Six texts take turns twice; what the second turn found, and all answers."""
@@ -241,7 +242,7 @@ class Serve(ServerTest):
         self.assertEqual(cached, {0})
         self.assertEqual(expected[:6], expected[6:])
         for more in ([*one, "--cache-host", "1MiB"], [*one, *disk], [*one, "--cache-host", f"{3 * page}B", *disk],
-                     [*disk], [*one, *disk, "--cache-host", f"{3 * page}B", "--draft", "l"]):
+                     [*disk], [*one, *disk, "--cache-host", f"{6 * page}B", "--cache", f"{8 * page}B", "--draft", "l"]):
             server = serve(*more)
             self.assertEqual(talk(server), ({128}, expected))
             self.assertGreaterEqual(server.metric("strata_loaded_pages_total"), 12)
@@ -295,7 +296,7 @@ class Serve(ServerTest):
         self.assertEqual(plain["draft_bytes"], 0)
         draft = ("--draft", "c", "--draft-weights", "int8")
         text, plan, peak = self.plan("c", "--estimate", *mesh, *draft)
-        self.assertRegex(text, r"MiB on rank.* draft .* peak")
+        self.assertRegex(text, r"iB on rank.* draft .* peak")
         self.assertIn("guesses    4 a pass by step-00000008 int8", text)
         self.assertLess(plan["pages"], plain["pages"])  # --cache is for both models
         self.assertGreater(plan["draft_bytes"], 0)
