@@ -25,7 +25,7 @@ ON_DEVICE = "all weights on the device"
 
 
 def contestants(options):
-    budget = ("--set", f"memory.device={options.device}", "--set", f"memory.link={options.link}")
+    budget = ("--set", f"memory.device={options.device}", "--set", f"memory.link.bandwidth={options.link}")
     more = {ON_DEVICE: (), AWAY: budget, NGRAMS: (*budget, "--guesses", str(options.guesses)),
             GUESSED: (*budget, "--draft", str(options.model), "--draft-weights", "int8", "--guesses", str(options.guesses))}
     base = (contest.STRATA, "serve", str(options.model), "--listen", "127.0.0.1:{port}", "--name", "m", "--cache",

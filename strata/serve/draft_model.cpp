@@ -38,12 +38,13 @@ void check_draft(const ServedModel& draft, const ServedModel& served) {
   check_tokenizers(*tokenizer_of(draft), *tokenizer_of(served));
 }
 
-std::int64_t draft_bytes(const Sequential& model, const ServingRequest& served) {
+std::int64_t draft_bytes(const Sequential& model, const ServingRequest& served,
+                         std::int64_t sequences) {
   const ServingPlan plan = plan_serving({.model = model,
                                          .room = served.room,
                                          .context = served.context,
                                          .pass_tokens = served.pass_tokens,
-                                         .pass_logits = served.pass_logits,
+                                         .pass_logits = sequences,
                                          .memory = {.weights = TierChoice::kDevice}});
   return peak_bytes(plan.ledger);
 }

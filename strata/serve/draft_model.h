@@ -28,9 +28,10 @@ namespace strata {
 /// UserError: a model that cannot guess for `served`, because its tokens are others.
 void check_draft(const ServedModel& draft, const ServedModel& served);
 
-/// Bytes of the device that the draft model needs: weights, pages and its largest pass. `model`:
-/// network_of() it; `served`: the passes.
-std::int64_t draft_bytes(const Sequential& model, const ServingRequest& served);
+/// Bytes of the device that the draft model needs: weights, pages and its largest pass, which
+/// guesses for `sequences`. `model`: network_of() it; `served`: the passes.
+std::int64_t draft_bytes(const Sequential& model, const ServingRequest& served,
+                         std::int64_t sequences);
 
 class DraftModel {
  public:

@@ -111,7 +111,7 @@ ServingRequest serving_request(const ServedModel& served, const Sequential& mode
       .memory = served.memory,
       .smaller = "pass a smaller --cache or --pass-tokens"};
   if (draft) {
-    request.draft_bytes = draft_bytes(*draft, request);
+    request.draft_bytes = draft_bytes(*draft, request, options.sequences);
     request.draft_page_bytes = bytes_of_a_page(*draft, Mesh{});
   }
   return request;

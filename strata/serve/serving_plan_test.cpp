@@ -225,7 +225,7 @@ TEST(ServingPlanBudgets, CountsADraftModel) {
   const Sequential small = make_model(options, DecoderOutput::kLogits);
   ServingRequest request = request_of(c, model);
   const std::int64_t alone = peak_bytes(plan_serving(request).ledger);
-  request.draft_bytes = draft_bytes(small, request);
+  request.draft_bytes = draft_bytes(small, request, request.pass_logits);
   const ServingPlan plan = plan_serving(request);
   const std::int64_t budget = peak_bytes(plan.ledger);
   EXPECT_EQ(budget, alone + request.draft_bytes);
