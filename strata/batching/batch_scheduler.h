@@ -4,8 +4,9 @@
 /// `pass_tokens` with chunks of prompts, so no stream waits while another prompt is computed.
 /// Sequences start and get pages in the order in which they came. If no page is free, the sequence
 /// that came last loses its pages; its tokens are computed again later, unless lower places keep
-/// them. Full pages of a text that an earlier sequence computed are reused. So the number of a sequence's chunks, its neighbours in
-/// a pass and its pages vary, and the caller's logits must not depend on them.
+/// them. Full pages of a text that an earlier sequence computed are reused. So the number of a
+/// sequence's chunks, its neighbours in a pass and its pages vary, and the caller's logits must not
+/// depend on them.
 ///
 /// The order of calls: next_pass(), the forward pass, then advance() or finish() for each row that
 /// chooses a token; add(), guess(), finish() and cancel() at any time between.

@@ -290,7 +290,8 @@ class PlacedTexts {
   std::int64_t loaded_ = 0;
 };
 
-// There are 30 different texts and beginnings of texts; a page that comes back needs one place more.
+// There are 30 different texts and beginnings of texts. A page that comes back needs
+// one place more.
 TEST(PagePool, MovesPagesToLowerPlacesAndBack) {
   for (const PageHash hash : {hash_page, hash_to_one_value})
     for (const std::vector<std::int64_t>& lower :

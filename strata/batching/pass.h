@@ -5,8 +5,9 @@
 /// list of pages; its token i lies in page i / page_tokens of that list. Sequences with a common
 /// beginning may list the same pages there.
 ///
-/// Pages without a sequence may also lie in lower places, in host memory or on a disk. Their numbers
-/// follow those of the device's pages: first the places on the host, then those on the disk.
+/// Pages without a sequence may also lie in lower places, in host memory or on a disk. Their
+/// numbers follow those of the device's pages: first the places on the host, then those on the
+/// disk.
 ///
 /// Source   Kwon et al. 2023 (paged attention), Agrawal et al. 2023 (chunked prefill).
 #pragma once

@@ -1,5 +1,5 @@
-/// Keeps the keys and values of tokens that a rank's layers have decoded, in pages on the device and
-/// off it.
+/// Keeps the keys and values of tokens that a rank's layers have decoded, in pages on the device
+/// and off it.
 ///
 /// Every layer has one tensor of keys and one of values, whose first dimension counts the pages;
 /// page i is the same in all of them. The caller decides which pages a sequence has
