@@ -35,7 +35,12 @@ class FewRows : public testing::TestWithParam<Way> {
   FewRows() { at::set_num_threads(1); }
   ~FewRows() override { at::set_num_threads(before_); }
 
+  void SetUp() override {
+    if (GetParam().onednn && !chosen_) GTEST_SKIP() << "this processor multiplies by MKL";
+  }
+
   const int before_ = at::get_num_threads();
+  const bool chosen_ = multiplies_by_onednn();
   const WidenProducts widens_{GetParam().widens};
   const MultiplyByOneDnn by_{GetParam().onednn};
   ThreadPool pool_{GetParam().threads};
