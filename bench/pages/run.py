@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares a server that forgets keys and values with those that move them to the host or a disk: a table.
 
-    python3 bench/pages/run.py [--rounds 3] [--conversations 12] [--turns 4]
+    python3 bench/pages/run.py [--rounds 3] [--conversations 8] [--turns 3]
 
 What is claimed and how it is measured: bench/pages/README.md.
 """

@@ -83,15 +83,15 @@ std::optional<std::int32_t> PagePool::take(std::size_t place) {
 void PagePool::evict(std::size_t place) {
   const std::int32_t page = places_[place].unused.front();
   places_[place].unused.pop_front();
-  const std::size_t below = place + 1;
-  const auto to = below < places_.size() ? take(below) : std::nullopt;
-  if (!to) {
-    forget(page);
-    ++forgotten_;
+  for (std::size_t below = place + 1; below < places_.size(); ++below) {
+    const std::optional<std::int32_t> to = take(below);
+    if (!to) continue;  // all its pages have an owner, which loads them
+    move(page, *to);
+    records_[*to].unused = places_[below].unused.insert(places_[below].unused.end(), *to);
     return;
   }
-  move(page, *to);
-  records_[*to].unused = places_[below].unused.insert(places_[below].unused.end(), *to);
+  forget(page);
+  ++forgotten_;
 }
 
 // Leaves `from` empty.

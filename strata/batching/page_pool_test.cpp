@@ -295,7 +295,7 @@ class PlacedTexts {
 TEST(PagePool, MovesPagesToLowerPlacesAndBack) {
   for (const PageHash hash : {hash_page, hash_to_one_value})
     for (const std::vector<std::int64_t>& lower :
-         {std::vector<std::int64_t>{6}, {0, 6}, {2, 3}, {21}, {4, 17}}) {
+         {std::vector<std::int64_t>{6}, {0, 6}, {2, 3}, {21}, {4, 17}, {2, 19}}) {
       PlacedTexts texts(lower, hash, 5);
       for (int step = 0; step < 3000 && !HasFailure(); ++step) texts.step();
       EXPECT_GT(texts.loaded(), 100);

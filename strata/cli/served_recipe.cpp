@@ -5,6 +5,7 @@
 #include "strata/base/errors.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/cli/weights_option.h"
+#include "strata/nn/primitives/primitive_choice.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
 #include "strata/serve/draft_model.h"
@@ -71,15 +72,24 @@ ServedModel served_model(Recipe recipe, const std::string& checkpoint, WeightTyp
           .weights = weights};
 }
 
+// It takes what the process has chosen for the served model: its own recipe must not change that.
 ServedModel draft_model(const std::string& path, const ServedModel& served, WeightType weights) {
   Recipe recipe = recipe_of(path, {});
-  recipe.mesh.axes = Mesh{};
-  recipe.memory = {};
-  recipe.device =
-      served.ranks.device.kind == DeviceKind::kCuda ? DeviceChoice::kCuda : DeviceChoice::kCpu;
-  if (weights == WeightType::kPrecision) recipe.train.precision = served.precision;
+  const DeviceKind device = served.ranks.device.kind;
+  recipe.device = device == DeviceKind::kCuda ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  recipe.train.primitives = chosen_primitives(device);
+  recipe.train.precision = weights == WeightType::kPrecision ? served.precision : at::kFloat;
   require_weights(weights, recipe, "--draft-weights");
-  ServedModel draft = served_model(std::move(recipe), path, weights);
+  const std::string tokenizer = recipe.task->tokenizer();
+  ServedModel draft{
+      .model = text_task(recipe)->model_options(),
+      .tokenizer = tokenizer_kind(tokenizer) == TokenizerKind::kNone ? served.tokenizer : tokenizer,
+      .checkpoint = CheckpointReader::open(path).folder(),
+      .ranks = served.ranks,
+      .precision = recipe.train.precision,
+      .weights = weights};
+  draft.ranks.mesh = Mesh{};
+  draft.ranks.fingerprint = recipe.text + "\nweights: " + name_of(weights);
   check_draft(draft, served);
   return draft;
 }

@@ -140,9 +140,10 @@ ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions
   return {.text = std::move(text), .json = json_text(numbers, 1)};
 }
 
-void ServingArguments::add_to(CLI::App& verb) {
+std::vector<CLI::Option*> ServingArguments::add_to(CLI::App& verb) {
+  std::vector<CLI::Option*> options;
   const auto add = [&](const char* name, const char* what, auto& target, const char* help) {
-    return verb.add_option(name, target, help)->type_name(what);
+    return options.emplace_back(verb.add_option(name, target, help)->type_name(what));
   };
   add("--cache", "BYTES", cache,
       "memory for keys and values, on each rank; default: 1GiB, or half of a smaller "
@@ -154,8 +155,8 @@ void ServingArguments::add_to(CLI::App& verb) {
       "the same on the disk that memory.disk.path names, once the host has no room")
       ->capture_default_str();
   add("--context", "TOKENS", service.context,
-      "of the longest prompt with its answer; default: the model's context, or what --cache has "
-      "room for")
+      "of the longest prompt with its answer; default: the context of the model, or of --draft if "
+      "that is less, or what --cache has room for")
       ->check(at_least(1));
   add("--sequences", "COUNT", service.sequences, "answers that run at once, at most")
       ->check(at_least(1))
@@ -163,17 +164,27 @@ void ServingArguments::add_to(CLI::App& verb) {
   add("--pass-tokens", "COUNT", service.pass_tokens, "tokens of a pass, at most")
       ->check(at_least(1))
       ->capture_default_str();
-  add_weights_option(verb, "--weights", "the blocks' matrices", weights);
+  options.push_back(add_weights_option(verb, "--weights", "the blocks' matrices", weights));
   add("--guesses", "COUNT", guesses,
       "tokens that a pass guesses of each answer and checks; the answers stay the same; default: "
       "0, or 4 with --draft")
       ->check(between(0, 16));
-  CLI::Option* of_draft = add("--draft", "PATH", draft,
-                              "a smaller model with the same tokens, which guesses them; without "
-                              "it, repeated text does")
-                              ->check(refuse_empty_path);
-  add_weights_option(verb, "--draft-weights", "the blocks' matrices of --draft", draft_weights)
-      ->needs(of_draft);
+  CLI::Option* of_draft =
+      add("--draft", "PATH", draft,
+          "a model with the same tokens, smaller or with --draft-weights int8, which guesses them; "
+          "without it, repeated text does")
+          ->check(refuse_empty_path);
+  options.push_back(add_weights_option(verb, "--draft-weights", "the blocks' matrices of --draft",
+                                       draft_weights));
+  options.back()->needs(of_draft);
+  return options;
+}
+
+std::string ServingArguments::guess_options() const {
+  std::string text = draft.empty() ? "" : " --draft " + draft;
+  if (draft_weights != WeightType::kPrecision)
+    text += std::string(" --draft-weights ") + name_of(draft_weights);
+  return text + (guesses ? " --guesses " + std::to_string(*guesses) : "");
 }
 
 ServiceOptions ServingArguments::options(const ServedModel& served) const {

@@ -23,10 +23,12 @@ struct ServingArguments {
   WeightType draft_weights = WeightType::kPrecision;
   ServiceOptions service;
 
-  void add_to(CLI::App& verb);
+  std::vector<CLI::Option*> add_to(CLI::App& verb);
   /// For `served`. UserError: a cache that is no number of bytes, a --draft that cannot guess
   /// for it.
   ServiceOptions options(const ServedModel& served) const;
+  /// " --draft PATH --guesses 4", as they were passed; "" without.
+  std::string guess_options() const;
 };
 
 /// Numbers of answers at once that are worth a row: 1, 4, 16 and so on, and the most.

@@ -191,9 +191,7 @@ void add_plan_verb(CLI::App& app) {
       "--serve", arguments->serve,
       "show what `strata serve` needs and reaches with a text recipe, checkpoint, Hugging Face "
       "folder or GGUF file");
-  arguments->serving.add_to(*verb);
-  for (const char* option : {"--cache", "--context", "--sequences", "--pass-tokens", "--weights"})
-    verb->get_option(option)->needs(serve);
+  for (CLI::Option* option : arguments->serving.add_to(*verb)) option->needs(serve);
   verb->add_option("--json", arguments->json, "write the plan to this file, too")
       ->type_name("FILE")
       ->check(refuse_empty_path);

@@ -13,8 +13,7 @@
 namespace strata {
 namespace {
 
-constexpr ErrorSource kDraftErrors{"serve.draft",
-                                   "pass a smaller model with the same tokenizer as --draft"};
+constexpr ErrorSource kDraftErrors{"serve.draft", "pass a model with the same tokens as --draft"};
 
 // Of the same tokens, a text has the same ids in both models.
 void check_tokenizers(const Tokenizer& draft, const Tokenizer& served) {
@@ -33,7 +32,7 @@ void check_tokenizers(const Tokenizer& draft, const Tokenizer& served) {
 
 void check_draft(const ServedModel& draft, const ServedModel& served) {
   if (draft.model.vocab != served.model.vocab)
-    throw kDraftErrors.user("--draft", "the draft model has another number of tokens",
+    throw kDraftErrors.user("--draft", "the draft model has embeddings of another number of tokens",
                             std::to_string(served.model.vocab), std::to_string(draft.model.vocab));
   check_tokenizers(*tokenizer_of(draft), *tokenizer_of(served));
 }

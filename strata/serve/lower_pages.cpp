@@ -31,7 +31,10 @@ std::int64_t host_bytes_of_pages(const PageRoom& room, std::int64_t bytes) {
 
 std::int64_t disk_bytes_of_pages(const PageRoom& room, std::int64_t bytes) {
   if (room.disk_pages == 0) return 0;
-  return ChunkFile::file_bytes(chunks_of(room, whole_blocks(bytes)), /*slots=*/1);
+  const std::int64_t page = whole_blocks(bytes);
+  const std::int64_t one = ChunkFile::file_bytes(std::vector{page}, /*slots=*/1),
+                     two = ChunkFile::file_bytes(std::vector{page, page}, /*slots=*/1);
+  return one + (room.disk_pages - 1) * (two - one);
 }
 
 LowerPages::LowerPages(const PageRoom& room, std::vector<at::Tensor> tensors, Device device,

@@ -15,6 +15,7 @@ constexpr ErrorSource kServiceErrors{"serve.model"};
 
 constexpr std::int64_t kServedPageTokens = 64;
 constexpr std::int64_t kDefaultCacheBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostPages = std::int64_t{1} << 24;  // the scheduler has a record of each
 constexpr std::int64_t kPassLogits = 256;  // of scored prompts: a vocabulary's worth of floats each
 
 // Positions of the model, and of its draft model.
@@ -71,10 +72,16 @@ PageRoom room_of(const Sequential& model, const ServedModel& served, const Servi
   if (options.disk_cache_bytes > 0 && served.memory.disk.path.empty())
     throw kServiceErrors.user("--cache-disk", "no disk is named", "memory.disk.path", "none",
                               "pass --set memory.disk.path=FOLDER, or leave out --cache-disk");
-  return {.page_tokens = kServedPageTokens,
-          .pages = cache / bytes,
-          .host_pages = lower_pages("--cache-host", options.host_cache_bytes),
-          .disk_pages = lower_pages("--cache-disk", options.disk_cache_bytes)};
+  const PageRoom room{.page_tokens = kServedPageTokens,
+                      .pages = cache / bytes,
+                      .host_pages = lower_pages("--cache-host", options.host_cache_bytes),
+                      .disk_pages = lower_pages("--cache-disk", options.disk_cache_bytes)};
+  const std::int64_t all = room.pages + room.host_pages + room.disk_pages;
+  if (all > kMostPages)
+    throw kServiceErrors.user("--cache, --cache-host, --cache-disk", "there are too many pages",
+                              "at most " + std::to_string(kMostPages), std::to_string(all),
+                              "pass smaller caches");
+  return room;
 }
 
 }  // namespace
@@ -98,7 +105,11 @@ ServingRequest serving_request(const ServedModel& served, const Sequential& mode
       .pass_tokens = options.pass_tokens,
       .pass_logits = std::max(options.sequences, std::min(options.pass_tokens, kPassLogits)),
       .memory = served.memory,
-      .smaller = "pass a smaller --cache or --pass-tokens"};
+      .smaller = {.device = draft ? "pass a smaller --cache, --pass-tokens or --draft, or "
+                                    "--draft-weights int8"
+                                  : "pass a smaller --cache or --pass-tokens",
+                  .host = room.host_pages > 0 ? "pass a smaller --cache-host" : "",
+                  .disk = room.disk_pages > 0 ? "pass a smaller --cache-disk" : ""}};
   if (draft) {
     request.draft_bytes = draft_bytes(*draft, request, options.sequences);
     request.draft_page_bytes = bytes_of_a_page(*draft, Mesh{});

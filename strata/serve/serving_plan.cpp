@@ -166,21 +166,26 @@ bool within(std::int64_t bytes, Bytes budget) { return budget.count == 0 || byte
   const std::int64_t bytes = device ? peak_bytes(least.ledger)
                              : host ? host_bytes(least.ledger)
                                     : disk_bytes(least.ledger);
+  const std::string& smaller = device ? request.smaller.device
+                               : host ? request.smaller.host
+                                      : request.smaller.disk;
   const std::int64_t budget = device ? memory.device.count
                               : host ? memory.host.count
                                      : memory.disk.bytes.count;
   throw UserError(
       {.operation = "plan.memory",
        .where = field,
-       .what = std::string("the model does not fit, with ") +
-               (least.layers_away == 0 ? "all weights on the device"
-                                       : "as many weights off the device as may leave it") +
-               "\n" +
-               (device ? byte_table(least.ledger, budget) : host_table(least.ledger, budget)),
+       .what =
+           std::string(!device && !smaller.empty() ? "the model and its keys and values do not fit"
+                                                   : "the model does not fit") +
+           ", with " +
+           (least.layers_away == 0 ? "all weights on the device"
+                                   : "as many weights off the device as may leave it") +
+           "\n" + (device ? byte_table(least.ledger, budget) : host_table(least.ledger, budget)),
        .expected = "at least " + format_bytes(bytes) + " for each rank",
        .got = format_bytes(budget),
-       .fix = (device && !request.smaller.empty() ? request.smaller + ", or " : "") + "set " +
-              field + "=" + format_bytes_exactly(bytes) +
+       .fix = (smaller.empty() ? "" : smaller + ", or ") + "set " + field + "=" +
+              format_bytes_exactly(bytes) +
               (device && memory.weights == TierChoice::kDevice ? " or memory.weights=auto" : "")});
 }
 

@@ -39,7 +39,10 @@ struct ServingRequest {
   std::int64_t draft_page_bytes = 0;  ///< of a page of the draft model; 0: there is none
   MemoryOptions memory = {};
   TierRates rates = {};
-  std::string smaller = {};  ///< how to need less of the device, for errors; may be empty
+  /// How to need less of each, for errors; may be empty.
+  struct Smaller {
+    std::string device = {}, host = {}, disk = {};
+  } smaller = {};
 };
 
 struct ServingPlan {

@@ -61,7 +61,7 @@ ServingRequest request_of(const Case& c, const Sequential& model,
           .pass_tokens = c.pass_tokens,
           .pass_logits = c.pass_logits,
           .memory = memory,
-          .smaller = "pass a smaller --cache"};
+          .smaller = {.device = "pass a smaller --cache"}};
 }
 
 // A pass of most tokens: a part of a prompt that ends at the longest context, then single tokens

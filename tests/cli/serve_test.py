@@ -257,7 +257,8 @@ class Serve(ServerTest):
         self.assertIn("32 more for texts that no answer needs now", text)
         server = serve(*one, "--cache-host", f"{16 * page}B", *disk, "--set", f"memory.host={17 * page}B")
         self.assertEqual(talk(server)[0], {128})
-        self.refuse("serve", "l", "--cache-host", f"{16 * page}B", *one, "--set", f"memory.host={15 * page}B", says=["memory.host", "pages"])
+        self.refuse("serve", "l", "--cache-host", f"{16 * page}B", *one, "--set", f"memory.host={15 * page}B", says=["memory.host", "pages", "the model and its keys and values", "a smaller --cache-host"])
+        self.refuse("serve", "l", "--cache-host", "500TiB", *one, says=["too many pages", "--cache-host"])
         self.refuse("serve", "l", "--cache-disk", "1MiB", says=["--cache-disk", "memory.disk.path"])
         self.refuse("serve", "l", "--cache-host", "1KiB", says=["--cache-host", "no room for a page"])
         self.refuse("serve", "l", "--cache-host", "much", says="bytes")
@@ -289,6 +290,17 @@ class Serve(ServerTest):
         self.assertGreater(guessed, 30)
         self.assertEqual(accepted, guessed)
 
+    def test_the_recipe_of_a_draft_model_does_not_change_the_served_one(self):
+        fields = ("--set", "train.primitives=aten", "--set", "train.precision=bf16")
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=d", *fields)
+        expected = self.serve("--set", "mesh.pp=1").complete(logprobs=2)["choices"]
+        for weights in ((), ("--draft-weights", "int8")):
+            server = self.serve("--set", "mesh.pp=1", "--draft", "d", *weights)
+            self.assertEqual(server.complete(logprobs=2)["choices"], expected)
+            self.assertIn("gpt, fp32", server.lines[0])
+        self.refuse("serve", "c", "--set", "train.primitives=aten", "--draft", "d", "--draft-weights", "int8",
+                    says=["--draft-weights int8", "only Strata's own kernels"])
+
     def test_a_plan_counts_a_draft_model(self):
         mesh = ("--set", "mesh.pp=1")
         text, plain, alone = self.plan("c", "--estimate", *mesh)
@@ -302,13 +314,16 @@ class Serve(ServerTest):
         self.assertGreater(plan["draft_bytes"], 0)
         server = self.serve(*self.SMALL, *mesh, *draft, "--set", f"memory.device={peak}B")
         self.assertEqual(server.text(), self.serve().text())
-        self.refuse("serve", "c", *self.SMALL, *draft, "--set", "memory.device=100KiB", says=["memory.device", "draft"])
+        self.refuse("serve", "c", *self.SMALL, *draft, "--set", "memory.device=100KiB", says=["memory.device", "draft", "smaller --cache, --pass-tokens or --draft"])
 
     def test_refuses_a_draft_model_that_cannot_guess(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=d", "--set", "model.vocab=300")
-        self.refuse("serve", "c", "--draft", "d", says=["[serve.draft] --draft", "another number of tokens", "got       300"])
+        self.refuse("serve", "c", "--draft", "d", says=["[serve.draft] --draft", "embeddings of another number of tokens", "got       300"])
         self.refuse("plan", "c", "--serve", "--draft", "d", says="another number of tokens")
         self.refuse("serve", "c", "--draft", "nowhere", says="nowhere")
+        self.refuse("serve", "c", "--measure", "page.html", "--draft", "nowhere", says="nowhere")
+        for option in ("--draft", "--guesses", "--cache-host", "--cache-disk"):
+            self.refuse("plan", "recipe.yaml", option, "1", says="--serve")
         self.refuse("serve", "c", "--draft-weights", "int8", says="--draft")
         self.refuse("serve", "c", "--draft", "c", "--guesses", "0", says=["--guesses", "nothing to guess"])
         self.refuse("serve", "c", "--draft", "c", "--draft-weights", "int9", says="[cli.weights] --draft-weights")

@@ -111,6 +111,9 @@ class TextServing final : public ServingKind {
                        .got = "several processes",
                        .fix = "run strata serve alone"});
     require_writable_file(measure_, "--measure");
+    // Refuses options before any setting is measured.
+    serving_.options(served_model(recipe_of(request.checkpoint, request.overrides),
+                                  request.checkpoint, WeightType::kPrecision));
     load_.time = std::chrono::milliseconds(static_cast<std::int64_t>(measure_seconds_ * 1e3));
     const Measurement measurement = measure_settings(
         {.checkpoint = request.checkpoint,
@@ -124,6 +127,7 @@ class TextServing final : public ServingKind {
     std::cout << "fastest   " << fastest.setting->name << ':';
     for (const std::string& field : fastest.setting->overrides) std::cout << " --set " << field;
     if (fastest.setting->weights == WeightType::kInt8) std::cout << " --weights int8";
+    std::cout << serving_.guess_options();
     std::cout << "\nwritten   " << measure_ << std::endl;
     write_file(measure_, measurement_page(measurement, request.name));
     return true;

@@ -307,8 +307,10 @@ void HostProductPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
   const at::NoGradGuard no_grad;
   const bool widen = widens_products(weight.scalar_type());
   const at::Tensor rows = widen ? widened(weight) : weight.detach();
-  multiply_rows(dy, dx, widen,
-                [&](const at::Tensor& from, at::Tensor& to) { multiply_into(from, rows, {}, to); });
+  multiply_rows(dy, dx, widen, [&](const at::Tensor& from, at::Tensor& to) {
+    is_fp32(from) && multiplies_by_onednn() ? onednn_sgemm(from, rows, to, 0)
+                                            : multiply_by_libtorch(from, rows, {}, to);
+  });
 }
 
 void HostProductPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
