@@ -130,6 +130,12 @@ def summary(values):
     return {"median": middle, "min": min(values), "max": max(values), "iqr": high - low}
 
 
+def spread(values, digits, unit=""):
+    """Median and range in words: "1.64× (1.60–1.70)"."""
+    entry = summary(values)
+    return f"{entry['median']:.{digits}f}{unit} ({entry['min']:.{digits}f}–{entry['max']:.{digits}f})"
+
+
 def ratios(rounds, pair):
     """Per round: our rate over the best peer's, our memory over the leanest peer's."""
     speed = [r[pair.ours]["tokens_per_second"] / max(r[p]["tokens_per_second"] for p in pair.peers)

