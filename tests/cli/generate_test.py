@@ -33,6 +33,7 @@ class Generate(ProgramTest):
         self.refuse("generate", "c", "--prompt", "a", "--set", "data.tokenizer=none",
                     says="tokens have no text")
 
+    @unittest.skipUnless(FOLDER.is_dir(), "stories260K is not at ../shared/data/models")
     def test_formats_question_with_chat_template(self):
         folder = self.folder / "chat"
         shutil.copytree(FOLDER, folder, copy_function=shutil.copyfile)
