@@ -310,9 +310,7 @@ void BatchScheduler::guess(std::uint64_t id, std::vector<std::int64_t> tokens) {
 
 void BatchScheduler::replace_guesses(const Batch& batch) {
   for (std::size_t i = 0; i < batch.rows.size(); ++i) {
-    const auto found = sequences_.find(batch.rows[i].id);
-    if (found == sequences_.end()) continue;  // cancelled since
-    std::vector<std::int64_t>& guesses = found->second.guesses;
+    std::vector<std::int64_t>& guesses = at(batch.rows[i].id).guesses;
     STRATA_CHECK_EQ(std::ssize(guesses), batch.rows[i].guesses, kScheduler);
     std::ranges::copy(std::span(batch.pass[i].tokens).last(guesses.size()), guesses.begin());
   }

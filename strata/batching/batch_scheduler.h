@@ -3,7 +3,7 @@
 /// A pass gives every running sequence that has its whole text in pages one token, then fills up to
 /// `pass_tokens` with chunks of prompts, so no stream waits while another prompt is computed.
 /// Sequences start and get pages in the order in which they came. If no page is free, the sequence
-/// that came last loses its pages; its tokens are computed again later, unless lower places keep
+/// that came last loses its pages; its tokens are computed again later, unless lower tiers keep
 /// them. Full pages of a text that an earlier sequence computed are reused. So the number of a
 /// sequence's chunks, its neighbours in a pass and its pages vary, and the caller's logits must not
 /// depend on them.
@@ -37,7 +37,7 @@ namespace strata {
 
 struct BatchLimits {
   std::int64_t pages = 0;       ///< on the device
-  std::int64_t host_pages = 0;  ///< lower places, for pages that sequences do not need now
+  std::int64_t host_pages = 0;  ///< lower tiers, for pages that sequences do not need now
   std::int64_t disk_pages = 0;
   std::int64_t page_tokens = 64;
   std::int64_t context = 0;        ///< tokens of the longest sequence

@@ -109,8 +109,8 @@ TEST(BatchScheduler, GivesEverySequenceItsAnswerInRandomOperations) {
 }
 
 // Twelve conversations of four pages take turns on a device of five: after the first turn, no
-// prompt is computed again while the lower places have room.
-TEST(BatchScheduler, ComputesNoPromptTwiceWhileLowerPlacesHaveRoom) {
+// prompt is computed again while the lower tiers have room.
+TEST(BatchScheduler, ComputesNoPromptTwiceWhileLowerTiersHaveRoom) {
   for (const auto& [host, disk] : {std::pair{0, 0}, std::pair{48, 0}, std::pair{7, 41}}) {
     BatchLimits limits = small_limits();
     limits.pages = 5;

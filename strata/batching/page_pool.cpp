@@ -1,7 +1,7 @@
 // A sequence that owns a published page owns all pages before it, because publish() replaces a page
 // by its equal, and release() goes from the last page to the first. So a page becomes unused after
-// the pages that follow it, and leaves a place after them: the pages of a text lie on the device up
-// to some page, then in the next place, and so on, and none outlives the page before it.
+// the pages that follow it, and leaves a tier after them: the pages of a text lie on the device up
+// to some page, then in the next tier, and so on, and none outlives the page before it.
 #include "strata/batching/page_pool.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace strata {
 namespace {
 
 constexpr const char* kPool = "batching.page_pool";
-constexpr std::size_t kDevice = 0;  // of the places
+constexpr std::size_t kDevice = 0;  // of the tiers
 
 }  // namespace
 
@@ -34,10 +34,10 @@ PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens,
     end += size;
     STRATA_CHECK(size >= 0 && end <= INT32_MAX, kPool);
     if (size == 0) continue;  // pages go past it
-    Place place{.end = static_cast<std::int32_t>(end), .empty = {}, .unused = {}};
+    TierPages tier{.end = static_cast<std::int32_t>(end), .empty = {}, .unused = {}};
     for (std::int64_t page = end; page-- > end - size;)
-      place.empty.push_back(static_cast<std::int32_t>(page));
-    places_.push_back(std::move(place));
+      tier.empty.push_back(static_cast<std::int32_t>(page));
+    tiers_.push_back(std::move(tier));
   }
   records_.resize(static_cast<std::size_t>(end));
   by_hash_.reserve(records_.size());
@@ -52,14 +52,14 @@ PagePool::Record& PagePool::at(std::int32_t page) {
   return const_cast<Record&>(std::as_const(*this).at(page));
 }
 
-std::size_t PagePool::place_of(std::int32_t page) const {
-  std::size_t place = kDevice;
-  while (page >= places_[place].end) ++place;
-  return place;
+std::size_t PagePool::tier_of(std::int32_t page) const {
+  std::size_t tier = kDevice;
+  while (page >= tiers_[tier].end) ++tier;
+  return tier;
 }
 
 std::int64_t PagePool::available() const {
-  return std::int64_t(places_[kDevice].empty.size() + places_[kDevice].unused.size());
+  return std::int64_t(tiers_[kDevice].empty.size() + tiers_[kDevice].unused.size());
 }
 
 std::optional<std::int32_t> PagePool::allocate() {
@@ -68,26 +68,26 @@ std::optional<std::int32_t> PagePool::allocate() {
   return page;
 }
 
-// A page without text; none if all pages of the place have owners.
-std::optional<std::int32_t> PagePool::take(std::size_t place) {
-  Place& from = places_[place];
+// A page without text; none if all pages of the tier have owners.
+std::optional<std::int32_t> PagePool::take(std::size_t tier) {
+  TierPages& from = tiers_[tier];
   if (from.empty.empty()) {
     if (from.unused.empty()) return std::nullopt;
-    evict(place);
+    evict(tier);
   }
   const std::int32_t page = from.empty.back();
   from.empty.pop_back();
   return page;
 }
 
-void PagePool::evict(std::size_t place) {
-  const std::int32_t page = places_[place].unused.front();
-  places_[place].unused.pop_front();
-  for (std::size_t below = place + 1; below < places_.size(); ++below) {
+void PagePool::evict(std::size_t tier) {
+  const std::int32_t page = tiers_[tier].unused.front();
+  tiers_[tier].unused.pop_front();
+  for (std::size_t below = tier + 1; below < tiers_.size(); ++below) {
     const std::optional<std::int32_t> to = take(below);
     if (!to) continue;  // all its pages have an owner, which loads them
     move(page, *to);
-    records_[*to].unused = places_[below].unused.insert(places_[below].unused.end(), *to);
+    records_[*to].unused = tiers_[below].unused.insert(tiers_[below].unused.end(), *to);
     return;
   }
   forget(page);
@@ -98,7 +98,7 @@ void PagePool::evict(std::size_t place) {
 void PagePool::move(std::int32_t from, std::int32_t to) {
   entry_of(from)->second = to;
   records_[to] = std::exchange(records_[from], {});
-  places_[place_of(from)].empty.push_back(from);
+  tiers_[tier_of(from)].empty.push_back(from);
   moves_.push_back({from, to});
 }
 
@@ -106,13 +106,12 @@ void PagePool::move(std::int32_t from, std::int32_t to) {
 void PagePool::forget(std::int32_t page) {
   by_hash_.erase(entry_of(page));
   records_[page] = {};
-  places_[place_of(page)].empty.push_back(page);
+  tiers_[tier_of(page)].empty.push_back(page);
 }
 
 void PagePool::forget_unused() {
-  for (Place& place : places_)
-    for (; !place.unused.empty(); place.unused.pop_front(), ++forgotten_)
-      forget(place.unused.front());
+  for (TierPages& tier : tiers_)
+    for (; !tier.unused.empty(); tier.unused.pop_front(), ++forgotten_) forget(tier.unused.front());
 }
 
 std::uint64_t PagePool::hash_after(std::int32_t previous, const PageScope& scope,
@@ -150,14 +149,14 @@ PagePool::Found PagePool::find(const PageScope& scope, std::span<const std::int6
     if (previous == kNoPage) break;
     retain(previous);
     found.pages.push_back(previous);
-    found.on_device += place_of(previous) == kDevice ? 1 : 0;
+    found.on_device += tier_of(previous) == kDevice ? 1 : 0;
   }
   return found;
 }
 
 void PagePool::load(std::span<std::int32_t> pages) {
   for (std::int32_t& page : pages) {
-    if (place_of(page) == kDevice) continue;
+    if (tier_of(page) == kDevice) continue;
     STRATA_CHECK_EQ(at(page).owners, 1, kPool);
     const std::optional<std::int32_t> to = take(kDevice);
     STRATA_CHECK(to.has_value(), kPool);
@@ -169,7 +168,7 @@ void PagePool::load(std::span<std::int32_t> pages) {
 std::int32_t PagePool::publish(std::int32_t page, std::int32_t previous, const PageScope& scope,
                                std::span<const std::int64_t> tokens) {
   Record& record = at(page);
-  STRATA_CHECK(record.owners == 1 && !record.published && place_of(page) == kDevice, kPool);
+  STRATA_CHECK(record.owners == 1 && !record.published && tier_of(page) == kDevice, kPool);
   STRATA_CHECK_EQ(static_cast<std::int64_t>(tokens.size()), page_tokens_, kPool);
   if (previous != kNoPage) {
     const Record& before = at(previous);
@@ -178,14 +177,14 @@ std::int32_t PagePool::publish(std::int32_t page, std::int32_t previous, const P
   const std::uint64_t hash = hash_after(previous, scope, tokens);
   std::uint64_t text = ++last_text_;
   if (const std::int32_t equal = lookup(hash, previous, scope, tokens); equal != kNoPage) {
-    if (place_of(equal) == kDevice) {
+    if (tier_of(equal) == kDevice) {
       retain(equal);
       release(page);
       return equal;
     }
     STRATA_CHECK_EQ(records_[equal].owners, 0, kPool);
-    text = records_[equal].text;  // the pages that follow it in lower places stay findable
-    places_[place_of(equal)].unused.erase(records_[equal].unused);
+    text = records_[equal].text;  // the pages that follow it in lower tiers stay findable
+    tiers_[tier_of(equal)].unused.erase(records_[equal].unused);
     forget(equal);
   }
   record.published = true;
@@ -200,18 +199,18 @@ std::int32_t PagePool::publish(std::int32_t page, std::int32_t previous, const P
 
 void PagePool::retain(std::int32_t page) {
   Record& record = records_[page];
-  if (record.owners++ == 0) places_[place_of(page)].unused.erase(record.unused);
+  if (record.owners++ == 0) tiers_[tier_of(page)].unused.erase(record.unused);
 }
 
 void PagePool::release(std::int32_t page) {
   Record& record = at(page);
   STRATA_CHECK(record.owners > 0, kPool);
   if (--record.owners > 0) return;
-  Place& place = places_[place_of(page)];
+  TierPages& tier = tiers_[tier_of(page)];
   if (record.published) {
-    record.unused = place.unused.insert(place.unused.end(), page);
+    record.unused = tier.unused.insert(tier.unused.end(), page);
   } else {
-    place.empty.push_back(page);
+    tier.empty.push_back(page);
   }
 }
 

@@ -3,13 +3,13 @@
 /// A page that has an owner is used. Each owner of a sequence's pages may write its last, not yet
 /// full page; full pages are only read, so several sequences may own them. A published page stays
 /// findable after its last owner releases it, until its room is needed: the pool evicts the page
-/// that was released first. An evicted page moves to a lower place (batching/pass.h), if there is
-/// one, and is forgotten only when the lowest place is full; load() brings it back.
+/// that was released first. An evicted page moves to a lower tier (batching/pass.h), if there is
+/// one, and is forgotten only when the lowest tier is full; load() brings it back.
 ///
 /// Source   Kwon et al. 2023 (paged attention); prefix cache by chained hashes as in vLLM.
 /// Threads  one.
 /// Cost     allocate, retain, release: O(1) a page. find, publish: one hash and one comparison of
-///          page_tokens tokens a page. Memory: 8 * page_tokens + 100 bytes a page, of any place.
+///          page_tokens tokens a page. Memory: 8 * page_tokens + 100 bytes a page, of any tier.
 /// Errors   InternalError: misuse, such as a release of a page without an owner.
 #pragma once
 
@@ -42,7 +42,7 @@ class PagePool {
   static constexpr std::int32_t kNoPage = -1;
 
   /// `pages`: on the device; they have the numbers 0 to pages - 1. `lower`: pages of each lower
-  /// place. `hash` may be weak: tokens are compared, too.
+  /// tier. `hash` may be weak: tokens are compared, too.
   PagePool(std::int64_t pages, std::int64_t page_tokens,
            const std::vector<std::int64_t>& lower = {}, PageHash hash = hash_page);
 
@@ -50,7 +50,7 @@ class PagePool {
   std::int64_t page_tokens() const { return page_tokens_; }
   std::int64_t used() const { return pages() - available(); }  ///< pages that have an owner
   std::int64_t available() const;
-  std::int64_t findable() const { return std::int64_t(by_hash_.size()); }  ///< in all places
+  std::int64_t findable() const { return std::int64_t(by_hash_.size()); }  ///< in all tiers
   std::int64_t forgotten() const { return forgotten_; }  ///< published pages, from the start on
   std::int64_t owners(std::int32_t page) const { return at(page).owners; }
   /// Pages that `tokens` tokens need.
@@ -63,12 +63,12 @@ class PagePool {
 
   struct Found {
     std::vector<std::int32_t> pages;  ///< in the order of the text
-    std::int64_t on_device = 0;       ///< the first ones; the others lie in lower places
+    std::int64_t on_device = 0;       ///< the first ones; the others lie in lower tiers
   };
   /// Finds the longest published beginning of `tokens`, in full pages, and adds an owner to each.
   Found find(const PageScope& scope, std::span<const std::int64_t> tokens);
 
-  /// Moves pages of lower places, which one owner has just found, to the device, and replaces their
+  /// Moves pages of lower tiers, which one owner has just found, to the device, and replaces their
   /// numbers. As many pages must be available.
   void load(std::span<std::int32_t> pages);
 
@@ -99,8 +99,8 @@ class PagePool {
     std::vector<std::int64_t> tokens = {};
     std::list<std::int32_t>::iterator unused = {};  // valid without owners
   };
-  // The device, or a lower place.
-  struct Place {
+  // The device, or a lower tier.
+  struct TierPages {
     std::int32_t end = 0;             // of its numbers
     std::vector<std::int32_t> empty;  // without owner and text
     std::list<std::int32_t> unused;   // published, without owner; the first is evicted first
@@ -108,7 +108,7 @@ class PagePool {
 
   const Record& at(std::int32_t page) const;
   Record& at(std::int32_t page);
-  std::size_t place_of(std::int32_t page) const;
+  std::size_t tier_of(std::int32_t page) const;
   std::uint64_t hash_after(std::int32_t previous, const PageScope& scope,
                            std::span<const std::int64_t> tokens) const;
   std::int32_t lookup(std::uint64_t hash, std::int32_t previous, const PageScope& scope,
@@ -116,16 +116,16 @@ class PagePool {
   std::unordered_multimap<std::uint64_t, std::int32_t>::iterator entry_of(std::int32_t page);
   void retain(std::int32_t page);
   void release(std::int32_t page);
-  std::optional<std::int32_t> take(std::size_t place);
-  void evict(std::size_t place);
+  std::optional<std::int32_t> take(std::size_t tier);
+  void evict(std::size_t tier);
   void move(std::int32_t from, std::int32_t to);
   void forget(std::int32_t page);
 
   std::int64_t pages_;
   std::int64_t page_tokens_;
   PageHash hash_;
-  std::vector<Record> records_;  // of all places
-  std::vector<Place> places_;    // the device first
+  std::vector<Record> records_;   // of all tiers
+  std::vector<TierPages> tiers_;  // the device first
   std::unordered_multimap<std::uint64_t, std::int32_t> by_hash_;
   PageMoves moves_;
   std::uint64_t last_text_ = 0;

@@ -230,9 +230,9 @@ TEST(PagePool, EvictsTheLongestUnusedTextFromItsEnd) {
 }
 
 // What lies in each page, as the moves say; whether each text that is found is where the pool says.
-class PlacedTexts {
+class TieredTexts {
  public:
-  PlacedTexts(std::vector<std::int64_t> lower, PageHash hash, std::uint64_t seed)
+  TieredTexts(std::vector<std::int64_t> lower, PageHash hash, std::uint64_t seed)
       : pool_(kPages, 1, lower, hash),
         contents_(kPages + std::accumulate(lower.begin(), lower.end(), std::size_t{0})),
         random_(seed) {}
@@ -291,12 +291,12 @@ class PlacedTexts {
 };
 
 // There are 30 different texts and beginnings of texts. A page that comes back needs
-// one place more.
-TEST(PagePool, MovesPagesToLowerPlacesAndBack) {
+// one page more of room.
+TEST(PagePool, MovesPagesToLowerTiersAndBack) {
   for (const PageHash hash : {hash_page, hash_to_one_value})
     for (const std::vector<std::int64_t>& lower :
          {std::vector<std::int64_t>{6}, {0, 6}, {2, 3}, {21}, {4, 17}, {2, 19}}) {
-      PlacedTexts texts(lower, hash, 5);
+      TieredTexts texts(lower, hash, 5);
       for (int step = 0; step < 3000 && !HasFailure(); ++step) texts.step();
       EXPECT_GT(texts.loaded(), 100);
       const bool all = std::accumulate(lower.begin(), lower.end(), 0) == 21;
@@ -304,11 +304,11 @@ TEST(PagePool, MovesPagesToLowerPlacesAndBack) {
     }
 }
 
-// The text of a page that is computed again, although a lower place has it, keeps its continuation.
+// The text of a page that is computed again, although a lower tier has it, keeps its continuation.
 TEST(PagePool, ContinuesATextWhoseBeginningIsComputedAgain) {
   PagePool pool(2, 1, {4});
   pool.release(store(pool, {}, {1, 2}));
-  store(pool, {}, {3, 4});  // moves both pages to the lower place
+  store(pool, {}, {3, 4});  // moves both pages to the lower tier
   EXPECT_EQ(pool.take_moves(), (PageMoves{{1, 2}, {0, 3}}));
   PagePool::Found found = pool.find({}, Tokens{1, 2});
   EXPECT_EQ(found.pages, (Pages{3, 2}));

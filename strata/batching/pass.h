@@ -5,9 +5,8 @@
 /// list of pages; its token i lies in page i / page_tokens of that list. Sequences with a common
 /// beginning may list the same pages there.
 ///
-/// Pages without a sequence may also lie in lower places, in host memory or on a disk. Their
-/// numbers follow those of the device's pages: first the places on the host, then those on the
-/// disk.
+/// Pages without a sequence may also lie in lower tiers: host memory or a disk. Their numbers
+/// follow those of the device's pages: first those of the host, then those of the disk.
 ///
 /// Source   Kwon et al. 2023 (paged attention), Agrawal et al. 2023 (chunked prefill).
 #pragma once
@@ -16,6 +15,14 @@
 #include <vector>
 
 namespace strata {
+
+/// The pages of each rank.
+struct PageRoom {
+  std::int64_t page_tokens = 1;  ///< tokens of a page
+  std::int64_t pages = 1;        ///< on the device
+  std::int64_t host_pages = 0;
+  std::int64_t disk_pages = 0;
+};
 
 /// The new tokens of one sequence.
 struct PassTokens {
@@ -28,7 +35,7 @@ struct PassTokens {
 /// The sequences of a pass, in the order of their rows. A sequence is in a pass at most once.
 using Pass = std::vector<PassTokens>;
 
-/// Copies a page from one place to another: the device, the host or the disk.
+/// Moves a page from one tier to another.
 struct PageMove {
   std::int32_t from = 0;
   std::int32_t to = 0;

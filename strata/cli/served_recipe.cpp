@@ -29,6 +29,18 @@ TextTask& text_to_serve(Task& task) {
   throw not_text(task);
 }
 
+ServedModel served_on(RanksOptions ranks, const Recipe& recipe, const std::string& checkpoint,
+                      WeightType weights) {
+  ranks.fingerprint = recipe.text + "\nweights: " + name_of(weights);
+  return {.model = text_task(recipe)->model_options(),
+          .tokenizer = recipe.task->tokenizer(),
+          .checkpoint = checkpoint.empty() ? "" : CheckpointReader::open(checkpoint).folder(),
+          .ranks = std::move(ranks),
+          .memory = recipe.memory,
+          .precision = recipe.train.precision,
+          .weights = weights};
+}
+
 }  // namespace
 
 // Model and tokenizer come from the checkpoint itself; its recipe adds the mesh. A recipe whose
@@ -61,35 +73,22 @@ Recipe text_recipe(Recipe recipe) {
 ServedModel served_model(Recipe recipe, const std::string& checkpoint, WeightType weights) {
   require_weights(weights, recipe);
   recipe.mesh.axes[Axis::kData] = 1;  // other replicas would only repeat the work
-  RanksOptions ranks = ranks_options(recipe);
-  ranks.fingerprint = recipe.text + "\nweights: " + name_of(weights);
-  return {.model = text_task(recipe)->model_options(),
-          .tokenizer = recipe.task->tokenizer(),
-          .checkpoint = checkpoint.empty() ? "" : CheckpointReader::open(checkpoint).folder(),
-          .ranks = std::move(ranks),
-          .memory = recipe.memory,
-          .precision = recipe.train.precision,
-          .weights = weights};
+  return served_on(ranks_options(recipe), recipe, checkpoint, weights);
 }
 
-// It takes what the process has chosen for the served model: its own recipe must not change that.
+// The process has one choice of primitives, that of the served model's recipe.
 ServedModel draft_model(const std::string& path, const ServedModel& served, WeightType weights) {
   Recipe recipe = recipe_of(path, {});
   const DeviceKind device = served.ranks.device.kind;
   recipe.device = device == DeviceKind::kCuda ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  recipe.memory = {};
   recipe.train.primitives = chosen_primitives(device);
   recipe.train.precision = weights == WeightType::kPrecision ? served.precision : at::kFloat;
   require_weights(weights, recipe, "--draft-weights");
-  const std::string tokenizer = recipe.task->tokenizer();
-  ServedModel draft{
-      .model = text_task(recipe)->model_options(),
-      .tokenizer = tokenizer_kind(tokenizer) == TokenizerKind::kNone ? served.tokenizer : tokenizer,
-      .checkpoint = CheckpointReader::open(path).folder(),
-      .ranks = served.ranks,
-      .precision = recipe.train.precision,
-      .weights = weights};
-  draft.ranks.mesh = Mesh{};
-  draft.ranks.fingerprint = recipe.text + "\nweights: " + name_of(weights);
+  RanksOptions ranks = served.ranks;
+  ranks.mesh = Mesh{};
+  ServedModel draft = served_on(std::move(ranks), recipe, path, weights);
+  if (tokenizer_kind(draft.tokenizer) == TokenizerKind::kNone) draft.tokenizer = served.tokenizer;
   check_draft(draft, served);
   return draft;
 }

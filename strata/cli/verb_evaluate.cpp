@@ -164,7 +164,7 @@ void add_evaluate_verb(CLI::App& app) {
                    "of a recommender: so many ids of each table with the most updates, up to 10000")
       ->check(between(0, 10000))
       ->type_name("COUNT");
-  add_weights_option(*verb, "--weights", "the blocks' matrices", arguments->weights)
+  add_weights_option(*verb, arguments->weights)
       ->description(
           "of a model of text: int8 also measures the weights that `strata serve --weights "
           "int8` has, and prints the change");

@@ -95,7 +95,7 @@ void add_generate_verb(CLI::App& app) {
       ->check(seed_number())
       ->type_name("NUMBER")
       ->capture_default_str();
-  add_weights_option(*verb, "--weights", "the blocks' matrices", *weights);
+  add_weights_option(*verb, *weights);
   verb->add_option("--set", *overrides, "override a field of the recipe")
       ->allow_extra_args(false)
       ->type_name("FIELD=VALUE");

@@ -10,6 +10,7 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/run_messages.h"
 #include "strata/cli/served_recipe.h"
+#include "strata/cli/serving_arguments.h"
 #include "strata/cli/serving_plan_text.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/ledger/zero_bytes.h"

@@ -159,7 +159,7 @@ void print_steps(const PlannedRun& run, const TrainingResult& result) {
             << format_double(100 * result.median_bubble, 1) << " % (predicted "
             << format_double(100 * predicted.bubble, 1) << " %)\n";
   const std::string miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds));
-  if (!miss.empty()) std::cout << "miss     " << miss << '\n';
+  if (!miss.empty()) std::cout << "         " << miss << '\n';
   print_peaks(run, result.records.back().peak_bytes);
   if (!result.embeddings.empty()) std::cout << "rows     " << rows_text(result) << '\n';
   if (const std::string disk = disk_text(result.records); !disk.empty())

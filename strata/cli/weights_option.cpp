@@ -22,12 +22,12 @@ WeightType type_named(const std::string& option, const std::string& name) {
 
 }  // namespace
 
-CLI::Option* add_weights_option(CLI::App& verb, const std::string& option, const std::string& what,
-                                WeightType& type) {
+CLI::Option* add_weights_option(CLI::App& verb, WeightType& type, const std::string& option,
+                                const std::string& of) {
   return verb
       .add_option_function<std::string>(
           option, [option, &type](const std::string& name) { type = type_named(option, name); },
-          "type of " + what +
+          "type of the blocks' matrices" + of +
               ": that of the model's precision, or int8, which rounds them to a quarter of the "
               "bytes of fp32")
       ->type_name("TYPE")

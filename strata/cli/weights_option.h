@@ -11,9 +11,10 @@
 
 namespace strata {
 
-/// `what`: "the blocks' matrices".
-CLI::Option* add_weights_option(CLI::App& verb, const std::string& option, const std::string& what,
-                                WeightType& type);
+/// `of`: whose blocks, " of --draft".
+CLI::Option* add_weights_option(CLI::App& verb, WeightType& type,
+                                const std::string& option = "--weights",
+                                const std::string& of = "");
 
 /// Refuses a recipe whose ranks cannot compute with weights of this type.
 void require_weights(WeightType type, const Recipe& recipe,

@@ -43,11 +43,12 @@ std::string text_of(const StepMiss& miss) {
   const std::string parts = signed_seconds(miss.probe_seconds()) + " in the layers' own spans, " +
                             signed_seconds(miss.machine_seconds()) + " in waiting and noise";
   if (std::fabs(all) <= kSmall * miss.predicted_seconds)
-    return "the prediction holds within " + format_double(100 * kSmall, 0) + " %: " + parts;
+    return "The step differs by " + signed_seconds(all) + ", within " +
+           format_double(100 * kSmall, 0) + " % of the prediction: " + parts;
   // The cause is the part with the largest contribution in the direction of the difference.
   const double way = all < 0 ? -1 : 1;
   const bool probe = way * miss.probe_seconds() > way * miss.machine_seconds();
-  return signed_seconds(all) + " against the prediction, from the " +
+  return "The step differs by " + signed_seconds(all) + " from the prediction, because of the " +
          (probe ? "probe" : "machine") + ": " + parts;
 }
 

@@ -29,7 +29,7 @@ struct StepMiss {
 StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
                    double measured_seconds);
 
-/// One clause; empty if nothing was predicted or measured.
+/// One sentence without its full stop; empty if nothing was predicted or measured.
 std::string text_of(const StepMiss& miss);
 
 }  // namespace strata

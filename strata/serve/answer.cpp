@@ -47,7 +47,7 @@ std::vector<std::int64_t> Answer::choose(LogitSampler& sampler, std::span<const 
   for (std::size_t row = 0; row <= guesses.size(); ++row) {
     const auto z = logits.subspan(row * vocabulary, vocabulary);
     const std::optional<std::int64_t> token = next_token(sampler, z, tokens_);
-    ended_ = !token || std::ranges::find(request_.ends, *token) != request_.ends.end();
+    ended_ = !token || ends(*token);
     if (ended_) return chosen;
     chosen.push_back(*token);
     tokens_.push_back(*token);
@@ -61,13 +61,18 @@ std::vector<std::int64_t> Answer::choose(LogitSampler& sampler, std::span<const 
 
 std::int64_t Answer::guess(LogitSampler& sampler, std::span<const float> logits,
                            std::span<const std::int64_t> guesses) const {
+  if (!guesses.empty() && ends(guesses.back())) return guesses.back();
   std::vector<std::int64_t> answer = tokens_;
   answer.insert(answer.end(), guesses.begin(), guesses.end());
   try {
     return next_token(sampler, logits, answer).value_or(0);
   } catch (const Error&) {
-    return 0;  // the guesses before ended the text, or the logits are no numbers
+    return 0;  // the draft model's logits are no numbers, or the grammar has ended
   }
+}
+
+bool Answer::ends(std::int64_t token) const {
+  return std::ranges::find(request_.ends, token) != request_.ends.end();
 }
 
 std::optional<std::int64_t> Answer::next_token(LogitSampler& sampler, std::span<const float> logits,

@@ -32,7 +32,7 @@ class Answer {
                                    std::span<const std::int64_t> guesses);
 
   /// The token that choose() would give after the answer and these guesses if the model had these
-  /// logits, [V]. Any token if none may follow.
+  /// logits, [V]. After a guess that ends the text: that guess again.
   std::int64_t guess(LogitSampler& sampler, std::span<const float> logits,
                      std::span<const std::int64_t> guesses) const;
 
@@ -48,6 +48,7 @@ class Answer {
   void finish(const Finish& finish);
 
  private:
+  bool ends(std::int64_t token) const;
   std::optional<std::int64_t> next_token(LogitSampler& sampler, std::span<const float> logits,
                                          const std::vector<std::int64_t>& answer) const;
 

@@ -45,7 +45,7 @@ class KeyValueCache {
  private:
   std::map<int, LayerCache> layers_;
   PageRoom room_;
-  std::unique_ptr<LowerPages> lower_;  // null if there is no lower place
+  std::unique_ptr<LowerPages> lower_;  // null if there is no lower tier
   std::vector<SequenceTokens> pass_;
 };
 

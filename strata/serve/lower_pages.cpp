@@ -10,14 +10,10 @@
 namespace strata {
 namespace {
 
-constexpr const char* kPlace = "serve.pages";
+constexpr const char* kPages = "serve.pages";
 constexpr std::int64_t kBlock = 4096;  // of any disk
 
 std::int64_t whole_blocks(std::int64_t bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
-
-std::vector<std::int64_t> chunks_of(const PageRoom& room, std::int64_t page_bytes) {
-  return std::vector<std::int64_t>(static_cast<std::size_t>(room.disk_pages), page_bytes);
-}
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
@@ -47,26 +43,36 @@ LowerPages::LowerPages(const PageRoom& room, std::vector<at::Tensor> tensors, De
   if (room.host_pages > 0)
     host_ = pinned_bytes(room.host_pages * page_bytes_, device, options.host);
   if (room.disk_pages == 0) return;
-  STRATA_CHECK(!options.folder.empty(), kPlace);
+  STRATA_CHECK(!options.folder.empty(), kPages);
   staging_ = pinned_bytes(page_bytes_, device, options.host);
-  file_ = ChunkFile::create(options.folder, chunks_of(room, page_bytes_), options.file);
+  file_ = ChunkFile::create(options.folder,
+                            std::vector(static_cast<std::size_t>(room.disk_pages), page_bytes_),
+                            options.file);
 }
 
 void LowerPages::move(const PageMove& move) {
-  const std::int64_t on_host = room_.pages + room_.host_pages, all = on_host + room_.disk_pages;
-  STRATA_CHECK(move.from >= 0 && move.from < all && move.to >= 0 && move.to < all, kPlace);
+  const std::int64_t all = room_.pages + room_.host_pages + room_.disk_pages;
+  STRATA_CHECK(move.from >= 0 && move.from < all && move.to >= 0 && move.to < all, kPages);
   if (page_bytes_ == 0) return;
-  const bool to_disk = move.to >= on_host, to_device = move.to < room_.pages;
-  if (move.from >= room_.pages) {
-    const at::Tensor bytes = read(move.from);
-    if (to_device) return copy_in(move.to, bytes);
-    STRATA_CHECK(to_disk, kPlace);
-    return file_->write(static_cast<int>(move.to - on_host), bytes_of(bytes)).wait();
+  const bool from_device = move.from < room_.pages, to_device = move.to < room_.pages;
+  STRATA_CHECK(from_device != to_device || (chunk_of(move.from) < 0 && chunk_of(move.to) >= 0),
+               kPages);
+  if (to_device)
+    return for_parts(move.to, read(move.from),
+                     [](const at::Tensor& part, const at::Tensor& bytes) { part.copy_(bytes); });
+  at::Tensor bytes = chunk_of(move.to) >= 0 ? staging_ : host_page(move.to);
+  if (from_device) {
+    for_parts(move.from, bytes,
+              [](const at::Tensor& part, const at::Tensor& to) { to.copy_(part); });
+  } else {
+    bytes = host_page(move.from);
   }
-  STRATA_CHECK(!to_device, kPlace);
-  const at::Tensor bytes = to_disk ? staging_ : host_page(move.to);
-  copy_out(move.from, bytes);
-  if (to_disk) file_->write(static_cast<int>(move.to - on_host), bytes_of(bytes)).wait();
+  if (chunk_of(move.to) >= 0) file_->write(chunk_of(move.to), bytes_of(bytes)).wait();
+}
+
+// Below 0 for pages that are not on the disk.
+int LowerPages::chunk_of(std::int64_t page) const {
+  return static_cast<int>(page - room_.pages - room_.host_pages);
 }
 
 at::Tensor LowerPages::host_page(std::int64_t page) const {
@@ -74,29 +80,20 @@ at::Tensor LowerPages::host_page(std::int64_t page) const {
 }
 
 // The bytes of a page on the host, or, read from the disk, in the staging buffer.
-at::Tensor LowerPages::read(std::int32_t from) {
-  const std::int64_t on_host = room_.pages + room_.host_pages;
-  if (from < on_host) return host_page(from);
-  file_->read(static_cast<int>(from - on_host), bytes_of(staging_)).wait();
+at::Tensor LowerPages::read(std::int64_t page) {
+  if (chunk_of(page) < 0) return host_page(page);
+  file_->read(chunk_of(page), bytes_of(staging_)).wait();
   return staging_;
 }
 
-void LowerPages::copy_out(std::int64_t page, const at::Tensor& bytes) const {
+// Calls copy(part, bytes of the part) for the page's part of each tensor.
+template <typename Copy>
+void LowerPages::for_parts(std::int64_t page, const at::Tensor& bytes, Copy copy) const {
   std::int64_t begin = 0;
   for (const at::Tensor& tensor : tensors_) {
     const at::Tensor part = tensor[page];
     const auto size = static_cast<std::int64_t>(part.nbytes());
-    bytes.narrow(0, begin, size).view(part.scalar_type()).view(part.sizes()).copy_(part);
-    begin += size;
-  }
-}
-
-void LowerPages::copy_in(std::int64_t page, const at::Tensor& bytes) const {
-  std::int64_t begin = 0;
-  for (const at::Tensor& tensor : tensors_) {
-    const at::Tensor part = tensor[page];
-    const auto size = static_cast<std::int64_t>(part.nbytes());
-    part.copy_(bytes.narrow(0, begin, size).view(part.scalar_type()).view(part.sizes()));
+    copy(part, bytes.narrow(0, begin, size).view(part.scalar_type()).view(part.sizes()));
     begin += size;
   }
 }

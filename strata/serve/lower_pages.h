@@ -7,7 +7,7 @@
 /// Cost     all bytes of the host at construction, of its account; two pages more with a disk. All
 ///          bytes of the file are allocated, too.
 /// Errors   UserError: a folder that is not on a disk or has no room. SystemError: over the budget
-///          of the host, a page that the disk does not read or write. InternalError: a place that
+///          of the host, a page that the disk does not read or write. InternalError: a page that
 ///          does not exist.
 #pragma once
 
@@ -24,14 +24,6 @@
 #include "strata/disk/chunk_file.h"
 
 namespace strata {
-
-/// The pages of each rank.
-struct PageRoom {
-  std::int64_t page_tokens = 1;  ///< tokens of a page
-  std::int64_t pages = 1;        ///< on the device
-  std::int64_t host_pages = 0;
-  std::int64_t disk_pages = 0;
-};
 
 struct LowerPagesOptions {
   MemoryAccount* host = nullptr;  ///< charged; null: none
@@ -52,10 +44,11 @@ class LowerPages {
   void move(const PageMove& move);
 
  private:
+  int chunk_of(std::int64_t page) const;
   at::Tensor host_page(std::int64_t page) const;
-  void copy_out(std::int64_t page, const at::Tensor& bytes) const;
-  void copy_in(std::int64_t page, const at::Tensor& bytes) const;
-  at::Tensor read(std::int32_t from);
+  template <typename Copy>
+  void for_parts(std::int64_t page, const at::Tensor& bytes, Copy copy) const;
+  at::Tensor read(std::int64_t page);
 
   PageRoom room_;
   std::vector<at::Tensor> tensors_;

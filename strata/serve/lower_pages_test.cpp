@@ -28,7 +28,7 @@ class LowerPagesTest : public testing::Test {
   DiskScratch scratch_;
 };
 
-// Moves pages at random between all places; a page on the device always has the numbers that were
+// Moves pages at random between all tiers; a page on the device always has the numbers that were
 // written to it.
 TEST_F(LowerPagesTest, KeepsTheBitsOfEveryPage) {
   for (const auto& [host, disk] : {std::pair{4, 5}, std::pair{6, 0}, std::pair{0, 6}}) {
@@ -44,11 +44,11 @@ TEST_F(LowerPagesTest, KeepsTheBitsOfEveryPage) {
     const std::int64_t all = room.pages + host + disk;
     std::vector<std::optional<std::vector<at::Tensor>>> contents(static_cast<std::size_t>(all));
     std::mt19937 random(3);
-    const auto place = [&](std::int64_t page) {
+    const auto tier = [&](std::int64_t page) {
       return page < room.pages ? 0 : page < room.pages + host ? 1 : 2;
     };
     int moves = 0;
-    std::int64_t full = 0;  // places
+    std::int64_t full = 0;  // pages
     for (int step = 0; step < 4000; ++step) {
       const auto from = static_cast<std::int64_t>(random() % all);
       const auto to = static_cast<std::int64_t>(random() % all);
@@ -60,8 +60,8 @@ TEST_F(LowerPagesTest, KeepsTheBitsOfEveryPage) {
           contents[from]->push_back(tensor[from].clone());
         }
       }
-      // Pages go down one or two places, and from any of them back to the device.
-      const bool down = place(to) > place(from), back = place(from) > 0 && place(to) == 0;
+      // Pages go down one or two tiers, and from any of them back to the device.
+      const bool down = tier(to) > tier(from), back = tier(from) > 0 && tier(to) == 0;
       if (!contents[from] || contents[to] || (!down && !back)) continue;
       lower.move({static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
       contents[to] = std::exchange(contents[from], std::nullopt);
@@ -74,7 +74,7 @@ TEST_F(LowerPagesTest, KeepsTheBitsOfEveryPage) {
   }
 }
 
-TEST_F(LowerPagesTest, RefusesPlacesThatDoNotExist) {
+TEST_F(LowerPagesTest, RefusesPagesThatDoNotExist) {
   const PageRoom room{.page_tokens = 3, .pages = 2, .host_pages = 1, .disk_pages = 1};
   LowerPages lower(room, tensors_of(2), Device{}, {.folder = scratch_.path("pages")});
   for (const PageMove& move : PageMoves{{0, 4}, {4, 0}, {-1, 2}, {0, -1}, {0, 1}, {3, 2}})

@@ -101,7 +101,7 @@ RequestLoopOptions roomy() {
 }
 
 // Keeps pages of texts on the host and the disk, because the device has few.
-RequestLoopOptions with_lower_places() {
+RequestLoopOptions with_lower_tiers() {
   RequestLoopOptions options = roomy();
   options.limits.pages = 9;
   options.limits.host_pages = 5;
@@ -182,7 +182,7 @@ TEST_P(PassLoop, AnswersFromPagesThatWereOnTheHostOrTheDisk) {
   std::vector<SequenceRequest> twice = requests;
   twice.insert(twice.end(), requests.begin(), requests.end());
   const Serving expected = serve({kind, mesh, weights}, roomy(), requests);
-  const Serving served = serve({kind, mesh, weights}, with_lower_places(), twice);
+  const Serving served = serve({kind, mesh, weights}, with_lower_tiers(), twice);
   for (std::size_t i = 0; i < twice.size(); ++i) {
     SCOPED_TRACE(i);
     const Reply& alone = expected.replies[i % requests.size()];
@@ -208,7 +208,7 @@ TEST(PassLoop, AcceptsEveryGuessOfAnEqualDraftModel) {
     reused.limits.reuse_pages = true;
     reused.limits.sequences = 2;
     int setting = 0;
-    for (RequestLoopOptions loop : {roomy(), chunked, reused, with_lower_places()}) {
+    for (RequestLoopOptions loop : {roomy(), chunked, reused, with_lower_tiers()}) {
       SCOPED_TRACE("setting " + std::to_string(setting++));
       loop.drafts = true;
       loop.guesses = 3;

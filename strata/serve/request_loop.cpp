@@ -143,10 +143,10 @@ void RequestLoop::guess() {
   if (options_.guesses == 0) return;
   for (const BatchRow& row : batch_.rows) {
     if (!row.chooses || !answers_.contains(row.id)) continue;  // not decoding
-    scheduler_.guess(row.id,
-                     options_.drafts
-                         ? std::vector<std::int64_t>(static_cast<std::size_t>(options_.guesses))
-                         : guess_by_ngrams(scheduler_.tokens(row.id), kNgram, options_.guesses));
+    const std::vector<std::int64_t> room_for_draft(static_cast<std::size_t>(options_.guesses));
+    scheduler_.guess(row.id, options_.drafts ? room_for_draft
+                                             : guess_by_ngrams(scheduler_.tokens(row.id), kNgram,
+                                                               options_.guesses));
   }
 }
 
@@ -154,14 +154,11 @@ const Pass& RequestLoop::draft(const GuessTokens& guess) {
   std::vector<std::shared_ptr<const Answer>> answers;
   {
     const Lock lock(mutex_);
-    for (const BatchRow& row : batch_.rows) {
-      const auto found = answers_.find(row.id);
-      answers.push_back(found == answers_.end() ? nullptr : found->second);
-    }
+    for (const BatchRow& row : batch_.rows) answers.push_back(answers_.at(row.id));
   }
   guess(batch_,
         [&](std::size_t row, std::span<const float> logits, std::span<const std::int64_t> guesses) {
-          return answers[row] ? answers[row]->guess(sampler_, logits, guesses) : 0;
+          return answers[row]->guess(sampler_, logits, guesses);
         });
   const Lock lock(mutex_);
   scheduler_.replace_guesses(batch_);

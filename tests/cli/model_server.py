@@ -1,5 +1,6 @@
 """A started `strata serve`, and requests to it."""
 
+import concurrent.futures
 import http.client
 import json
 import re
@@ -43,6 +44,11 @@ class Server:
 
     def text(self, **fields):
         return self.complete(**fields)["choices"][0]["text"]
+
+    def choices(self, requests, threads):
+        """Those of each request, of which so many are under way."""
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            return [answer["choices"] for answer in pool.map(lambda fields: self.complete(**fields), requests)]
 
     def stream(self, **fields):
         """The chunks of a completion, as their events arrive."""

@@ -101,8 +101,8 @@ class Verbs(ProgramTest):
                 for key, entry in self.probed().items()}
         path.write_text(json.dumps(busy))
         out = self.succeed("train", *one, "--report", "r.html")
-        self.assertRegex(out, r"miss +-.* against the prediction, from the probe: ")
-        self.assertIn("from the probe", (self.folder / "r.html").read_text())
+        self.assertRegex(out, r"The step differs by -.* from the prediction, because of the probe: ")
+        self.assertIn("because of the probe", (self.folder / "r.html").read_text())
         for key, entry in self.probed().items():
             for part in ("forward", "backward"):
                 self.assertLess(entry[part][0], busy[key][part][0] / 5, (key, part))

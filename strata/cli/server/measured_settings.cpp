@@ -7,7 +7,9 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/cli/served_recipe.h"
+#include "strata/cli/serving_plan_text.h"
 #include "strata/plan/search/mesh_check.h"
+#include "strata/serve/model_service.h"
 #include "strata/task/task.h"
 
 namespace strata {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "strata/batching/service_load.h"
-#include "strata/cli/serving_plan_text.h"
+#include "strata/cli/serving_arguments.h"
 
 namespace strata {
 

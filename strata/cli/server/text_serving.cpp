@@ -14,7 +14,7 @@
 #include "strata/cli/server/measurement_page.h"
 #include "strata/cli/server/serving_kind.h"
 #include "strata/cli/server/serving_kind_makers.h"
-#include "strata/cli/serving_plan_text.h"
+#include "strata/cli/serving_arguments.h"
 #include "strata/cli/version.h"
 #include "strata/kserve/server_routes.h"
 #include "strata/measure/processor.h"
