@@ -25,38 +25,6 @@
 namespace strata {
 namespace {
 
-// A verb that this program was built without has no group.
-bool is_listed(const CLI::App* verb) { return !verb->get_group().empty(); }
-
-}  // namespace
-
-void require_output() {
-  if (std::cout.flush()) return;
-  throw SystemError({.operation = "cli.output",
-                     .where = "standard output",
-                     .what = "what the verb printed cannot be written",
-                     .fix = "free space on its disk, or send it elsewhere"});
-}
-
-void require_verb(const CLI::App& app, const std::string& name) {
-  std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands(nullptr)) {
-    if (verb->get_name() == name) return;
-    if (is_listed(verb)) verbs.push_back(verb->get_name());
-  }
-  std::string expected;
-  for (const std::string& verb : verbs) expected += (expected.empty() ? "" : ", ") + verb;
-  const std::string nearest = nearest_name(name, verbs);
-  throw UserError(
-      {.operation = "cli.arguments",
-       .where = name,
-       .what = "there is no such verb",
-       .expected = expected,
-       .fix = nearest.empty() ? "see strata --help" : "did you mean '" + nearest + "'?"});
-}
-
-namespace {
-
 // Opens the closed ones of descriptors 0 to 2 on /dev/null.
 void open_closed_streams() {
   // In ascending order: open() takes the lowest number that is free.
@@ -140,8 +108,7 @@ int run_verb(int argc, char** argv) {
   add_options_verb(app);
   add_doctor_verb(app);
   add_recommender_verbs(app);
-  for (CLI::App* verb : app.get_subcommands([](CLI::App* verb) { return is_listed(verb); }))
-    verb->group("Verbs");
+  for (CLI::App* verb : listed_verbs(app)) verb->group("Verbs");
   std::vector<std::string> arguments = arguments_of(argc, argv);
   if (arguments.empty()) {
     std::cout << app.help();

@@ -116,7 +116,8 @@ ServingForecast forecast_serving(const ServedModel& served, const ServiceOptions
   if (options.draft)
     text += "guesses    " + std::to_string(options.guesses) + " a pass by " +
             weights_name(options.draft->checkpoint, options.draft->weights) +
-            ", on the rank with the logits; the times below are without them\n";
+            ", on the rank with the logits" +
+            (measure ? "; the times below are without them\n" : "\n");
   if (const std::string tiers = tiers_sentence(plan); !tiers.empty())
     text += "tiers      " + tiers + "\n" + rates_line(plan, request.rates);
   json numbers = {

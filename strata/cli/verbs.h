@@ -31,8 +31,11 @@ void add_recommender_verbs(CLI::App& app);
 /// Paths of all fields of all tasks (run/recipe_file.h).
 std::vector<std::string> known_fields();
 
+/// The verbs that --help lists: a verb that the program was built without is not listed.
+std::vector<CLI::App*> listed_verbs(CLI::App& app);
+
 /// Throws UserError for a name that is no verb.
-void require_verb(const CLI::App& app, const std::string& name);
+void require_verb(CLI::App& app, const std::string& name);
 
 /// Flushes standard output. Throws SystemError if any earlier output was lost: a full disk is
 /// reported no earlier.

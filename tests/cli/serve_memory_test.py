@@ -186,7 +186,7 @@ class ServeInMemory(ServerTest):
         draft = ("--draft", "c", "--draft-weights", "int8")
         text, plan, peak = self.plan("c", "--estimate", *mesh, *draft)
         self.assertRegex(text, r"iB on rank.* draft .* peak")
-        self.assertIn("guesses    4 a pass by step-00000008 int8", text)
+        self.assertIn("guesses    4 a pass by step-00000008 int8, on the rank with the logits\n", text)
         self.assertLess(plan["pages"], plain["pages"])  # --cache is for both models
         self.assertGreater(plan["draft_bytes"], 0)
         server = self.serve(*self.SMALL, *mesh, *draft, "--set", f"memory.device={peak}B")
