@@ -96,23 +96,24 @@ at::Tensor attend_in_order(const at::Tensor& q, const at::Tensor& keys, const at
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
   // By heads, then tokens.
   const std::int64_t keys_seen = text.position + (tokens + 1) / 2;
-  parallel_rows(
-      key_heads * tokens, shared * keys_seen * width, [&](std::int64_t i, std::int64_t end) {
-        for (; i < end; ++i) {
-          const std::int64_t head = i / tokens, token = i % tokens;
-          const std::int64_t in_page = head * keys.size(2) * width;
-          const std::int64_t at = (token * heads + head * shared) * width;
-          kernels::attend_few({queries.const_data_ptr<float>() + at, shared, scale},
-                              {.element = element_of(keys),
-                               .keys = at_element(keys, in_page),
-                               .values = at_element(values, in_page),
-                               .page_stride = key_heads * keys.size(2) * width,
-                               .pages = text.pages,
-                               .page_tokens = keys.size(2),
-                               .width = width},
-                              text.position + token + 1, text.sample, y.data_ptr<float>() + at);
-        }
-      });
+  parallel_rows(key_heads * tokens, shared * keys_seen * width,
+                [&](std::int64_t i, std::int64_t end) {
+                  for (; i < end; ++i) {
+                    const std::int64_t head = i / tokens, token = i % tokens;
+                    const std::int64_t in_page = head * keys.size(2) * width;
+                    const std::int64_t at = (token * heads + head * shared) * width;
+                    kernels::attend_few(
+                        {queries.const_data_ptr<float>() + at, shared, scale, exponent_lanes()},
+                        {.element = element_of(keys),
+                         .keys = at_element(keys, in_page),
+                         .values = at_element(values, in_page),
+                         .page_stride = key_heads * keys.size(2) * width,
+                         .pages = text.pages,
+                         .page_tokens = keys.size(2),
+                         .width = width},
+                        text.position + token + 1, text.sample, y.data_ptr<float>() + at);
+                  }
+                });
   return y.to(q.scalar_type());
 }
 

@@ -1,5 +1,6 @@
 #include "strata/nn/host/few_rows.h"
 
+#include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/empty.h>
@@ -69,11 +70,12 @@ bool attention_equals() {
     for (std::int64_t position = 0; position < sample; position += 7) {
       const at::Tensor row = q.select(2, position).contiguous();
       const at::Tensor few = at::zeros({kHeads, kWidth}, q.options());
-      kernels::attend_few({row.const_data_ptr<float>(), kHeads,
-                           static_cast<float>(1 / std::sqrt(static_cast<double>(kWidth)))},
-                          {kernels::Element::kFp32, k.const_data_ptr<float>(),
-                           v.const_data_ptr<float>(), 0, kPages, sample, kWidth},
-                          position + 1, sample, few.data_ptr<float>());
+      kernels::attend_few(
+          {row.const_data_ptr<float>(), kHeads,
+           static_cast<float>(1 / std::sqrt(static_cast<double>(kWidth))), exponent_lanes()},
+          {kernels::Element::kFp32, k.const_data_ptr<float>(), v.const_data_ptr<float>(), 0, kPages,
+           sample, kWidth},
+          position + 1, sample, few.data_ptr<float>());
       if (!few.equal(y.select(2, position)[0])) return false;
     }
   }
@@ -91,14 +93,18 @@ bool few_rows_hold() {
   return holds;
 }
 
+kernels::ExponentLanes exponent_lanes() {
+  static const bool wide = at::get_cpu_capability() == "AVX512";
+  return wide ? kernels::ExponentLanes::k16 : kernels::ExponentLanes::k8;
+}
+
 bool has_few_columns(std::int64_t head_width, std::int64_t sample) {
   const std::int64_t last = (sample - 1) % kernels::kKeyBlock + 1;
   return std::min(head_width, last) < kernels::kLeastFewColumns;
 }
 
 bool few_queries_hold(std::int64_t head_width, std::int64_t sample) {
-  if (head_width % kernels::kExponentLanes != 0 || has_few_columns(head_width, sample))
-    return false;
+  if (head_width % kernels::kWidthUnit != 0 || has_few_columns(head_width, sample)) return false;
   static const bool holds = attention_equals();
   return holds;
 }

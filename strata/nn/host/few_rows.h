@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "strata/nn/kernels/decoding.h"
+
 namespace strata {
 
 /// Whether kernels::multiply_few has the bits of the chosen library's products of more rows.
@@ -16,6 +18,9 @@ bool few_rows_hold();
 /// kernels::kLeastFewColumns columns: the head is narrow, or the last block of keys is short. Then
 /// the order of its sums depends on the number of rows.
 bool has_few_columns(std::int64_t head_width, std::int64_t sample);
+
+/// The lanes of the vectors that ATen uses on this processor.
+kernels::ExponentLanes exponent_lanes();
 
 /// Whether kernels::attend_few has the bits of attention within whole samples of so many tokens.
 bool few_queries_hold(std::int64_t head_width, std::int64_t sample);

@@ -47,25 +47,31 @@ HWY_INLINE hn::Vec<Quad> exponential(hn::Vec<Quad> x) {
   return hn::Mul(hn::Mul(sum, hn::IfThenZeroElse(vanishes, power)), hn::Set(d, 2.0f));
 }
 
-// Replaces the first `seen` of a block's scores by exp(score - top); the sum is ATen's, whose
-// vectors end at a multiple of their lanes of the whole block.
+// Replaces the first `seen` of a block's scores by exp(score - top). The sum is ATen's: its vectors
+// have kLanes lanes and end at a multiple of kLanes of the whole block; then the upper half of the
+// sum is added to the lower one until one lane is left.
+template <std::int64_t kLanes>
 HWY_INLINE float exponentials(float* scores, std::int64_t seen, std::int64_t block, float top) {
   const Quad d;
-  const std::int64_t in_vectors = block / kExponentLanes * kExponentLanes;
+  constexpr std::int64_t kQuads = kLanes / 4;
+  const std::int64_t in_vectors = block / kLanes * kLanes;
   const std::int64_t vectors = std::min(in_vectors, seen);
-  auto low = hn::Zero(d), high = hn::Zero(d);
-  for (std::int64_t j = vectors; j < std::min(in_vectors, (seen + 7) / 8 * 8); ++j)
+  for (std::int64_t j = vectors; j < std::min(in_vectors, (seen + kLanes - 1) / kLanes * kLanes);
+       ++j)
     scores[j] = -std::numeric_limits<float>::infinity();
-  for (std::int64_t j = 0; j < vectors; j += kExponentLanes) {
-    const auto first = exponential(hn::Sub(hn::LoadU(d, scores + j), hn::Set(d, top)));
-    const auto second = exponential(hn::Sub(hn::LoadU(d, scores + j + 4), hn::Set(d, top)));
-    hn::StoreU(first, d, scores + j);
-    hn::StoreU(second, d, scores + j + 4);
-    low = hn::Add(low, first);
-    high = hn::Add(high, second);
-  }
+  hn::Vec<Quad> sums[kQuads];
+  for (auto& lanes : sums) lanes = hn::Zero(d);
+  for (std::int64_t j = 0; j < vectors; j += kLanes)
+    for (std::int64_t i = 0; i < kQuads; ++i) {
+      float* at = scores + j + 4 * i;
+      const auto quad = exponential(hn::Sub(hn::LoadU(d, at), hn::Set(d, top)));
+      hn::StoreU(quad, d, at);
+      sums[i] = hn::Add(sums[i], quad);
+    }
+  for (std::int64_t half = kQuads / 2; half > 0; half /= 2)
+    for (std::int64_t i = 0; i < half; ++i) sums[i] = hn::Add(sums[i], sums[i + half]);
   HWY_ALIGN float s[4];
-  hn::Store(hn::Add(low, high), d, s);
+  hn::Store(sums[0], d, s);
   float sum = (s[0] + s[2]) + (s[1] + s[3]);
   // ATen's bits are those of exp in double precision, rounded.
   for (std::int64_t j = in_vectors; j < seen; ++j)
@@ -148,7 +154,10 @@ void attend_of(const Queries& queries, const PagesOfHead& text, std::int64_t see
       float* row = scores + r * kKeyBlock;
       float top = tops[r];
       for (std::int64_t j = 0; j < count; ++j) top = std::max(top, row[j] *= queries.scale);
-      const float sum = exponentials(row, count, block, top), change = std::exp(tops[r] - top);
+      const float sum = queries.lanes == ExponentLanes::k16
+                            ? exponentials<16>(row, count, block, top)
+                            : exponentials<8>(row, count, block, top);
+      const float change = std::exp(tops[r] - top);
       sums[r] = std::fma(change, sums[r], sum);
       tops[r] = top;
       if (first > 0)
@@ -182,7 +191,8 @@ void AttendFew(const Queries& queries, const PagesOfHead& text, std::int64_t see
   for (std::int64_t head = 0; head < queries.heads; head += kRegisterRows) {
     const Queries few{.q = queries.q + head * text.width,
                       .heads = std::min(kRegisterRows, queries.heads - head),
-                      .scale = queries.scale};
+                      .scale = queries.scale,
+                      .lanes = queries.lanes};
     STRATA_WITH_ELEMENT(text.element,
                         attend_rows<T>(few, text, seen, sample, y + head * text.width));
   }

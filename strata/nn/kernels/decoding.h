@@ -20,7 +20,6 @@ namespace strata::kernels {
 
 /// ATen's attention adds up the products and exponentials of so many keys before the next ones'.
 inline constexpr std::int64_t kKeyBlock = 512;
-inline constexpr std::int64_t kExponentLanes = 8;     ///< of ATen's vectors
 inline constexpr std::int64_t kMostFewRows = 64;      ///< of multiply_few()
 inline constexpr std::int64_t kRegisterRows = 4;      ///< read a weight together from memory
 inline constexpr std::int64_t kLeastFewColumns = 16;  ///< MKL adds up fewer columns in other orders
@@ -49,6 +48,8 @@ struct Columns {
 /// y[r][o] = bias[o] + x[r] . weight[o], for at most kMostFewRows rows.
 void multiply_few(const FewRows& x, const Columns& columns, float* y, std::int64_t y_stride);
 
+inline constexpr std::int64_t kWidthUnit = 8;
+
 /// Keys and values of a text, in pages.
 struct PagesOfHead {
   Element element;
@@ -59,15 +60,19 @@ struct PagesOfHead {
   std::int64_t page_tokens, width;
 };
 
+/// The lanes of ATen's vectors, which add up exponentials.
+enum class ExponentLanes : std::uint8_t { k8 = 8, k16 = 16 };
+
 /// The queries of one token whose heads share a head of keys.
 struct Queries {
   const float* q;  ///< [heads, width]
   std::int64_t heads;
   float scale;
+  ExponentLanes lanes;
 };
 
 /// y [heads, width] = softmax(scale q . keys) values over the first `seen` keys, as in a sample of
-/// `sample` tokens. The width is a multiple of 8.
+/// `sample` tokens. The width is a multiple of kWidthUnit.
 void attend_few(const Queries& queries, const PagesOfHead& text, std::int64_t seen,
                 std::int64_t sample, float* y);
 
