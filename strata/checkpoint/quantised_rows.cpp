@@ -1,4 +1,4 @@
-#include "strata/checkpoint/int8_rows.h"
+#include "strata/checkpoint/quantised_rows.h"
 
 #include <ATen/ops/empty.h>
 
@@ -6,8 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
-#include "strata/models/int8_model.h"
-#include "strata/nn/kernels/int8_columns.h"
+#include "strata/models/quantised_model.h"
 
 namespace strata {
 namespace {
@@ -49,11 +48,13 @@ std::vector<RowBlock> row_blocks(const std::vector<Run>& runs, std::int64_t colu
 
 }  // namespace
 
-void read_int8_rows(const NamedState& part, const ReadStates& read,
-                    const std::function<void(const Int8Piece&)>& use) {
-  STRATA_CHECK_EQ(part.shape.size(), std::size_t{2}, "checkpoint.int8");
+void read_quantised_rows(kernels::QuantisedType type, const NamedState& part,
+                         const ReadStates& read,
+                         const std::function<void(const QuantisedPiece&)>& use) {
+  STRATA_CHECK_EQ(part.shape.size(), std::size_t{2}, "checkpoint.quantised");
   const UnchargedScope reading;
   const std::int64_t columns = part.shape[1];
+  kernels::QuantisedRow rounded(type, columns);
   for (const RowBlock& block : row_blocks(part.runs, columns)) {
     NamedState rows{.name = part.name, .shape = part.shape};
     const std::int64_t numel = (block.end - block.begin) * columns;
@@ -61,35 +62,33 @@ void read_int8_rows(const NamedState& part, const ReadStates& read,
     rows.runs = {{.local = 0, .global = block.begin * columns, .numel = numel}};
     read({rows});
     const float* values = rows.local.const_data_ptr<float>();
-    std::vector<std::int8_t> q(static_cast<std::size_t>(columns));
-    std::int64_t rounded = -1;
-    float scale = 0;
+    std::int64_t last = -1;
     for (const Run& piece : block.pieces) {
       const std::int64_t row = piece.global / columns;
-      if (row != rounded)
-        scale = kernels::quantise_row(values + (row - block.begin) * columns, columns, q.data());
-      rounded = row;
-      use({.local = piece.local,
+      if (row != last) rounded.round(values + (row - block.begin) * columns);
+      last = row;
+      use({.row = rounded,
+           .begin = piece.global % columns,
            .count = piece.numel,
-           .q = q.data() + piece.global % columns,
-           .scale = scale});
+           .local = piece.local});
     }
   }
 }
 
-void read_rounded_to_int8(const std::vector<NamedState>& weights, const ReadStates& read) {
+void read_rounded(kernels::QuantisedType type, const std::vector<NamedState>& weights,
+                  const ReadStates& read) {
   for (const NamedState& weight : weights) {
-    if (!is_in_int8(weight.name, weight.shape)) {
+    if (!is_quantised(weight.name, weight.shape)) {
       read({weight});
       continue;
     }
     STRATA_CHECK(
         weight.runs.empty() || (weight.local.is_cpu() && weight.local.scalar_type() == at::kFloat),
-        "checkpoint.int8");
+        "checkpoint.quantised");
     float* local = weight.runs.empty() ? nullptr : weight.local.data_ptr<float>();
-    read_int8_rows(weight, read, [&](const Int8Piece& piece) {
+    read_quantised_rows(type, weight, read, [&](const QuantisedPiece& piece) {
       for (std::int64_t i = 0; i < piece.count; ++i)
-        local[piece.local + i] = piece.scale * static_cast<float>(piece.q[i]);
+        local[piece.local + i] = piece.row.value(piece.begin + i);
     });
   }
 }

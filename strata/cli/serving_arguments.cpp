@@ -54,8 +54,7 @@ std::vector<CLI::Option*> ServingArguments::add_to(CLI::App& verb) {
 
 std::string ServingArguments::guess_options() const {
   std::string text = draft.empty() ? "" : " --draft " + draft;
-  if (draft_weights != WeightType::kPrecision)
-    text += std::string(" --draft-weights ") + name_of(draft_weights);
+  text += weights_ending(" --draft-weights ", draft_weights);
   return text + (guesses ? " --guesses " + std::to_string(*guesses) : "");
 }
 

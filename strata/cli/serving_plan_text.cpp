@@ -7,6 +7,7 @@
 #include "strata/base/json_text.h"
 #include "strata/base/text_table.h"
 #include "strata/base/units.h"
+#include "strata/cli/weights_option.h"
 #include "strata/measure/processor.h"
 #include "strata/plan/text/plan_text.h"
 #include "strata/serve/pass_seconds.h"
@@ -24,9 +25,8 @@ std::string headline(const ServedModel& served, const ServingRequest& request) {
   return std::string(name_of(served.model.kind)) + " · " + std::to_string(ranks) +
          (ranks == 1 ? " rank" : " ranks (" + served.ranks.mesh.text(" × ") + ")") + " · " +
          std::to_string(request.model.num_layers()) + " layers · " +
-         precision_name(served.precision) +
-         (served.weights == WeightType::kInt8 ? " · weights int8" : "") + " · passes of at most " +
-         std::to_string(request.pass_tokens) + " tokens\n";
+         precision_name(served.precision) + weights_ending(" · weights ", served.weights) +
+         " · passes of at most " + std::to_string(request.pass_tokens) + " tokens\n";
 }
 
 std::string pages_line(const ServingRequest& request) {

@@ -43,7 +43,7 @@ struct EvaluateArguments {
 void require_rounding(WeightType type, const Recipe& recipe) {
   if (type == WeightType::kPrecision) return;
   constexpr ErrorSource kErrors{"cli.evaluate"};
-  const std::string is = std::string("--weights ") + name_of(type);
+  const std::string is = weights_ending("--weights ", type);
   if (!text_task(recipe))
     throw kErrors.user(is, "only models of text have weights of this type", "task text",
                        recipe.task->title(), "leave out --weights");
@@ -166,8 +166,8 @@ void add_evaluate_verb(CLI::App& app) {
       ->type_name("COUNT");
   add_weights_option(*verb, arguments->weights)
       ->description(
-          "of a model of text: int8 also measures the weights that `strata serve --weights "
-          "int8` has, and prints the change");
+          "of a model of text: int8 or int4 also measures the weights that `strata serve "
+          "--weights TYPE` has, and prints the change");
   verb->add_option("--json", arguments->json, "write everything to this file, too")
       ->check(refuse_empty_path)
       ->type_name("FILE");

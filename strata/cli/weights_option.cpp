@@ -28,10 +28,14 @@ CLI::Option* add_weights_option(CLI::App& verb, WeightType& type, const std::str
       .add_option_function<std::string>(
           option, [option, &type](const std::string& name) { type = type_named(option, name); },
           "type of the blocks' matrices" + of +
-              ": that of the model's precision, or int8, which rounds them to a quarter of the "
-              "bytes of fp32")
+              ": that of the model's precision, or int8 or int4, which round them to a quarter or "
+              "a sixth of the bytes of fp32")
       ->type_name("TYPE")
       ->default_str(name_of(type));
+}
+
+std::string weights_ending(const std::string& text, WeightType type) {
+  return type == WeightType::kPrecision ? "" : text + name_of(type);
 }
 
 void require_weights(WeightType type, const Recipe& recipe, const std::string& option) {

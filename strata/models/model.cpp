@@ -6,7 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/models/decoder_layer.h"
-#include "strata/models/int8_model.h"
+#include "strata/models/quantised_model.h"
 
 namespace strata {
 namespace {
@@ -54,7 +54,8 @@ Sequential compose(const DecoderOptions& input, DecoderOutput output, TensorSpli
   const DecoderSetup setup{
       .options = options, .split = split, .precision = precision, .device = device};
   DecoderParts parts = options.kind == DecoderKind::kLlama ? llama_parts(setup) : gpt_parts(setup);
-  if (type == WeightType::kInt8) parts.block = int8_block(parts.block, split.ranks);
+  if (type != WeightType::kPrecision)
+    parts.block = quantised_block(parts.block, rounding_of(type), split.ranks);
   const bool loss = output == DecoderOutput::kLoss;
   std::vector<std::string> batch = {"tokens"};
   if (loss) batch.push_back("targets");
@@ -81,7 +82,7 @@ Sequential make_model(const DecoderOptions& options, DecoderOutput output, Tenso
 
 Sequential make_served_model(const DecoderOptions& options, WeightType type, TensorSplit split,
                              at::ScalarType precision) {
-  STRATA_CHECK(type == WeightType::kPrecision || precision == at::kFloat, "models.int8");
+  STRATA_CHECK(type == WeightType::kPrecision || precision == at::kFloat, "models.quantised");
   return compose(options, DecoderOutput::kLogits, split, precision, DeviceKind::kCpu, type);
 }
 

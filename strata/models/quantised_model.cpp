@@ -1,50 +1,71 @@
-#include "strata/models/int8_model.h"
+#include "strata/models/quantised_model.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
-#include "strata/nn/primitives/int8_weight.h"
+#include "strata/nn/primitives/quantised_weight.h"
 
 namespace strata {
 namespace {
 
-constexpr std::int64_t kInt8ValueBytes = 4;  // of a value that a product of many rows reads
+using kernels::QuantisedType;
+
+constexpr std::int64_t kValueBytes = 4;  // of a value that a product of many rows reads
 
 bool is_matrix(const std::vector<std::int64_t>& shape) { return shape.size() == 2; }
 
-// A block with its matrices in 8 bits; everything else is the block's.
-class Int8Block final : public Layer {
+// A group has one scale, so it stays on one rank.
+void check_groups(QuantisedType type, const WeightSpec& source,
+                  const std::vector<std::int64_t>& shape, int ranks) {
+  const std::int64_t terms = kernels::group_terms(type, shape[1]);
+  if (shape[1] == source.shape[1] || shape[1] % terms == 0) return;
+  throw UserError({.operation = "models.split",
+                   .where = "mesh.tp",
+                   .what = std::to_string(ranks) + " tensor-parallel ranks divide the " +
+                           std::to_string(source.shape[1]) + " inputs of " + source.name +
+                           " within groups that share a scale",
+                   .expected = "multiples of " + std::to_string(terms) + " inputs a rank",
+                   .got = std::to_string(shape[1]),
+                   .fix = "set mesh.tp to 1, or use weights in int8"});
+}
+
+// A block with its matrices in fewer bits; everything else is the block's.
+class QuantisedBlock final : public Layer {
  public:
-  Int8Block(std::shared_ptr<const Layer> block, int ranks)
-      : block_(std::move(block)), sources_(block_->weights()) {
-    for (const WeightSpec& source : sources_) shapes_.push_back(slice_shape(source, ranks));
+  QuantisedBlock(std::shared_ptr<const Layer> block, QuantisedType type, int ranks)
+      : block_(std::move(block)), type_(type), sources_(block_->weights()) {
+    for (const WeightSpec& source : sources_) {
+      shapes_.push_back(slice_shape(source, ranks));
+      if (is_matrix(source.shape) && type == QuantisedType::kInt4)
+        check_groups(type, source, shapes_.back(), ranks);
+    }
   }
 
-  // A weight in 8 bits is a rank's own part: its tiles do not divide like its rows and columns.
+  // Such a weight is a rank's own part: its tiles do not divide like its rows and columns.
   std::vector<WeightSpec> weights() const override {
     std::vector<WeightSpec> specs = sources_;
     for (std::size_t i = 0; i < specs.size(); ++i)
       if (const std::vector<std::int64_t>& shape = shapes_[i]; is_matrix(shape))
         specs[i] = {.name = specs[i].name,
-                    .shape = {int8_words(shape[0], shape[1])},
+                    .shape = {quantised_words(type_, shape[0], shape[1])},
                     .decay = specs[i].decay};
     return specs;
   }
 
-  const WeightSpec* source(std::size_t weight) const {
-    return is_matrix(sources_[weight].shape) ? &sources_[weight] : nullptr;
+  QuantisedSource source(std::size_t weight) const {
+    return {is_matrix(sources_[weight].shape) ? &sources_[weight] : nullptr, type_};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
                                   std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
-    STRATA_CHECK(!context.training, "models.int8");
+    STRATA_CHECK(!context.training, "models.quantised");
     std::vector<at::Tensor> viewed(weights.begin(), weights.end());
     for (std::size_t i = 0; i < viewed.size(); ++i)
       if (const std::vector<std::int64_t>& shape = shapes_[i]; is_matrix(shape))
-        viewed[i] = int8_weight(viewed[i], shape[0], shape[1]);
+        viewed[i] = quantised_weight(type_, viewed[i], shape[0], shape[1]);
     return block_->forward(context, viewed, inputs);
   }
 
@@ -52,13 +73,15 @@ class Int8Block final : public Layer {
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     std::int64_t largest = 0;
     for (const std::vector<std::int64_t>& shape : shapes_)
-      if (is_matrix(shape)) largest = std::max(largest, shape[0] * shape[1] * kInt8ValueBytes);
+      if (is_matrix(shape)) largest = std::max(largest, shape[0] * shape[1] * kValueBytes);
     LayerBytes bytes = block_->bytes(inputs, keep);
     bytes.no_grad_transient = bytes.without_graph() + largest;
     return bytes;
   }
 
-  std::string signature() const override { return "int8 " + block_->signature(); }
+  std::string signature() const override {
+    return (type_ == QuantisedType::kInt8 ? "int8 " : "int4 ") + block_->signature();
+  }
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return block_->outputs(inputs);
   }
@@ -73,6 +96,7 @@ class Int8Block final : public Layer {
 
  private:
   std::shared_ptr<const Layer> block_;
+  QuantisedType type_;
   std::vector<WeightSpec> sources_;
   std::vector<std::vector<std::int64_t>> shapes_;  // of a rank's parts
 };
@@ -81,21 +105,28 @@ class Int8Block final : public Layer {
 
 const char* name_of(WeightType type) {
   using enum WeightType;
-  static constexpr EnumNames<WeightType> kNames{{kPrecision, "precision"}, {kInt8, "int8"}};
+  static constexpr EnumNames<WeightType> kNames{
+      {kPrecision, "precision"}, {kInt8, "int8"}, {kInt4, "int4"}};
   return kNames[type];
 }
 
-std::shared_ptr<const Layer> int8_block(std::shared_ptr<const Layer> block, int ranks) {
-  return std::make_shared<Int8Block>(std::move(block), ranks);
+std::shared_ptr<const Layer> quantised_block(std::shared_ptr<const Layer> block, QuantisedType type,
+                                             int ranks) {
+  return std::make_shared<QuantisedBlock>(std::move(block), type, ranks);
 }
 
-bool is_in_int8(const std::string& name, const std::vector<std::int64_t>& shape) {
+bool is_quantised(const std::string& name, const std::vector<std::int64_t>& shape) {
   return name.starts_with("block") && is_matrix(shape);
 }
 
-const WeightSpec* int8_source(const Layer& layer, std::size_t weight) {
-  const auto* block = dynamic_cast<const Int8Block*>(&layer);
-  return block ? block->source(weight) : nullptr;
+QuantisedType rounding_of(WeightType type) {
+  STRATA_CHECK(type != WeightType::kPrecision, "models.quantised");
+  return type == WeightType::kInt8 ? QuantisedType::kInt8 : QuantisedType::kInt4;
+}
+
+QuantisedSource quantised_source(const Layer& layer, std::size_t weight) {
+  const auto* block = dynamic_cast<const QuantisedBlock*>(&layer);
+  return block ? block->source(weight) : QuantisedSource{};
 }
 
 }  // namespace strata

@@ -9,9 +9,10 @@
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
-#include "strata/checkpoint/int8_rows.h"
 #include "strata/checkpoint/loader.h"
+#include "strata/checkpoint/quantised_rows.h"
 #include "strata/checkpoint/saver.h"
+#include "strata/models/quantised_model.h"
 #include "strata/report/idle.h"
 #include "strata/run/rank_options.h"
 #include "strata/schedule/trace.h"
@@ -267,7 +268,7 @@ class RankLoop {
                              SameModel::kWeights);
     const auto read = [&](const std::vector<NamedState>& states) { loader.read_weights(states); };
     trainer_.fill([&](const std::vector<NamedState>& weights, const std::vector<NamedState>&) {
-      read_rounded_to_int8(weights, read);
+      read_rounded(rounding_of(state_.request.weights), weights, read);
     });
     StepRecord rounded;
     validate(rounded);

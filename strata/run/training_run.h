@@ -33,7 +33,7 @@ struct TrainingRequest {
   std::function<void(const std::string&)> on_notice;  ///< for people; from any thread, any time
   const TaskData* data = nullptr;                     ///< the run's, if it is already open
   InspectionRequest inspection = {};                  ///< of the model, at the end
-  /// kInt8: also evaluates, at the end, the weights of `resume` rounded to 8 bits.
+  /// Fewer bits: also evaluates, at the end, the weights of `resume` rounded to them.
   WeightType weights = WeightType::kPrecision;
   bool timeline = false;                    ///< devices record when they do their work
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
@@ -44,7 +44,7 @@ struct TrainingResult {
   std::vector<MeasuredStep> last_steps;  ///< the last few, for timelines
   double validation_loss = 0;            ///< at the end; 0 without validation data
   NamedMetrics validation_metrics;       ///< at the end; empty without validation data
-  std::optional<double> rounded_loss;    ///< validation_loss with weights rounded to 8 bits
+  std::optional<double> rounded_loss;    ///< validation_loss with rounded weights
   Inspection inspection;                 ///< what was requested
   std::string unit = "token";            ///< what losses are means of (TaskData::unit)
   std::vector<TableSize> embeddings;     ///< at the end; empty: none, or a server did not answer

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/models/int8_model.h"
+#include "strata/models/quantised_model.h"
 #include "strata/nn/graph/weight_name.h"
-#include "strata/nn/kernels/int8_columns.h"
+#include "strata/nn/kernels/quantised_tiles.h"
 #include "strata/pipeline/plan_steps.h"
 
 namespace strata {
@@ -99,7 +99,7 @@ std::vector<NamedState> Decoder::weights_of(int layer) {
     const WeightSpec& spec = layout.specs[i];
     const WeightPlacement& place = layout.placements[i];
     if (place.borrowed && store_.contains(tie_of(model_, spec).owner)) continue;
-    if (int8_source(model_.layer(layer), i)) continue;
+    if (quantised_source(model_.layer(layer), i)) continue;
     weights.push_back(
         {.name = weight_name(model_, layer, spec),
          .shape = spec.shape,
@@ -111,23 +111,25 @@ std::vector<NamedState> Decoder::weights_of(int layer) {
   return weights;
 }
 
-void Decoder::fill_int8(int layer, const ReadStates& read) {
+void Decoder::fill_quantised(int layer, const ReadStates& read) {
   const LayerLayout& layout = model_.layout(layer);
   const Group& tensor = groups_[Axis::kTensor];
   const Pin pin = pin_weights(layer);
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-    const WeightSpec* source = int8_source(model_.layer(layer), i);
+    const QuantisedSource source = quantised_source(model_.layer(layer), i);
     if (!source) continue;
+    const WeightSpec& spec = *source.spec;
     const WeightPlacement& place = layout.placements[i];
     const at::Tensor words = pin.weight_shard().narrow(0, place.offset, place.numel);
     auto* const tiles = static_cast<std::byte*>(words.data_ptr());
-    const std::int64_t in = slice_shape(*source, tensor.size())[1];
-    const NamedState part{.name = weight_name(model_, layer, *source),
-                          .shape = source->shape,
-                          .runs = slice_runs(*source, tensor.rank(), tensor.size())};
-    read_int8_rows(part, read, [&](const Int8Piece& piece) {
-      kernels::put_int8(tiles, in, piece.local / in, piece.scale, piece.q, piece.local % in,
-                        piece.count);
+    const std::int64_t in = slice_shape(spec, tensor.size())[1];
+    const NamedState part{.name = weight_name(model_, layer, spec),
+                          .shape = spec.shape,
+                          .runs = slice_runs(spec, tensor.rank(), tensor.size())};
+    read_quantised_rows(source.type, part, read, [&](const QuantisedPiece& piece) {
+      kernels::put(
+          tiles, in, piece.local / in,
+          {.row = piece.row, .begin = piece.begin, .to = piece.local % in, .count = piece.count});
     });
   }
 }
@@ -138,7 +140,7 @@ void Decoder::fill(const ReadStates& read) {
     {
       const std::vector<NamedState> weights = weights_of(layer);  // pinned until all are filled
       read(weights);
-      fill_int8(layer, read);
+      fill_quantised(layer, read);
     }
     if (store_.placement(layer).tiers.fetches_weights())
       store_.written(layer, StateKind::kWeightShard, {});

@@ -10,8 +10,8 @@
 /// other texts of a pass, on how a text is cut into passes, or on the pages. There are two
 /// exceptions: processors for which bit_check.h finds a difference; and, with q = 32 for a context
 /// below 192, 64 below 768, else 256, the last positions of a context if context mod q is 1, 2 or
-/// 3, as many as that. With weights in 8 bits (models/int8_model.h) the bits are those of an fp32
-/// model whose weights are the rounded values.
+/// 3, as many as that. With weights in 8 or 4 bits (models/quantised_model.h) the bits are those of
+/// an fp32 model whose weights are the rounded values.
 ///
 /// Threads  one rank's thread; forward() is collective.
 /// Errors   InternalError: a pass that does not fit the pages. UserError: a folder that is not on a
@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "strata/batching/pass.h"
-#include "strata/checkpoint/int8_rows.h"
 #include "strata/checkpoint/named_state.h"
+#include "strata/checkpoint/quantised_rows.h"
 #include "strata/comm/group.h"
 #include "strata/nn/graph/sequential.h"
 #include "strata/pipeline/stage_machine.h"
@@ -67,8 +67,8 @@ class Decoder {
 
   /// Calls `read` with the weights of one layer after the other, which it fills: the host may have
   /// no room for all layers at once. A rank with a use of a tied weight, but not its owner, has a
-  /// copy. Of weights in 8 bits it fills whole fp32 rows (checkpoint/int8_rows.h), which are
-  /// rounded then.
+  /// copy. Of weights in 8 or 4 bits it fills whole fp32 rows (checkpoint/quantised_rows.h), which
+  /// are rounded then.
   void fill(const ReadStates& read);
 
   /// Moves pages between the device, the host and the disk, before a pass. All ranks pass the same.
@@ -87,7 +87,7 @@ class Decoder {
   std::vector<int> layers_here() const;
   Pin pin_weights(int layer);
   std::vector<NamedState> weights_of(int layer);
-  void fill_int8(int layer, const ReadStates& read);
+  void fill_quantised(int layer, const ReadStates& read);
 
   const Sequential& model_;
   StepPlan steps_;

@@ -11,7 +11,7 @@
 
 #include "strata/comm/ranks.h"
 #include "strata/disk/disk_forms_test.h"
-#include "strata/models/int8_model.h"
+#include "strata/models/quantised_model.h"
 #include "strata/serve/draft_model.h"
 #include "strata/serve/example_weights_test.h"
 
@@ -197,7 +197,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
                      testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
                                      Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}}),
-                     testing::Values(WeightType::kPrecision, WeightType::kInt8)));
+                     testing::Values(WeightType::kPrecision, WeightType::kInt8,
+                                     WeightType::kInt4)));
 
 // The draft model has the served model's weights, so a guess is wrong only if the draft model reads
 // wrong keys and values, or draws otherwise.

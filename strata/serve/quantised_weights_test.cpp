@@ -1,13 +1,15 @@
-// A model with weights in 8 bits has the bits of an fp32 model whose weights are the rounded
+// A model with weights in 8 or 4 bits has the bits of an fp32 model whose weights are the rounded
 // values, on every mesh and wherever the weights live.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
 #include "strata/disk/disk_forms_test.h"
-#include "strata/models/int8_model.h"
+#include "strata/models/quantised_model.h"
 #include "strata/serve/bit_check.h"
 #include "strata/serve/decoder.h"
 #include "strata/serve/example_weights_test.h"
@@ -15,13 +17,14 @@
 namespace strata {
 namespace {
 
-constexpr int kInt8Blocks = 3;
-constexpr PageRoom kInt8Room{.page_tokens = 8, .pages = 32};
+constexpr int kFewBitsBlocks = 3;
+constexpr PageRoom kFewBitsRoom{.page_tokens = 8, .pages = 32};
 
-// Widths that are no multiples of a tile; a rank of two has 19 and 25 columns inside the MLPs.
-DecoderOptions int8_options(DecoderKind kind) {
+// Widths that are no multiples of a tile; a rank of two has 19 and 25 columns inside the MLPs. In 4
+// bits a rank has whole groups of each row, and the stream of a Llama has none.
+DecoderOptions options_of(DecoderKind kind, WeightType type) {
   DecoderOptions options{
-      .kind = kind, .layers = kInt8Blocks, .width = 44, .heads = 2, .vocab = 60, .context = 160};
+      .kind = kind, .layers = kFewBitsBlocks, .width = 44, .heads = 2, .vocab = 60, .context = 160};
   if (kind == DecoderKind::kLlama) {
     options.heads = 4;
     options.kv_heads = 2;
@@ -29,6 +32,11 @@ DecoderOptions int8_options(DecoderKind kind) {
     options.mlp_width = 50;
     options.qkv_bias = true;
     options.tie = false;
+  }
+  if (type == WeightType::kInt4) {
+    if (kind == DecoderKind::kGpt) options.width = 64;
+    options.head_width = kind == DecoderKind::kGpt ? 0 : 16;
+    options.mlp_width = kind == DecoderKind::kGpt ? 0 : 128;
   }
   return options;
 }
@@ -40,7 +48,7 @@ std::vector<std::int64_t> tokens_from(std::int64_t first, std::int64_t count) {
 }
 
 // A prompt of many rows, several of few, single tokens.
-std::vector<Pass> int8_passes() {
+std::vector<Pass> few_bits_passes() {
   std::vector<std::int32_t> one, other;
   for (std::int32_t page = 0; page < 14; ++page) {
     one.push_back(2 * page);
@@ -62,18 +70,19 @@ std::vector<Pass> int8_passes() {
 enum class Fill { kExact, kRounded };
 
 // The logits of each pass, on the rank that decides.
-std::vector<at::Tensor> decode_int8(const Sequential& model, const Mesh& mesh, Fill fill,
-                                    const TierLayout& tiers = {}, const std::string& disk = "") {
+std::vector<at::Tensor> decode_few_bits(const Sequential& model, const Mesh& mesh, WeightType type,
+                                        Fill fill, const TierLayout& tiers = {},
+                                        const std::string& disk = "") {
   std::vector<at::Tensor> logits;
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
-    Decoder decoder(model, decoder_steps(model, mesh, tiers), kInt8Room, world, {.disk = disk});
+    Decoder decoder(model, decoder_steps(model, mesh, tiers), kFewBitsRoom, world, {.disk = disk});
     fill_with_examples(decoder, 0.1);  // replaced, as by --follow
-    decoder.forward(int8_passes()[1]);
+    decoder.forward(few_bits_passes()[1]);
     decoder.fill([&](const std::vector<NamedState>& weights) {
       const ReadStates read = [](const std::vector<NamedState>& all) { read_examples(all); };
-      fill == Fill::kExact ? read(weights) : read_rounded_to_int8(weights, read);
+      fill == Fill::kExact ? read(weights) : read_rounded(rounding_of(type), weights, read);
     });
-    for (const Pass& pass : int8_passes()) {
+    for (const Pass& pass : few_bits_passes()) {
       const at::Tensor made = decoder.forward(pass).logits;
       if (decoder.decides()) logits.push_back(made.clone());
     }
@@ -83,59 +92,65 @@ std::vector<at::Tensor> decode_int8(const Sequential& model, const Mesh& mesh, F
 
 void expect_equal_logits(const std::vector<at::Tensor>& got,
                          const std::vector<at::Tensor>& expected) {
-  ASSERT_EQ(got.size(), int8_passes().size());
+  ASSERT_EQ(got.size(), few_bits_passes().size());
   for (std::size_t pass = 0; pass < got.size(); ++pass)
     EXPECT_TRUE(got[pass].equal(expected[pass])) << "pass " << pass;
 }
 
-TierLayout int8_layout(Tier tier) {
+TierLayout few_bits_layout(Tier tier) {
   TierLayout layout{.window = 2};
-  for (int layer = 0; layer < kInt8Blocks + 2; ++layer)
+  for (int layer = 0; layer < kFewBitsBlocks + 2; ++layer)
     layout.layers.push_back({.weights = tier, .gradients = tier, .states = tier});
   return layout;
 }
 
-class Int8Weights : public testing::TestWithParam<std::tuple<DecoderKind, Mesh>> {};
+class QuantisedWeights : public testing::TestWithParam<std::tuple<DecoderKind, WeightType, Mesh>> {
+};
 
-TEST_P(Int8Weights, HaveTheBitsOfAModelWithTheRoundedValues) {
-  const auto [kind, mesh] = GetParam();
+TEST_P(QuantisedWeights, HaveTheBitsOfAModelWithTheRoundedValues) {
+  const auto [kind, type, mesh] = GetParam();
   const TensorSplit split{.ranks = mesh[Axis::kTensor]};
-  const Sequential fp32 = make_served_model(int8_options(kind), WeightType::kPrecision, split);
-  const Sequential int8 = make_served_model(int8_options(kind), WeightType::kInt8, split);
-  const std::vector<at::Tensor> expected = decode_int8(fp32, mesh, Fill::kRounded);
-  EXPECT_FALSE(expected[0].equal(decode_int8(fp32, mesh, Fill::kExact)[0]));
-  expect_equal_logits(decode_int8(int8, mesh, Fill::kExact), expected);
+  const DecoderOptions options = options_of(kind, type);
+  const Sequential fp32 = make_served_model(options, WeightType::kPrecision, split);
+  const Sequential small = make_served_model(options, type, split);
+  const std::vector<at::Tensor> expected = decode_few_bits(fp32, mesh, type, Fill::kRounded);
+  EXPECT_FALSE(expected[0].equal(decode_few_bits(fp32, mesh, type, Fill::kExact)[0]));
+  expect_equal_logits(decode_few_bits(small, mesh, type, Fill::kExact), expected);
   const DiskScratch folder;
   for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
     SCOPED_TRACE(name_of(tier));
-    expect_equal_logits(
-        decode_int8(int8, mesh, Fill::kExact, int8_layout(tier), folder.path(name_of(tier))),
-        expected);
+    expect_equal_logits(decode_few_bits(small, mesh, type, Fill::kExact, few_bits_layout(tier),
+                                        folder.path(name_of(tier))),
+                        expected);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Meshes, Int8Weights,
+    Meshes, QuantisedWeights,
     testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
+                     testing::Values(WeightType::kInt8, WeightType::kInt4),
                      testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
                                      Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}})));
 
 // What `strata evaluate` computes: a whole sample of an fp32 model with the rounded values.
-TEST(Int8Decoder, HasTheLogitsOfAnEvaluationOfTheRoundedValues) {
-  const DecoderOptions options = int8_options(DecoderKind::kLlama);
+class QuantisedDecoder : public testing::TestWithParam<WeightType> {};
+
+TEST_P(QuantisedDecoder, HasTheLogitsOfAnEvaluationOfTheRoundedValues) {
+  const DecoderOptions options = options_of(DecoderKind::kLlama, GetParam());
   const Sequential fp32 = make_served_model(options, WeightType::kPrecision);
-  const Sequential int8 = make_served_model(options, WeightType::kInt8);
+  const Sequential small = make_served_model(options, GetParam());
   const auto rounded = [](const std::string& name, const std::vector<std::int64_t>& shape) {
     NamedState weight{.name = name, .shape = shape};
     weight.runs = {{0, 0, weight.numel()}};
     weight.local = at::empty({weight.numel()}, host_options(at::kFloat));
-    read_rounded_to_int8({weight}, [](const std::vector<NamedState>& all) { read_examples(all); });
+    read_rounded(rounding_of(GetParam()), {weight},
+                 [](const std::vector<NamedState>& all) { read_examples(all); });
     return weight.local.view(shape);
   };
   const std::vector<std::int64_t> tokens = tokens_from(3, options.context);
   run_thread_ranks({}, [&](Group& world, MemoryAccount&) {
     const at::Tensor whole = whole_logits(fp32, nullptr, tokens, rounded);
-    Decoder decoder(int8, Mesh{}, {.page_tokens = options.context, .pages = 1}, world);
+    Decoder decoder(small, Mesh{}, {.page_tokens = options.context, .pages = 1}, world);
     fill_with_examples(decoder);
     PassTokens next{.pages = {0}};
     for (const std::int64_t count : {70, 1, 1, 5, 2, 66, 3, 4, 8}) {
@@ -147,6 +162,23 @@ TEST(Int8Decoder, HasTheLogitsOfAnEvaluationOfTheRoundedValues) {
     }
     EXPECT_EQ(next.position, options.context);
   });
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, QuantisedDecoder,
+                         testing::Values(WeightType::kInt8, WeightType::kInt4));
+
+TEST(QuantisedModel, RefusesRanksThatDivideAGroup) {
+  const DecoderOptions options = options_of(DecoderKind::kLlama, WeightType::kInt8);
+  EXPECT_NO_THROW(make_served_model(options, WeightType::kInt4));
+  try {
+    make_served_model(options, WeightType::kInt4, {.ranks = 2});
+    FAIL();
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("[models.split] mesh.tp: 2 tensor-parallel ranks"), std::string::npos)
+        << text;
+    EXPECT_NE(text.find("48 inputs of attention.out.weight"), std::string::npos) << text;
+  }
 }
 
 }  // namespace

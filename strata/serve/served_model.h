@@ -6,7 +6,7 @@
 #include <string>
 
 #include "strata/comm/ranks.h"
-#include "strata/models/int8_model.h"
+#include "strata/models/quantised_model.h"
 #include "strata/plan/plan_options.h"
 #include "strata/serve/decoder.h"
 #include "strata/serve/weight_tiers.h"
@@ -41,7 +41,7 @@ void load_checkpoint(Decoder& decoder, const DecoderOptions& model, const std::s
 void check_checkpoint(const std::string& checkpoint, const DecoderOptions& model);
 
 /// The name of a checkpoint's weights: "step-00000400", or that of another program's folder or
-/// file; with " int8" for weights in 8 bits, whose answers differ.
+/// file; with " int8" or " int4" for weights in fewer bits, whose answers differ.
 std::string weights_name(const std::string& checkpoint, WeightType type);
 
 }  // namespace strata

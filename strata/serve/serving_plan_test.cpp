@@ -11,7 +11,7 @@
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
 #include "strata/disk/disk_forms_test.h"
-#include "strata/models/int8_model.h"
+#include "strata/models/quantised_model.h"
 #include "strata/serve/decoder.h"
 #include "strata/serve/draft_model.h"
 #include "strata/serve/example_weights_test.h"
@@ -46,7 +46,7 @@ struct Case {
 };
 
 Sequential network(const Case& c) {
-  if (c.weights == WeightType::kInt8)
+  if (c.weights != WeightType::kPrecision)
     return make_served_model(model_of(c.kind), c.weights, {.ranks = c.mesh[Axis::kTensor]});
   return make_model(model_of(c.kind), DecoderOutput::kLogits, {.ranks = c.mesh[Axis::kTensor]},
                     c.precision);
@@ -137,7 +137,8 @@ INSTANTIATE_TEST_SUITE_P(
     Models, ServingPlanTest,
     testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
                      testing::Values(Types{}, Types{at::kBFloat16},
-                                     Types{at::kFloat, WeightType::kInt8}),
+                                     Types{at::kFloat, WeightType::kInt8},
+                                     Types{at::kFloat, WeightType::kInt4}),
                      testing::Values(Mesh{}, Mesh{{Axis::kTensor, 2}}, Mesh{{Axis::kPipeline, 2}},
                                      Mesh{{Axis::kPipeline, 2}, {Axis::kTensor, 2}})));
 
@@ -174,30 +175,37 @@ TEST(ServingPlanBudgets, FewerBytesMoveMoreLayersOffTheDevice) {
 }
 
 // Budgets, copies and files count the bytes that the layout of the model has.
-TEST(ServingPlanBudgets, WeightsInInt8NeedAQuarterOfTheBytes) {
+TEST(ServingPlanBudgets, WeightsInFewerBitsNeedAsManyBytes) {
   Case c{.kind = DecoderKind::kLlama};
   const Sequential fp32 = network(c);
-  c.weights = WeightType::kInt8;
-  const Sequential int8 = network(c);
-  const auto host = [&](const Sequential& model) {
-    return plan_serving(request_of(c, model, {.weights = TierChoice::kHost}));
-  };
-  const ServingPlan wide = host(fp32), narrow = host(int8);
-  std::int64_t saved = 0;
-  for (int layer = 0; layer < int8.num_layers(); ++layer)
-    for (std::size_t i = 0; i < int8.layout(layer).specs.size(); ++i)
-      if (const WeightSpec* source = int8_source(int8.layer(layer), i))
-        saved += source->shape[0] * (3 * source->shape[1] - 4);
-  EXPECT_GT(saved, 0);
-  EXPECT_EQ(host_bytes(wide.ledger) - host_bytes(narrow.ledger), saved);
-  EXPECT_EQ(wide.traffic[0].to_device - narrow.traffic[0].to_device, saved);
-  const std::int64_t all = peak_bytes(plan_serving(request_of(c, int8)).ledger);
-  const std::int64_t least =
-      peak_bytes(plan_serving(request_of(c, int8, {.weights = TierChoice::kHost})).ledger);
-  for (const std::int64_t budget : {all, (all + least) / 2, least})
-    EXPECT_LE(measured_peaks(c, int8, plan_serving(request_of(c, int8, {.device = {budget}})), "",
-                             budget)[0],
-              budget);
+  for (const auto& [type, bits_of_32_terms] :
+       {std::pair(WeightType::kInt8, 8 * 32), std::pair(WeightType::kInt4, 4 * 32 + 2 * 16)}) {
+    SCOPED_TRACE(name_of(type));
+    c.weights = type;
+    const std::int64_t row_bytes = type == WeightType::kInt8 ? 4 : 0;  // of the scale of a row
+    const Sequential small = network(c);
+    const auto host = [&](const Sequential& model) {
+      return plan_serving(request_of(c, model, {.weights = TierChoice::kHost}));
+    };
+    const ServingPlan wide = host(fp32), narrow = host(small);
+    std::int64_t saved = 0;
+    for (int layer = 0; layer < small.num_layers(); ++layer)
+      for (std::size_t i = 0; i < small.layout(layer).specs.size(); ++i)
+        if (const QuantisedSource source = quantised_source(small.layer(layer), i)) {
+          const std::int64_t out = source.spec->shape[0], in = source.spec->shape[1];
+          saved += out * (4 * in - in / 32 * bits_of_32_terms / 8 - row_bytes);
+        }
+    EXPECT_GT(saved, 0);
+    EXPECT_EQ(host_bytes(wide.ledger) - host_bytes(narrow.ledger), saved);
+    EXPECT_EQ(wide.traffic[0].to_device - narrow.traffic[0].to_device, saved);
+    const std::int64_t all = peak_bytes(plan_serving(request_of(c, small)).ledger);
+    const std::int64_t least =
+        peak_bytes(plan_serving(request_of(c, small, {.weights = TierChoice::kHost})).ledger);
+    for (const std::int64_t budget : {all, (all + least) / 2, least})
+      EXPECT_LE(measured_peaks(c, small, plan_serving(request_of(c, small, {.device = {budget}})),
+                               "", budget)[0],
+                budget);
+  }
 }
 
 // With more rows than the kernels for few rows take, and wide matrices, the peak is at the values

@@ -50,6 +50,12 @@ class ServeInMemory(ServerTest):
         self.assertEqual(split.choices(requests, 8), split.choices(requests, 1))
         processes = self.serve(*self.INT8, launch=("-n", "2"))
         self.assertEqual(processes.choices(requests, 8), alone)
+        server = self.serve("--weights", "int4", "--set", "mesh.pp=1")
+        self.assertIn(": gpt, fp32, weights int4, context 32", server.lines[0])
+        smaller = server.choices(requests, 1)
+        self.assertNotEqual(smaller, alone)
+        for more in (["--pass-tokens", "7", "--sequences", "3"], ["--set", "mesh.pp=2", "--set", "memory.weights=host"]):
+            self.assertEqual(self.serve("--weights", "int4", *more).choices(requests, 8), smaller)
 
     def test_a_plan_counts_int8_weights(self):
         plain = ("recipe.yaml", "--estimate", "--set", "mesh.pp=1", "--set", "memory.weights=host")
@@ -70,7 +76,7 @@ class ServeInMemory(ServerTest):
         self.assertEqual(server.text(), self.serve(*self.INT8).text())
 
     def test_refuses_int8_weights_where_nothing_computes_with_them(self):
-        self.refuse("serve", "c", "--weights", "int9", says=["[cli.weights] --weights", "precision, int8", "'int8'"])
+        self.refuse("serve", "c", "--weights", "int9", says=["[cli.weights] --weights", "precision, int8, int4", "'int8'"])
         self.refuse("generate", "c", "--weights", "q5", says=["[cli.weights]", "got       q5"])
         aten = ("--set", "train.primitives=aten")
         self.refuse("serve", "c", *self.INT8, *aten, says=["--weights int8: only Strata's own kernels", "primitives=own"])
@@ -80,6 +86,8 @@ class ServeInMemory(ServerTest):
         self.refuse("evaluate", "c", *self.INT8, *gpu, says="only a CPU")
         self.refuse("plan", "recipe.yaml", "--serve", "--machine", "h100", *self.INT8, *gpu, says="only a CPU")
         self.refuse("plan", "recipe.yaml", *self.INT8, says="--serve")
+        self.refuse("serve", "c", "--weights", "int4", "--set", "mesh.tp=2",
+                    says=["[models.split] mesh.tp: 2 tensor-parallel ranks", "within groups that share a scale"])
         self.refuse("serve", "c", *self.INT8, "--set", "train.precision=bf16", says=["computed in fp32", "got       bf16",
                                                                                     "--set train.precision=fp32"])
 
@@ -102,6 +110,11 @@ class ServeInMemory(ServerTest):
             again = json.loads((self.folder / "again.json").read_text())
             self.assertAlmostEqual(again["int8"]["loss"], both["int8"]["loss"], places=6)
         self.refuse("evaluate", "c", *self.INT8, "--set", "train.precision=bf16", says="train.precision=fp32")
+        out = self.succeed("evaluate", "c", "--weights", "int4", "--json", "int4.json")
+        int4 = json.loads((self.folder / "int4.json").read_text())
+        self.assertEqual(int4["loss"], fp32["loss"])
+        self.assertGreater(abs(int4["int4"]["change"]), abs(change))
+        self.assertRegex(out, r"(?m)^int4     validation ")
 
     def test_pages_off_the_device_are_not_computed_again(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=l", "--set", "model.context=256", "--set", "train.steps=2")

@@ -74,6 +74,7 @@ class Serve(ServerTest):
         settings = ["1 rank", "tp 2", "pp 2"] if os.cpu_count() > 1 else ["1 rank"]
         measured = {row["setting"] for row in rows}
         self.assertLessEqual({f"{mesh}, {weights}" for mesh in settings for weights in ("fp32", "bf16", "int8")}, measured)
+        self.assertIn("1 rank, int4", measured)
         self.assertEqual([row["at once"] for row in rows], ["1", "4"] * len(measured))
         rates = [float(row["tokens a second"]) for row in rows]
         tile = page["tiles"][0]
@@ -95,7 +96,7 @@ class Serve(ServerTest):
         self.assertEqual([row["name"] for row in bars], [row["setting"] for row in rows[::2]])
         self.assertEqual(max(bar["segments"][0]["percent"] for row in bars for bar in row["bars"]), 100)
         self.assertEqual(out.count(" at once: "), len(rows))
-        self.assertRegex(out, r"(?m)^fastest   " + best["setting"] + r":.* --set mesh\.pp=\d --set mesh\.tp=\d --set train\.precision=(fp32|bf16)( --weights int8)?$")
+        self.assertRegex(out, r"(?m)^fastest   " + best["setting"] + r":.* --set mesh\.pp=\d --set mesh\.tp=\d --set train\.precision=(fp32|bf16)( --weights int[48])?$")
         # Fields that the caller sets are not varied; what cannot be served is listed.
         one = self.succeed("serve", "c", *quick, "--set", "mesh.pp=1", "--set", "train.precision=fp32")
         self.assertIn("the mesh of the recipe, 1 at once", one)

@@ -4,7 +4,7 @@
 //   parity_model logits MODEL < tokens             a sample a line -> logits of its last position
 //   parity_model states MODEL < tokens             the same of the states that logits are made of
 //   parity_model generate MODEL COUNT < tokens     the likeliest tokens, on one line
-//   parity_model int8 MODEL WEIGHT                 its rows as `--weights int8` rounds them
+//   parity_model int8|int4 MODEL WEIGHT            its rows as `--weights TYPE` rounds them
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
@@ -18,13 +18,15 @@
 #include <map>
 #include <sstream>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 #include "strata/checkpoint/file_tensors.h"
-#include "strata/checkpoint/int8_rows.h"
+#include "strata/checkpoint/quantised_rows.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/checkpoint/safetensors.h"
 #include "strata/models/hugging_face.h"
 #include "strata/models/model.h"
+#include "strata/models/quantised_model.h"
 #include "strata/nn/graph/initialise.h"
 
 namespace strata {
@@ -144,7 +146,8 @@ void generate(const std::string& folder, int count) {
   std::printf("\n");
 }
 
-void print_in_int8(const std::string& folder, const std::string& name) {
+void print_rounded(kernels::QuantisedType type, const std::string& folder,
+                   const std::string& name) {
   const CheckpointReader reader = CheckpointReader::open(folder);
   const DecoderOptions options = completed(reader.decoder());
   const Sequential model = make_model(options, DecoderOutput::kLogits);
@@ -154,7 +157,7 @@ void print_in_int8(const std::string& folder, const std::string& name) {
       NamedState weight{.name = name, .shape = spec.shape};
       weight.local = at::empty({weight.numel()});
       weight.runs = {{0, 0, weight.numel()}};
-      read_rounded_to_int8({weight}, [&](const std::vector<NamedState>& states) {
+      read_rounded(type, {weight}, [&](const std::vector<NamedState>& states) {
         for (const NamedState& state : states)
           reader.read_runs(state, file_tensors(&options, state));
       });
@@ -174,10 +177,10 @@ int run(const std::vector<std::string>& arguments) {
     print_outputs(arguments[1], 1);
   } else if (arguments.size() == 3 && arguments[0] == "generate") {
     generate(arguments[1], std::stoi(arguments[2]));
-  } else if (arguments.size() == 3 && arguments[0] == "int8") {
-    print_in_int8(arguments[1], arguments[2]);
+  } else if (arguments.size() == 3 && (arguments[0] == "int8" || arguments[0] == "int4")) {
+    print_rounded(rounding_of(*value_named<WeightType>(arguments[0])), arguments[1], arguments[2]);
   } else {
-    std::fprintf(stderr, "parity_model make|logits|states|generate|int8 FOLDER ...\n");
+    std::fprintf(stderr, "parity_model make|logits|states|generate|int8|int4 FOLDER ...\n");
     return 2;
   }
   return 0;

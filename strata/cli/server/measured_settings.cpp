@@ -53,7 +53,7 @@ std::vector<Choice> meshes(const Recipe& recipe) {
   return choices;
 }
 
-// The model's own precision, or fp32 and bf16, and 8-bit weights with values of fp32.
+// The model's own precision, or fp32 and bf16, and weights in fewer bits with values of fp32.
 std::vector<Choice> types(const MeasureRequest& request) {
   const bool chosen = sets(request.overrides, "train.precision=");
   std::vector<Choice> choices;
@@ -63,8 +63,8 @@ std::vector<Choice> types(const MeasureRequest& request) {
       if (!chosen) overrides.push_back("train.precision=" + precision);
       choices.push_back({name, std::move(overrides), type});
     };
-    if (type == WeightType::kInt8) {
-      in("int8", "fp32");
+    if (type != WeightType::kPrecision) {
+      in(name_of(type), "fp32");
     } else if (chosen) {
       in("", "");
     } else {

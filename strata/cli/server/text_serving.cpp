@@ -16,6 +16,7 @@
 #include "strata/cli/server/serving_kind_makers.h"
 #include "strata/cli/serving_arguments.h"
 #include "strata/cli/version.h"
+#include "strata/cli/weights_option.h"
 #include "strata/kserve/server_routes.h"
 #include "strata/measure/processor.h"
 #include "strata/openai/model.h"
@@ -49,9 +50,8 @@ class TextCheckpoint final : public ServedCheckpoint {
     std::string context = std::to_string(service_->context());
     if (service_->context() < served_.model.context)
       context += " of the model's " + std::to_string(served_.model.context);
-    const bool int8 = served_.weights == WeightType::kInt8;
     return std::string(name_of(served_.model.kind)) + ", " + precision_name(served_.precision) +
-           (int8 ? ", weights int8" : "") + ", context " + context + ", " +
+           weights_ending(", weights ", served_.weights) + ", context " + context + ", " +
            count_of(served_.ranks.mesh.size(), "rank") + ", " +
            count_of(service_->status().pages, "page") + " of keys and values" + guesses_;
   }
@@ -126,8 +126,8 @@ class TextServing final : public ServingKind {
         best_row(measurement, [](const ServiceRates& rates) { return rates.tokens_per_second; });
     std::cout << "fastest   " << fastest.setting->name << ':';
     for (const std::string& field : fastest.setting->overrides) std::cout << " --set " << field;
-    if (fastest.setting->weights == WeightType::kInt8) std::cout << " --weights int8";
-    std::cout << serving_.guess_options();
+    std::cout << weights_ending(" --weights ", fastest.setting->weights)
+              << serving_.guess_options();
     std::cout << "\nwritten   " << measure_ << std::endl;
     write_file(measure_, measurement_page(measurement, request.name));
     return true;

@@ -17,8 +17,8 @@
 //
 // Widened operands exist for one piece, so that they stay in the cache.
 //
-// Products of few rows by an 8-bit weight read its bytes, and have the bits of products by its
-// values; those of many rows are products by its values, which exist for one product.
+// Products of few rows by a weight in 8 or 4 bits read its bytes, and have the bits of products by
+// its values; those of many rows are products by its values, which exist for one product.
 //
 // Products write their results in place. Scratch memory of libraries is not charged: MKL and the
 // system's oneDNN allocate it outside libtorch. libtorch's oneDNN, which multiplies 16 bit,
@@ -43,8 +43,8 @@
 #include "strata/nn/host/host_primitives.h"
 #include "strata/nn/host/sgemm.h"
 #include "strata/nn/kernels/decoding.h"
-#include "strata/nn/kernels/int8_columns.h"
-#include "strata/nn/primitives/int8_weight.h"
+#include "strata/nn/kernels/quantised_columns.h"
+#include "strata/nn/primitives/quantised_weight.h"
 
 namespace strata {
 namespace {
@@ -161,7 +161,12 @@ void multiply_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& s
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType dtype);
 
-// The values of an 8-bit weight.
+kernels::QuantisedColumns tiles_of(const at::Tensor& weight, std::int64_t begin, std::int64_t count,
+                                   const float* bias = nullptr) {
+  return {quantised_type(weight), quantised_tiles(weight, begin), count, bias};
+}
+
+// The values of a weight in 8 or 4 bits.
 at::Tensor dequantised(const at::Tensor& weight) {
   const std::int64_t out = weight.size(0), in = weight.size(1);
   at::Tensor values = at::empty({out, in}, weight.options().dtype(at::kFloat));
@@ -169,13 +174,13 @@ at::Tensor dequantised(const at::Tensor& weight) {
   parallel_ranges(
       out, kLeastElements / std::max<std::int64_t>(1, in),
       [&](std::int64_t begin, std::int64_t end) {
-        kernels::dequantise({int8_tiles(weight, begin), end - begin, nullptr}, in, to + begin * in);
+        kernels::dequantise(tiles_of(weight, begin, end - begin), in, to + begin * in);
       },
       kernels::kTileColumns);
   return values;
 }
 
-// By the kernels, which read 16-bit and 8-bit weights in place.
+// By the kernels, which read weights of every type in place.
 at::Tensor multiply_in_order(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              at::ScalarType dtype) {
   const std::int64_t rows = x.size(0), in = x.size(1), out = weight.size(0);
@@ -185,9 +190,9 @@ at::Tensor multiply_in_order(const at::Tensor& x, const at::Tensor& weight, cons
   for_columns(in, out, /*constant=*/false, [&](std::int64_t begin, std::int64_t count) {
     const kernels::FewRows few{from.const_data_ptr<float>(), rows, in, in};
     const float* bias_of_piece = add.defined() ? add.const_data_ptr<float>() + begin : nullptr;
-    if (is_int8_weight(weight))
-      return kernels::multiply_int8(few, {int8_tiles(weight, begin), count, bias_of_piece},
-                                    to + begin, out);
+    if (is_quantised(weight))
+      return kernels::multiply_quantised(few, tiles_of(weight, begin, count, bias_of_piece),
+                                         to + begin, out);
     kernels::multiply_few(
         few, {element_of(weight), at_element(weight, begin * in), count, bias_of_piece}, to + begin,
         out);
@@ -216,7 +221,7 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   const at::NoGradGuard no_grad;
   if (multiplies_in_order(x, weight))
     return multiply_in_order(x.detach(), weight.detach(), bias, dtype);
-  if (is_int8_weight(weight)) return multiply(x, dequantised(weight), bias, dtype);
+  if (is_quantised(weight)) return multiply(x, dequantised(weight), bias, dtype);
   if (x.size(0) > 0 && x.size(0) < kSameOrder)
     return multiply_padded(x.detach(), weight, bias, dtype);
   const bool widen = widens_products(x.scalar_type());
@@ -288,7 +293,7 @@ std::int64_t host_weight_gradient_bytes(c10::ScalarType dtype, std::int64_t rows
 
 at::Tensor HostProductPrimitives::product(const at::Tensor& x, const at::Tensor& weight,
                                           const at::Tensor& bias) const {
-  STRATA_CHECK(!is_int8_weight(weight) || is_fp32(x), "nn.product");
+  STRATA_CHECK(!is_quantised(weight) || is_fp32(x), "nn.product");
   return multiply(x, weight, bias, x.scalar_type());
 }
 

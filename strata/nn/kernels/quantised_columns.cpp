@@ -1,18 +1,20 @@
-// A tile has its bytes in the order of terms, so they become fp32 values in registers without a
-// transposition. Products of one to four rows compute several groups of columns at once, because
-// each addition to the sum of a group waits for the one before.
-#include "strata/nn/kernels/int8_columns.h"
+// A tile has its terms in ascending order, each with one element of all columns, so they become
+// fp32 values in registers without a transposition. Products of one to four rows compute several
+// groups of columns at once, because each addition to the sum of a group waits for the one before.
+#include "strata/nn/kernels/quantised_columns.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+
+#include "strata/nn/kernels/kernels.h"
 
 // As in few_rows.cpp, whose bits these products have.
 #define HWY_DISABLED_TARGETS (HWY_AVX3 | HWY_AVX3_DL | HWY_SSE4 | HWY_SSSE3)
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "strata/nn/kernels/int8_columns.cpp"
+#define HWY_TARGET_INCLUDE "strata/nn/kernels/quantised_columns.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 // After highway.h, which sets the target.
@@ -22,70 +24,33 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 
-// A magnitude's bits order like the magnitude, infinities and then NaN last.
-HWY_INLINE std::int32_t largest_magnitude(const float* row, std::int64_t in) {
-  std::int32_t most = 0;
-  for (std::int64_t i = 0; i < in; ++i)
-    most = std::max(most, std::bit_cast<std::int32_t>(row[i]) & 0x7FFFFFFF);
-  return most;
-}
-
-float QuantiseRow(const float* row, std::int64_t in, std::int8_t* q) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  constexpr std::int32_t kInfinity = 0x7F800000;
-  constexpr auto kMost = static_cast<float>(kMostInt8);
-  const std::int32_t largest = largest_magnitude(row, in);
-  const float scale = largest >= kInfinity ? std::numeric_limits<float>::quiet_NaN()
-                                           : std::bit_cast<float>(largest) / kMost;
-  if (!(scale > 0)) {
-    std::fill_n(q, in, std::int8_t{0});
-    return scale;
-  }
-  const hn::CappedTag<float, 4> d;
-  const hn::Rebind<std::int32_t, decltype(d)> whole;
-  const hn::Rebind<std::int16_t, decltype(d)> half;
-  const hn::Rebind<std::int8_t, decltype(d)> byte;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto divisor = hn::Set(d, scale), most = hn::Set(d, kMost), least = hn::Neg(most);
-  const auto round = [&](const float* from, std::int8_t* to) {
-    // The quotient exceeds 127 only for scales that are so small that they lost digits.
-    const auto x = hn::Min(hn::Max(hn::Div(hn::LoadU(d, from), divisor), least), most);
-    const auto rounded = hn::ConvertTo(whole, hn::Round(x));
-    hn::StoreU(hn::DemoteTo(byte, hn::DemoteTo(half, rounded)), byte, to);
-  };
-  std::int64_t i = 0;
-  for (; i + lanes <= in; i += lanes) round(row + i, q + i);
-  if (i < in) {
-    float last[4] = {};
-    std::int8_t rounded[4];
-    std::copy_n(row + i, in - i, last);
-    round(last, rounded);
-    std::copy_n(rounded, in - i, q + i);
-  }
-  return scale;
-}
-
-HWY_INLINE const float* scales_of(const std::byte* tile) {
-  return reinterpret_cast<const float*>(tile);
-}
-
-HWY_INLINE const std::int8_t* bytes_of_tile(const std::byte* tile) {
-  return reinterpret_cast<const std::int8_t*>(tile + kTileColumns * sizeof(float));
-}
-
 #if HWY_TARGET == HWY_SCALAR
-void Dequantise(const Int8Columns& columns, std::int64_t in, float* weight) {
+void Dequantise(const QuantisedColumns& columns, std::int64_t in, float* weight) {
+  const bool int8 = columns.type == QuantisedType::kInt8;
   for (std::int64_t o = 0; o < columns.out; ++o) {
-    const std::byte* tile = columns.tiles + o / kTileColumns * int8_tile_bytes(in);
+    const std::byte* tile = columns.tiles + o / kTileColumns * tile_bytes(columns.type, in);
     const std::int64_t lane = o % kTileColumns;
-    for (std::int64_t k = 0; k < in; ++k)
-      weight[o * in + k] =
-          scales_of(tile)[lane] * static_cast<float>(bytes_of_tile(tile)[k * kTileColumns + lane]);
+    for (std::int64_t k = 0; k < in; ++k) {
+      float scale, minimum = 0;
+      std::int32_t q;
+      if (int8) {
+        std::memcpy(&scale, tile + lane * 4, 4);
+        q = static_cast<std::int8_t>(tile[int8_place(k) + lane]);
+      } else {
+        const std::byte* header = tile + k / kInt4Terms * kInt4GroupBytes + lane * 2;
+        kernels::widen(Element::kFp16, header, &scale, 1);
+        kernels::widen(Element::kFp16, header + kTileColumns * 2, &minimum, 1);
+        const auto both = static_cast<std::uint8_t>(tile[int4_place(k) + lane % kInt4Bytes]);
+        q = lane < kInt4Bytes ? both & 15 : both >> 4;
+      }
+      weight[o * in + k] = minimum + scale * static_cast<float>(q);
+    }
   }
 }
 
 // No kernel, as in few_rows.cpp.
-void MultiplyInt8(const FewRows& x, const Int8Columns& columns, float* y, std::int64_t y_stride) {
+void MultiplyQuantised(const FewRows& x, const QuantisedColumns& columns, float* y,
+                       std::int64_t y_stride) {
   for (std::int64_t row = 0; row < x.rows; ++row)
     for (std::int64_t o = 0; o < columns.out; ++o)
       y[row * y_stride + o] = std::numeric_limits<float>::quiet_NaN();
@@ -94,13 +59,85 @@ void MultiplyInt8(const FewRows& x, const Int8Columns& columns, float* y, std::i
 
 inline constexpr std::int64_t kTileGroups = kTileColumns / kGroup;
 
-// The values of one term of a group of columns.
-HWY_INLINE Group values_of(const std::int8_t* q, Group scale) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const Lanes4or8 d;
-  const hn::Rebind<std::int32_t, Lanes4or8> whole;
-  const hn::Rebind<std::int8_t, Lanes4or8> byte;
-  return hn::Mul(hn::ConvertTo(d, hn::PromoteTo(whole, hn::LoadU(byte, q))), scale);
+// The values of a tile, by groups of columns. begin_group() comes before the terms of a group.
+class Int8Tile {
+ public:
+  static constexpr QuantisedType kType = QuantisedType::kInt8;
+  static constexpr std::int64_t kLineTerms = 4;  // of a cache line
+
+  HWY_INLINE void begin(const std::byte* tile) { tile_ = tile; }
+  static std::int64_t group_end(std::int64_t) { return std::numeric_limits<std::int64_t>::max(); }
+
+  HWY_INLINE void begin_group(std::int64_t) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    for (std::int64_t g = 0; g < kTileGroups; ++g)
+      scales_[g] = hn::LoadU(Lanes4or8(), reinterpret_cast<const float*>(tile_) + g * kGroup);
+  }
+
+  HWY_INLINE Group values(std::int64_t term, std::int64_t g) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Rebind<std::int32_t, Lanes4or8> whole;
+    const hn::Rebind<std::int8_t, Lanes4or8> byte;
+    const auto* q = reinterpret_cast<const std::int8_t*>(place(term)) + g * kGroup;
+    const auto steps = hn::PromoteTo(whole, hn::LoadU(byte, q));
+    return hn::Mul(hn::ConvertTo(Lanes4or8(), steps), scales_[g]);
+  }
+
+  const std::byte* place(std::int64_t term) const { return tile_ + int8_place(term); }
+
+ private:
+  const std::byte* tile_;
+  Group scales_[kTileGroups];
+};
+
+class Int4Tile {
+ public:
+  static constexpr QuantisedType kType = QuantisedType::kInt4;
+  static constexpr std::int64_t kLineTerms = 8;
+
+  HWY_INLINE void begin(const std::byte* tile) { tile_ = tile; }
+  static std::int64_t group_end(std::int64_t term) { return (term / kInt4Terms + 1) * kInt4Terms; }
+
+  HWY_INLINE void begin_group(std::int64_t term) {
+    group_ = tile_ + term / kInt4Terms * kInt4GroupBytes;
+    const auto* halves = reinterpret_cast<const Fp16*>(group_);
+    for (std::int64_t g = 0; g < kTileGroups; ++g) {
+      scales_[g] = load(Lanes4or8(), halves + g * kGroup);
+      minima_[g] = load(Lanes4or8(), halves + kTileColumns + g * kGroup);
+    }
+  }
+
+  // The product is exact: a scale has 11 digits, a step 4.
+  HWY_INLINE Group values(std::int64_t term, std::int64_t g) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Rebind<std::int32_t, Lanes4or8> whole;
+    const hn::Rebind<std::uint8_t, Lanes4or8> byte;
+    const std::int64_t column = g * kGroup;
+    const auto* both = reinterpret_cast<const std::uint8_t*>(place(term)) + column % kInt4Bytes;
+    const auto promoted = hn::PromoteTo(whole, hn::LoadU(byte, both));
+    const auto steps =
+        column < kInt4Bytes ? hn::And(promoted, hn::Set(whole, 15)) : hn::ShiftRight<4>(promoted);
+    return hn::MulAdd(hn::ConvertTo(Lanes4or8(), steps), scales_[g], minima_[g]);
+  }
+
+  const std::byte* place(std::int64_t term) const {
+    return group_ + kInt4Header + term % kInt4Terms * kInt4Bytes;
+  }
+
+ private:
+  const std::byte *tile_, *group_;
+  Group scales_[kTileGroups], minima_[kTileGroups];
+};
+
+// Calls use(term) for terms [begin, end) in ascending order, after the tiles began their groups.
+template <typename Tile, int kTiles, typename Use>
+HWY_INLINE void for_tile_terms(Tile (&tiles)[kTiles], std::int64_t begin, std::int64_t end,
+                               Use use) {
+  for (std::int64_t term = begin; term < end;) {
+    for (Tile& tile : tiles) tile.begin_group(term);
+    for (const std::int64_t stop = std::min(end, Tile::group_end(term)); term < stop; ++term)
+      use(term);
+  }
 }
 
 // Writes four elements of each column of a group, which transpose() made of four terms.
@@ -116,15 +153,17 @@ HWY_INLINE void store_columns(const Group (&v)[4], std::int64_t in, float* weigh
   }
 }
 
-HWY_INLINE void dequantise_group(const std::byte* tile, std::int64_t group, std::int64_t in,
+// `count` columns of group g of a tile.
+template <typename Tile>
+HWY_INLINE void dequantise_group(const std::byte* bytes, std::int64_t g, std::int64_t in,
                                  std::int64_t count, float* weight) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const Group scale = hn::LoadU(Lanes4or8(), scales_of(tile) + group * kGroup);
-  const std::int8_t* q = bytes_of_tile(tile) + group * kGroup;
+  static_assert(kInt4Terms % 4 == 0);  // four terms are of one group
+  Tile tile;
+  tile.begin(bytes);
   for (std::int64_t k = 0; k < in; k += 4) {
+    if (k == 0 || k == Tile::group_end(k - 1)) tile.begin_group(k);
     Group v[4];
-    for (std::int64_t i = 0; i < 4; ++i)
-      v[i] = values_of(q + std::min(k + i, in - 1) * kTileColumns, scale);
+    for (std::int64_t i = 0; i < 4; ++i) v[i] = tile.values(std::min(k + i, in - 1), g);
     transpose(v);
     if (count == kGroup && k + 4 <= in) {
       store_columns(v, in, weight + k);
@@ -137,47 +176,55 @@ HWY_INLINE void dequantise_group(const std::byte* tile, std::int64_t group, std:
   }
 }
 
-void Dequantise(const Int8Columns& columns, std::int64_t in, float* weight) {
+template <typename Tile>
+void dequantise_columns(const QuantisedColumns& columns, std::int64_t in, float* weight) {
   for (std::int64_t c = 0; c < columns.out; c += kGroup)
-    dequantise_group(columns.tiles + c / kTileColumns * int8_tile_bytes(in),
-                     c % kTileColumns / kGroup, in, std::min(kGroup, columns.out - c),
-                     weight + c * in);
+    dequantise_group<Tile>(columns.tiles + c / kTileColumns * tile_bytes(Tile::kType, in),
+                           c % kTileColumns / kGroup, in, std::min(kGroup, columns.out - c),
+                           weight + c * in);
+}
+
+void Dequantise(const QuantisedColumns& columns, std::int64_t in, float* weight) {
+  switch (columns.type) {
+    case QuantisedType::kInt8:
+      return dequantise_columns<Int8Tile>(columns, in, weight);
+    case QuantisedType::kInt4:
+      return dequantise_columns<Int4Tile>(columns, in, weight);
+  }
 }
 
 // kTiles tiles, of which `count` columns are wanted. Brings the tiles after these into a cache.
-template <int kRows, int kTiles>
-HWY_INLINE void multiply_tiles(const FewRows& x, const std::byte* tiles, std::int64_t count,
+template <typename Tile, int kRows, int kTiles>
+HWY_INLINE void multiply_tiles(const FewRows& x, const std::byte* bytes, std::int64_t count,
                                const float* bias, float* y, std::int64_t y_stride) {
   namespace hn = hwy::HWY_NAMESPACE;
   constexpr int kGroups = kTiles * kTileGroups;
   const Lanes4or8 d;
-  const std::int64_t tile_bytes = int8_tile_bytes(x.in), piece = sum_piece(x.in);
+  const std::int64_t tile_size = tile_bytes(Tile::kType, x.in), piece = sum_piece(x.in);
   HWY_ALIGN float total[kRows][kGroups * kGroup];
   for (auto& row : total) {
     std::fill_n(row, kGroups * kGroup, -0.0f);  // which keeps the bits of any summand
     if (bias) std::copy_n(bias, count, row);
   }
-  Group scales[kGroups];
-  for (int g = 0; g < kGroups; ++g)
-    scales[g] =
-        hn::LoadU(d, scales_of(tiles + g / kTileGroups * tile_bytes) + g % kTileGroups * kGroup);
+  Tile tiles[kTiles];
+  for (int t = 0; t < kTiles; ++t) tiles[t].begin(bytes + t * tile_size);
   for (std::int64_t k = 0; k < x.in; k += piece) {
     Group sums[kRows][kGroups];
     for (auto& row : sums)
       for (Group& sum : row) sum = hn::Zero(d);
-    const std::int64_t end = std::min(x.in, k + piece);
-    for (std::int64_t term = k; term < end; ++term) {
+    for_tile_terms(tiles, k, std::min(x.in, k + piece), [&](std::int64_t term) {
       for (int t = 0; t < kTiles; ++t) {
-        const std::int8_t* q = bytes_of_tile(tiles + t * tile_bytes) + term * kTileColumns;
-        if (term % 4 == 0) __builtin_prefetch(q + kTiles * tile_bytes, 0, 2);
+        if (term % Tile::kLineTerms == 0)
+          __builtin_prefetch(tiles[t].place(term) + kTiles * tile_size, 0, 2);
         for (int i = 0; i < kTileGroups; ++i) {
-          const int g = t * kTileGroups + i;
-          const Group v = values_of(q + i * kGroup, scales[g]);
-          for (int r = 0; r < kRows; ++r)
-            sums[r][g] = hn::MulAdd(hn::Set(d, x.x[r * x.x_stride + term]), v, sums[r][g]);
+          const Group v = tiles[t].values(term, i);
+          for (int r = 0; r < kRows; ++r) {
+            Group& sum = sums[r][t * kTileGroups + i];
+            sum = hn::MulAdd(hn::Set(d, x.x[r * x.x_stride + term]), v, sum);
+          }
         }
       }
-    }
+    });
     for (int r = 0; r < kRows; ++r)
       for (int g = 0; g < kGroups; ++g) {
         float* to = total[r] + g * kGroup;
@@ -188,15 +235,15 @@ HWY_INLINE void multiply_tiles(const FewRows& x, const std::byte* tiles, std::in
 }
 
 // At most kRegisterRows rows.
-template <int kRows>
-HWY_INLINE void multiply_all_tiles(const FewRows& x, const Int8Columns& columns, float* y,
+template <typename Tile, int kRows>
+HWY_INLINE void multiply_all_tiles(const FewRows& x, const QuantisedColumns& columns, float* y,
                                    std::int64_t y_stride) {
   constexpr int kTiles = kRows <= 2 ? 2 : 1;  // whose sums fit the registers
   constexpr std::int64_t kColumns = kTiles * kTileColumns;
   std::int64_t c = 0;
   const auto place = [&](auto tiles, std::int64_t count) {
-    multiply_tiles<kRows, decltype(tiles)::value>(
-        x, columns.tiles + c / kTileColumns * int8_tile_bytes(x.in), count,
+    multiply_tiles<Tile, kRows, decltype(tiles)::value>(
+        x, columns.tiles + c / kTileColumns * tile_bytes(Tile::kType, x.in), count,
         columns.bias ? columns.bias + c : nullptr, y + c, y_stride);
     c += count;
   };
@@ -207,32 +254,32 @@ HWY_INLINE void multiply_all_tiles(const FewRows& x, const Int8Columns& columns,
 }
 
 // More than kRegisterRows rows, as multiply_packed().
-HWY_INLINE void multiply_packed_int8(const FewRows& x, const Int8Columns& columns, float* y,
-                                     std::int64_t y_stride) {
+template <typename Tile>
+HWY_INLINE void multiply_packed_tiles(const FewRows& x, const QuantisedColumns& columns, float* y,
+                                      std::int64_t y_stride) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Lanes4or8 d;
   HWY_ALIGN float packed[kLongestPiece * kPacked];
   HWY_ALIGN float last[kMostFewRows * kPacked];  // of fewer than kPacked columns
-  const std::int64_t piece = sum_piece(x.in), tile_bytes = int8_tile_bytes(x.in);
+  const std::int64_t piece = sum_piece(x.in), tile_size = tile_bytes(Tile::kType, x.in);
   for (std::int64_t c = 0; c < columns.out; c += kPacked) {
-    const std::int64_t count = std::min(kPacked, columns.out - c), lane = c % kTileColumns;
-    const std::byte* tile = columns.tiles + c / kTileColumns * tile_bytes;
+    const std::int64_t count = std::min(kPacked, columns.out - c);
+    const std::int64_t first_group = c % kTileColumns / kGroup;
+    Tile tile[1];
+    tile[0].begin(columns.tiles + c / kTileColumns * tile_size);
     HWY_ALIGN float first[kPacked];
     std::fill_n(first, kPacked, -0.0f);  // which keeps the bits of any summand
     if (columns.bias) std::copy_n(columns.bias + c, count, first);
-    Group scales[kPackedGroups];
-    for (int g = 0; g < kPackedGroups; ++g)
-      scales[g] = hn::LoadU(d, scales_of(tile) + lane + g * kGroup);
     float* to = count < kPacked ? last : y + c;
     const std::int64_t to_stride = count < kPacked ? kPacked : y_stride;
     for (std::int64_t k = 0; k < x.in; k += piece) {
       const std::int64_t terms = std::min(piece, x.in - k);
-      const std::int8_t* q = bytes_of_tile(tile) + k * kTileColumns + lane;
-      for (std::int64_t term = 0; term < terms; ++term, q += kTileColumns) {
-        if (term % 4 == 0) __builtin_prefetch(q + tile_bytes, 0, 2);
+      for_tile_terms(tile, k, k + terms, [&](std::int64_t term) {
+        if (term % Tile::kLineTerms == 0) __builtin_prefetch(tile[0].place(term) + tile_size, 0, 2);
         for (int g = 0; g < kPackedGroups; ++g)
-          hn::Store(values_of(q + g * kGroup, scales[g]), d, packed + term * kPacked + g * kGroup);
-      }
+          hn::Store(tile[0].values(term, first_group + g), d,
+                    packed + (term - k) * kPacked + g * kGroup);
+      });
       add_packed_rows(x.x + k, x.rows, x.x_stride, packed, terms, k == 0 ? first : nullptr, to,
                       to_stride);
     }
@@ -242,18 +289,30 @@ HWY_INLINE void multiply_packed_int8(const FewRows& x, const Int8Columns& column
   }
 }
 
-void MultiplyInt8(const FewRows& x, const Int8Columns& columns, float* y, std::int64_t y_stride) {
+template <typename Tile>
+void multiply_columns_of(const FewRows& x, const QuantisedColumns& columns, float* y,
+                         std::int64_t y_stride) {
   switch (x.rows) {
     case 1:
-      return multiply_all_tiles<1>(x, columns, y, y_stride);
+      return multiply_all_tiles<Tile, 1>(x, columns, y, y_stride);
     case 2:
-      return multiply_all_tiles<2>(x, columns, y, y_stride);
+      return multiply_all_tiles<Tile, 2>(x, columns, y, y_stride);
     case 3:
-      return multiply_all_tiles<3>(x, columns, y, y_stride);
+      return multiply_all_tiles<Tile, 3>(x, columns, y, y_stride);
     case 4:
-      return multiply_all_tiles<4>(x, columns, y, y_stride);
+      return multiply_all_tiles<Tile, 4>(x, columns, y, y_stride);
     default:
-      return multiply_packed_int8(x, columns, y, y_stride);
+      return multiply_packed_tiles<Tile>(x, columns, y, y_stride);
+  }
+}
+
+void MultiplyQuantised(const FewRows& x, const QuantisedColumns& columns, float* y,
+                       std::int64_t y_stride) {
+  switch (columns.type) {
+    case QuantisedType::kInt8:
+      return multiply_columns_of<Int8Tile>(x, columns, y, y_stride);
+    case QuantisedType::kInt4:
+      return multiply_columns_of<Int4Tile>(x, columns, y, y_stride);
   }
 }
 #endif
@@ -263,29 +322,16 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace strata::kernels {
-HWY_EXPORT(QuantiseRow);
 HWY_EXPORT(Dequantise);
-HWY_EXPORT(MultiplyInt8);
+HWY_EXPORT(MultiplyQuantised);
 
-float quantise_row(const float* row, std::int64_t in, std::int8_t* q) {
-  return HWY_DYNAMIC_DISPATCH(QuantiseRow)(row, in, q);
-}
-
-void put_int8(std::byte* tiles, std::int64_t in, std::int64_t column, float scale,
-              const std::int8_t* q, std::int64_t term, std::int64_t count) {
-  const std::int64_t lane = column % kTileColumns;
-  std::byte* tile = tiles + column / kTileColumns * int8_tile_bytes(in);
-  std::memcpy(tile + lane * sizeof(float), &scale, sizeof(float));
-  std::byte* to = tile + kTileColumns * sizeof(float) + term * kTileColumns + lane;
-  for (std::int64_t i = 0; i < count; ++i) to[i * kTileColumns] = static_cast<std::byte>(q[i]);
-}
-
-void dequantise(const Int8Columns& columns, std::int64_t in, float* weight) {
+void dequantise(const QuantisedColumns& columns, std::int64_t in, float* weight) {
   HWY_DYNAMIC_DISPATCH(Dequantise)(columns, in, weight);
 }
 
-void multiply_int8(const FewRows& x, const Int8Columns& columns, float* y, std::int64_t y_stride) {
-  HWY_DYNAMIC_DISPATCH(MultiplyInt8)(x, columns, y, y_stride);
+void multiply_quantised(const FewRows& x, const QuantisedColumns& columns, float* y,
+                        std::int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(MultiplyQuantised)(x, columns, y, y_stride);
 }
 }  // namespace strata::kernels
 #endif
