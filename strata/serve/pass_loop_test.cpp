@@ -25,7 +25,7 @@ DecoderOptions small_model(DecoderKind kind) {
       .kind = kind, .layers = 2, .width = 64, .heads = 4, .vocab = kWords, .context = 96};
   if (kind == DecoderKind::kLlama) {
     options.kv_heads = 2;
-    options.mlp_width = 96;
+    options.mlp_width = 128;
     options.qk_norm = true;
   }
   return options;

@@ -4,12 +4,12 @@
 /// minimum; the values are minimum + scale * q, rounded to fp32 once.
 ///
 /// kInt8    one group, the row. scale = max|w| / 127, minimum = 0, q in [-127, 127].
-/// kInt4    groups of kInt4Terms terms, the last one may be shorter. minimum = min w and scale =
-///          (max w - min w) / 15, both rounded to fp16, q in [0, 15]. Q4_1 of GGUF files has values
+/// kInt4    groups of kInt4Terms terms; the last one may be shorter. minimum = min w and scale =
+///          (max w - min w) / 15, both rounded to fp16; q in [0, 15]. Q4_1 of GGUF files has values
 ///          of this form, so weights from such a file keep theirs.
 ///
 /// q is rounded to nearest even. A group whose numbers are all equal has scale 0. A group with a
-/// number that is not finite, or a minimum or scale that fp16 cannot hold, has scale NaN, so all its
+/// number that is not finite, or a minimum or scale that fp16 cannot hold, has scale NaN: all its
 /// values are NaN.
 ///
 /// No torch is included here.
