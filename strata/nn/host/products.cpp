@@ -1,11 +1,12 @@
 // Products are cut by rows of the output, and each piece runs single-threaded on a thread of the
 // pool. Tested with MKL's kernels for AVX2 and AVX-512: rows of a product computed separately have
 // the same bits if there are at least 64, widths and rows are multiples of 16 and sums are at least
-// 64 long. Rows of a weight gradient have the same bits from 192 on (its sums are longer, and MKL
-// blocks them by the shape), its columns do not. Other products are not cut. In 16 bit, and with
-// oneDNN, the cuts are constants, so that bits don't depend on the threads. Every piece packs the
-// other operand again (with two pieces per thread a training step took 1.1 times as long), so a
-// thread has one piece if all threads run freely, and two if one is delayed.
+// 64 long. If the library adds up in the order of few_rows.h, the rows may be any number. Rows of a
+// weight gradient have the same bits from 192 on (its sums are longer, and MKL blocks them by the
+// shape), its columns do not. Other products are not cut. In 16 bit, and for gradients by oneDNN,
+// the cuts are constants, so that bits don't depend on the threads. Every piece packs the other
+// operand again (with two pieces per thread a training step took 1.1 times as long), so a thread
+// has one piece if all threads run freely, and two if one is delayed.
 //
 // Libraries add up one to three rows in another order than more rows. A token of a text that is
 // being generated must have the bits of the same token in a whole sample, so few rows are computed
@@ -85,9 +86,29 @@ void for_pieces(std::int64_t n, std::int64_t pieces, F f) {
 
 bool cuts_are_constants(const at::Tensor& x) { return !is_fp32(x) || multiplies_by_onednn(); }
 
-std::int64_t row_pieces(std::int64_t rows, std::int64_t in, std::int64_t out, bool constant) {
-  if (constant) return std::max<std::int64_t>(1, rows / kConstantRows);
-  if (!may_cut(in, out) || rows % kUnit != 0 || in < kLeastSum) return 1;
+// Where the rows of a product may be cut without a change of bits.
+enum class RowCuts {
+  kConstant,  // only at constants
+  kUnits,     // at multiples of 16, if there are no other rows
+  kAny,       // at multiples of 16
+};
+
+// A row of a product has the same bits among all numbers of rows if the library adds up in the
+// order of the kernels for few rows.
+RowCuts cuts_of_product(const at::Tensor& x) {
+  if (!is_fp32(x)) return RowCuts::kConstant;
+  if (few_rows_hold()) return RowCuts::kAny;
+  return multiplies_by_onednn() ? RowCuts::kConstant : RowCuts::kUnits;
+}
+
+RowCuts cuts_of_gradient(const at::Tensor& dy) {
+  return cuts_are_constants(dy) ? RowCuts::kConstant : RowCuts::kUnits;
+}
+
+std::int64_t row_pieces(std::int64_t rows, std::int64_t in, std::int64_t out, RowCuts cuts) {
+  if (cuts == RowCuts::kConstant) return std::max<std::int64_t>(1, rows / kConstantRows);
+  if (!may_cut(in, out) || in < kLeastSum) return 1;
+  if (cuts == RowCuts::kUnits && rows % kUnit != 0) return 1;
   // A piece may be one unit shorter than the mean.
   return pieces_of(rows, kLeastRows + kUnit, products_per_thread());
 }
@@ -106,9 +127,9 @@ void round_rows(const at::Tensor& wide, const at::Tensor& to) {
 
 // y[rows] = make(x[rows]), in fp32 for widened operands.
 template <typename Make>
-void multiply_rows(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
-  const bool constant = cuts_are_constants(x) || !is_fp32(y);
-  for_pieces(x.size(0), row_pieces(x.size(0), x.size(1), y.size(1), constant),
+void multiply_rows(const at::Tensor& x, at::Tensor& y, RowCuts cuts, bool widen, Make make) {
+  if (!is_fp32(y)) cuts = RowCuts::kConstant;
+  for_pieces(x.size(0), row_pieces(x.size(0), x.size(1), y.size(1), cuts),
              [&](std::int64_t begin, std::int64_t count) {
                at::Tensor to = y.narrow(0, begin, count);
                if (!widen) return make(x.narrow(0, begin, count), to);
@@ -236,7 +257,7 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
                         add.defined() ? add.narrow(0, begin, count) : add, to);
         });
   } else {
-    multiply_rows(x, y, widen, [&](const at::Tensor& from, at::Tensor& to) {
+    multiply_rows(x, y, cuts_of_product(x), widen, [&](const at::Tensor& from, at::Tensor& to) {
       multiply_into(from, columns, add, to);
     });
   }
@@ -312,7 +333,7 @@ void HostProductPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
   const at::NoGradGuard no_grad;
   const bool widen = widens_products(weight.scalar_type());
   const at::Tensor rows = widen ? widened(weight) : weight.detach();
-  multiply_rows(dy, dx, widen, [&](const at::Tensor& from, at::Tensor& to) {
+  multiply_rows(dy, dx, cuts_of_gradient(dy), widen, [&](const at::Tensor& from, at::Tensor& to) {
     is_fp32(from) && multiplies_by_onednn() ? onednn_sgemm(from, rows, to, 0)
                                             : multiply_by_libtorch(from, rows, {}, to);
   });

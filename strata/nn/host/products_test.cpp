@@ -100,7 +100,8 @@ class Fp32Products : public testing::TestWithParam<bool> {
 TEST_P(Fp32Products, EqualDoublePrecisionWithSameBitsOnAnyThreads) {
   for (const auto& [rows, in, out] :
        {std::tuple(1, 64, 512), std::tuple(3, 5, 7), std::tuple(70, 48, 32),
-        std::tuple(1024, 96, 400), std::tuple(700, 384, 1152)}) {
+        std::tuple(1024, 96, 400), std::tuple(700, 384, 1152), std::tuple(161, 64, 48),
+        std::tuple(245, 576, 192), std::tuple(510, 1536, 576)}) {
     const at::Tensor x = at::randn({rows, in}, kFp32), weight = at::randn({out, in}, kFp32);
     const at::Tensor bias = at::randn({out}, kFp32), dy = at::randn({rows, out}, kFp32);
     ThreadPool one(1), three(3);
