@@ -20,7 +20,7 @@ LEVELS = [
     ["pipeline"],
     ["measure"],
     ["train", "serve"],
-    ["task"],
+    ["task", "rollout"],
     ["run"],
     ["cli"],
 ]

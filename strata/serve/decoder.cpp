@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/models/quantised_model.h"
 #include "strata/nn/graph/weight_name.h"
@@ -31,11 +32,41 @@ Partition even_partition(int layers, int stages) {
   return partition;
 }
 
-std::vector<int> layers_of(const Partition& partition, int stage) {
+std::vector<int> layers_of(const StepPlan& steps, int pipeline_rank) {
   std::vector<int> layers;
-  for (int layer = partition.bounds[stage]; layer < partition.bounds[stage + 1]; ++layer)
-    layers.push_back(layer);
+  for (int layer = 0; layer < steps.dataflow().num_layers; ++layer)
+    if (steps.pipeline_rank(layer) == pipeline_rank) layers.push_back(layer);
   return layers;
+}
+
+// A trainer's stages and tiers. Nothing of a pass leaves the device.
+StepPlan steps_of_trainer(const Sequential& model, const StepPlan& plan) {
+  const StepDecisions& trained = plan.decisions();
+  StepDecisions decisions{.schedule = trained.schedule,
+                          .mesh = trained.mesh,
+                          .virtual_stages = trained.virtual_stages,
+                          .partition = trained.partition,
+                          .tiers = trained.tiers};
+  decisions.mesh[Axis::kData] = 1;
+  for (LayerTiers& layer : decisions.tiers.layers) layer.activations = Tier::kDevice;
+  return plan_steps(model, std::move(decisions));
+}
+
+void check_trained(const Sequential& model, const LayerStore& trained, int layer) {
+  constexpr ErrorSource kErrors{"serve.decoder"};
+  const LayerLayout &ours = model.layout(layer), &theirs = trained.layout(layer);
+  const bool same = std::ranges::equal(
+      ours.placements, theirs.placements, [](const WeightPlacement& a, const WeightPlacement& b) {
+        return a.offset == b.offset && a.shape == b.shape && a.borrowed == b.borrowed;
+      });
+  if (!same || trained.placement(layer).dtype != weight_type(model))
+    throw kErrors.user(model.name(layer), "the trainer's model has other weights",
+                       "the sizes and the precision of the trainer's model", "others",
+                       "make both models from the same options");
+  if (trained.placement(layer).gathered_weights)
+    throw kErrors.user("mesh.zero", "each replica has only a part of the weights",
+                       "ZeRO 2 or less, so that a replica decodes alone", "ZeRO 3",
+                       "set mesh.zero to 2");
 }
 
 }  // namespace
@@ -57,33 +88,45 @@ StepPlan decoder_steps(const Sequential& model, const Mesh& mesh, TierLayout tie
 }
 
 std::int64_t page_bytes(const Sequential& model, const StepPlan& steps, std::int64_t page_tokens) {
-  const Partition& partition = steps.decisions().partition;
   std::int64_t most = 0;
-  for (int stage = 0; stage < partition.num_stages(); ++stage)
-    most = std::max(most, page_bytes(model, layers_of(partition, stage), page_tokens));
+  for (int rank = 0; rank < steps.decisions().mesh[Axis::kPipeline]; ++rank)
+    most = std::max(most, page_bytes(model, layers_of(steps, rank), page_tokens));
   return most;
 }
 
 Decoder::Decoder(const Sequential& model, StepPlan steps, const PageRoom& room, const Group& world,
                  const WeightTiers& tiers)
+    : Decoder(model, std::move(steps), room, world, tiers, nullptr) {
+  for (const int layer : layers_here())
+    store_.insert(layer, model.layout(layer), weight_placement(model, steps_, layer));
+}
+
+Decoder::Decoder(const Sequential& model, LayerStore& trained, const StepPlan& plan,
+                 const PageRoom& room, const Group& world)
+    : Decoder(model, steps_of_trainer(model, plan), room, world, {}, &trained) {
+  for (const int layer : layers_here()) check_trained(model, trained, layer);
+}
+
+Decoder::Decoder(const Sequential& model, StepPlan steps, const PageRoom& room, const Group& world,
+                 const WeightTiers& tiers, LayerStore* trained)
     : model_(model),
       steps_(std::move(steps)),
       groups_(make_mesh_groups(world, steps_.decisions().mesh)),
       host_account_(immortal_account("host memory of rank " + std::to_string(world.rank()),
                                      tiers.host_bytes, "memory.host")),
-      store_(weight_backends(model, steps_, layers_here(), tiers, world, host_account_),
-             Residency::kUntilReleased, world.device(), &host_account_),
+      own_(trained ? nullptr
+                   : std::make_unique<LayerStore>(
+                         weight_backends(model, steps_, layers_here(), tiers, world, host_account_),
+                         Residency::kUntilReleased, world.device(), &host_account_)),
+      store_(trained ? *trained : *own_),
       cache_(model, layers_here(), room, world.device(),
              {.host = &host_account_,
               .folder = folder_of_rank(tiers, world, "pages"),
               .file = tiers.file}),
-      machine_(model, steps_, {}, store_, /*optimizer=*/nullptr, groups_) {
-  for (const int layer : layers_here())
-    store_.insert(layer, model.layout(layer), weight_placement(model, steps_, layer));
-}
+      machine_(model, steps_, {}, store_, /*optimizer=*/nullptr, groups_) {}
 
 std::vector<int> Decoder::layers_here() const {
-  return layers_of(steps_.decisions().partition, groups_[Axis::kPipeline].rank());
+  return layers_of(steps_, groups_[Axis::kPipeline].rank());
 }
 
 Pin Decoder::pin_weights(int layer) {
@@ -135,6 +178,7 @@ void Decoder::fill_quantised(int layer, const ReadStates& read) {
 }
 
 void Decoder::fill(const ReadStates& read) {
+  STRATA_CHECK(own_ != nullptr, "serve.decoder");
   for (const int layer : store_.layers()) {
     groups_.world.report_progress("loading the weights of layer", layer);
     {

@@ -21,6 +21,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,14 @@ class Decoder {
   Decoder(const Sequential& model, const Mesh& mesh, const PageRoom& room, const Group& world)
       : Decoder(model, decoder_steps(model, mesh), room, world) {}
 
+  /// With the weights of a running trainer, in place: a pass computes with those that the last step
+  /// left. `trained`, `plan`: the trainer's; `model`: of the same layers; `world`: the ranks of the
+  /// trainer's replica. fill() is not for such a decoder. After a step, pages that were filled
+  /// before have keys and values of old weights. UserError: replicas that have only parts of the
+  /// weights (ZeRO 3), a model of other weights.
+  Decoder(const Sequential& model, LayerStore& trained, const StepPlan& plan, const PageRoom& room,
+          const Group& world);
+
   /// Calls `read` with the weights of one layer after the other, which it fills: the host may have
   /// no room for all layers at once. A rank with a use of a tied weight, but not its owner, has a
   /// copy. Of weights in 8 or 4 bits it fills whole fp32 rows (checkpoint/quantised_rows.h), which
@@ -83,7 +92,13 @@ class Decoder {
   /// slices.
   bool decides() const;
 
+  /// The ranks that decode together.
+  Group& group() { return groups_.world; }
+
  private:
+  Decoder(const Sequential& model, StepPlan steps, const PageRoom& room, const Group& world,
+          const WeightTiers& tiers, LayerStore* trained);
+
   std::vector<int> layers_here() const;
   Pin pin_weights(int layer);
   std::vector<NamedState> weights_of(int layer);
@@ -92,8 +107,9 @@ class Decoder {
   const Sequential& model_;
   StepPlan steps_;
   MeshGroups groups_;
-  MemoryAccount& host_account_;  // outlived by what other ranks still read
-  LayerStore store_;
+  MemoryAccount& host_account_;      // outlived by what other ranks still read
+  std::unique_ptr<LayerStore> own_;  // null: the weights are a trainer's
+  LayerStore& store_;
   KeyValueCache cache_;
   StageMachine machine_;
   std::uint32_t passes_ = 0;  // modulo 2^32

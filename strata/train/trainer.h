@@ -149,6 +149,9 @@ class Trainer {
   std::vector<NamedState> owned_slots(int layer) { return slot_states({layer}, true); }
 
   MeshGroups& groups() { return groups_; }
+  const StepPlan& plan() const { return plan_; }
+  /// What this rank keeps of its layers, for work between steps.
+  LayerStore& store() { return store_; }
 
   /// How many segments were recorded and replayed.
   const RecordedMachine::Use& recorded_use() const { return recorded_->use(); }
