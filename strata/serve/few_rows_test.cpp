@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "strata/device/device.h"
+#include "strata/device/fast_products.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/host/few_rows.h"
 #include "strata/nn/host/host_primitives.h"
@@ -120,12 +121,15 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& way) { return way.param.name; });
 
 // Elsewhere products are padded, which takes longer.
-TEST(FewRowsKernel, HasTheOrderOfMklForAvx2) {
+TEST(FewRowsKernel, HasTheOrderOfTheLibraries) {
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx2") || __builtin_cpu_supports("avx512f"))
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2";
+  if (__builtin_cpu_supports("avx512f") && !mkl_leaves_avx512())
     GTEST_SKIP() << "MKL uses other instructions";
-  const MultiplyByOneDnn by(false);
-  EXPECT_TRUE(few_rows_hold());
+  for (const bool onednn : {false, true}) {
+    const MultiplyByOneDnn by(onednn);
+    EXPECT_TRUE(few_rows_hold()) << onednn;
+  }
   EXPECT_TRUE(few_queries_hold(64, 512));
 #else
   GTEST_SKIP() << "no MKL is here";
