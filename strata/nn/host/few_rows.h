@@ -14,6 +14,10 @@ namespace strata {
 /// Whether kernels::multiply_few has the bits of the chosen library's products of more rows.
 bool few_rows_hold();
 
+/// Whether, in addition, 64 or more rows of a product have the same bits among any others.
+/// Cost     the first call: about 20 milliseconds.
+bool any_rows_hold();
+
 /// Whether a product of attention within samples of so many tokens has fewer than
 /// kernels::kLeastFewColumns columns: the head is narrow, or the last block of keys is short. Then
 /// the order of its sums depends on the number of rows.

@@ -1,8 +1,8 @@
 // Products are cut by rows of the output, and each piece runs single-threaded on a thread of the
 // pool. Tested with MKL's kernels for AVX2 and AVX-512: rows of a product computed separately have
 // the same bits if there are at least 64, widths and rows are multiples of 16 and sums are at least
-// 64 long. If the library adds up in the order of few_rows.h, the rows may be any number. Rows of a
-// weight gradient have the same bits from 192 on (its sums are longer, and MKL blocks them by the
+// 64 long. If few_rows.h finds no difference on this processor, the rows may be any number. Rows of
+// a weight gradient have the same bits from 192 on (its sums are longer, and MKL blocks them by the
 // shape), its columns do not. Other products are not cut. In 16 bit, and for gradients by oneDNN,
 // the cuts are constants, so that bits don't depend on the threads. Every piece packs the other
 // operand again (with two pieces per thread a training step took 1.1 times as long), so a thread
@@ -93,11 +93,9 @@ enum class RowCuts {
   kAny,       // at multiples of 16
 };
 
-// A row of a product has the same bits among all numbers of rows if the library adds up in the
-// order of the kernels for few rows.
 RowCuts cuts_of_product(const at::Tensor& x) {
   if (!is_fp32(x)) return RowCuts::kConstant;
-  if (few_rows_hold()) return RowCuts::kAny;
+  if (any_rows_hold()) return RowCuts::kAny;
   return multiplies_by_onednn() ? RowCuts::kConstant : RowCuts::kUnits;
 }
 
