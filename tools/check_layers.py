@@ -17,7 +17,7 @@ LEVELS = [
     ["optim", "models", "kserve"],
     ["tier"],
     ["checkpoint"],
-    ["pipeline"],
+    ["pipeline", "exported"],
     ["measure"],
     ["train", "serve"],
     ["task", "rollout"],

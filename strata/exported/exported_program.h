@@ -1,0 +1,96 @@
+/// Reads a model that torch.export.save() wrote: a graph of ATen operators and its weights.
+///
+///     program = torch.export.export(model, (x,), dynamic_shapes=({0: Dim("batch", min=2)},))
+///     torch.export.save(program, "model.pt2")
+///
+/// The file is an archive with the graph as JSON and the tensors as bytes; nothing in it is
+/// executed. Export it in training mode: the operators are those above autograd, not decomposed.
+///
+/// Source   torch/_export/serde/schema.py, schema version 8 (torch 2.11 to 2.13).
+/// Errors   UserError `[exported.read]`: no such file, another format, a part that contradicts
+///          another, a feature that a layer cannot have; with the user's line of code where known.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace strata {
+
+/// A number of a shape: terms * the batch's samples + constant.
+struct BatchNumber {
+  std::int64_t samples = 0, constant = 0;
+  std::int64_t at(std::int64_t batch) const { return samples * batch + constant; }
+  bool operator==(const BatchNumber&) const = default;
+};
+
+/// An argument of an operator.
+struct GraphNone {};
+struct GraphTensor {
+  std::string name;  ///< "" in a list: none
+};
+using GraphTensors = std::vector<GraphTensor>;
+struct GraphDevice {};  ///< that of the layer's inputs
+using GraphNumbers = std::vector<BatchNumber>;
+using GraphArgument =
+    std::variant<GraphNone, GraphTensor, GraphTensors, GraphDevice, bool, std::vector<bool>, double,
+                 std::vector<double>, BatchNumber, GraphNumbers, std::string>;
+
+struct GraphNode {
+  std::string op, overload;                                      ///< "aten::linear", ""
+  std::vector<std::pair<std::string, GraphArgument>> arguments;  ///< by the schema's names
+  std::vector<std::string> outputs;                              ///< of a list, too; "": no tensor
+  bool returns_list = false;
+  std::string module;  ///< the path of the module that computes it: "encoder.0.fc"
+  std::string line;    ///< "File "model.py", line 12, in forward"
+};
+
+/// A module that encloses nodes: its type, "torch.nn.modules.container.Sequential".
+using GraphModules = std::map<std::string, std::string>;
+
+enum class GraphSource { kParameter, kBuffer, kInput };
+
+struct GraphInput {
+  std::string name;  ///< of the value
+  GraphSource source = GraphSource::kInput;
+  std::string target;  ///< of a parameter or buffer, in state_dict(): "encoder.0.fc.weight"
+};
+
+/// The shape of a value; its first dimension may count samples.
+struct GraphShape {
+  std::vector<BatchNumber> sizes;
+  at::ScalarType dtype = at::kFloat;
+};
+
+class ExportedProgram {
+ public:
+  static ExportedProgram read(const std::string& path);
+
+  const std::vector<GraphInput>& inputs() const { return inputs_; }
+  const std::vector<std::string>& outputs() const { return outputs_; }
+  const std::vector<GraphNode>& nodes() const { return nodes_; }
+  const GraphModules& modules() const { return modules_; }
+  const GraphShape& shape(const std::string& value) const;
+
+  /// Copies a parameter or buffer, by its target, from the file.
+  at::Tensor tensor(const std::string& target) const;
+
+ private:
+  friend class ProgramReader;
+  struct Archive;
+
+  std::string path_;
+  std::shared_ptr<Archive> archive_;
+  std::vector<GraphInput> inputs_;
+  std::vector<std::string> outputs_;
+  std::vector<GraphNode> nodes_;
+  GraphModules modules_;
+  std::map<std::string, GraphShape> shapes_;
+};
+
+}  // namespace strata

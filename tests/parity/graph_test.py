@@ -1,0 +1,356 @@
+"""Trains exported models and the same models in PyTorch's eager mode, and compares losses, gradients and weights."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from oracle import import_transformers
+
+transformers = import_transformers()
+import torch  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from torch import nn  # noqa: E402
+
+STEPS, RATE = 20, 0.05
+
+
+class Residual(nn.Module):
+    def __init__(self, width, dropout=0.0):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return x + self.dropout(self.down(torch.relu_(self.up(self.norm(x)))))
+
+
+def perceptron(dropout=0.0):
+    return nn.Sequential(nn.Linear(12, 32), Residual(32, dropout), Residual(32, dropout), Residual(32, dropout), nn.Linear(32, 5))
+
+
+class Attention(nn.Module):
+    """A causal block of a language model; nothing tells the exporter its shape."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Language(nn.Module):
+    """The head has the weight of the embedding."""
+
+    def __init__(self, words=40, width=32, length=16, blocks=3):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(nn.Sequential(Attention(width, 4), Residual(width)) for _ in range(blocks))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, ids):
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+class Convolution(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+
+    def forward(self, x):
+        return nn.functional.relu(self.norm(self.conv(x)), inplace=True)
+
+
+class UNet(nn.Module):
+    """Two long skips."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.ModuleList([Convolution(3, 8), Convolution(8, 16)])
+        self.pool, self.bottom = nn.MaxPool2d(2), Convolution(16, 16)
+        self.up = nn.ModuleList([Convolution(32, 8), Convolution(16, 8)])
+        self.rise, self.head = nn.Upsample(scale_factor=2), nn.Conv2d(8, 3, 1)
+
+    def forward(self, x):
+        skips = []
+        for down in self.down:
+            x = down(x)
+            skips.append(x)
+            x = self.pool(x)
+        x = self.bottom(x)
+        for up in self.up:
+            x = up(torch.cat([self.rise(x), skips.pop()], 1))
+        return self.head(x)
+
+
+class Logits(nn.Module):
+    """A model of transformers, unchanged."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(input_ids=ids, use_cache=False).logits
+
+
+def gpt2(**dropout):
+    config = transformers.GPT2Config(n_embd=32, n_layer=3, n_head=2, n_positions=16, vocab_size=40, use_cache=False,
+                                     bos_token_id=None, eos_token_id=None,
+                                     **{"attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0, **dropout})
+    return Logits(transformers.GPT2LMHeadModel(config))
+
+
+def llama():
+    config = transformers.LlamaConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+                                      num_key_value_heads=2, max_position_embeddings=16, vocab_size=40, use_cache=False,
+                                      bos_token_id=None, eos_token_id=None)
+    return Logits(transformers.LlamaForCausalLM(config))
+
+
+def randomised(model):
+    """Norms and biases begin with values at which errors show."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+class GraphTest(unittest.TestCase):
+    """Exports a model and trains it by Strata and by PyTorch."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        torch.manual_seed(5)
+
+    def export(self, model, x):
+        program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},), strict=False)
+        torch.export.save(program, str(self.folder / "model.pt2"))
+
+    def write(self, x, targets):
+        for name, tensor in (("input0", x), ("targets", targets)):
+            tensor.contiguous().numpy().tofile(self.folder / name)
+
+    @staticmethod
+    def spec(tensor):
+        return {"dtype": "int64" if tensor.dtype == torch.int64 else "float", "shape": list(tensor.shape)}
+
+    def strata(self, x, targets, **more):
+        entropy = targets.dtype == torch.int64
+        run = {"loss": "cross_entropy" if entropy else "squared_error", "inputs": [self.spec(x)], "targets": self.spec(targets),
+               "samples": len(x), "valid": targets.numel(), "micro_batch": len(x), "steps": STEPS, "learning_rate": RATE, **more}
+        (self.folder / "run.json").write_text(json.dumps(run))
+        done = subprocess.run([os.environ["PARITY_GRAPH"], str(self.folder)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        return (found["losses"], load_file(self.folder / "first_gradients.safetensors"),
+                load_file(self.folder / "weights.safetensors"), found["layers"])
+
+    @staticmethod
+    def eager(model, x, targets, micro_batch):
+        """Gradients are sums over micro-batches, as a mini-batch that does not fit is trained."""
+        losses, first = [], {}
+        entropy, valid = targets.dtype == torch.int64, targets.numel()
+        for _ in range(STEPS):
+            model.zero_grad()
+            total = 0.0
+            for part, target in zip(x.split(micro_batch), targets.split(micro_batch)):
+                y = model(part)
+                loss = (nn.functional.cross_entropy(y.flatten(0, -2), target.flatten(), reduction="sum") if entropy
+                        else (y - target).square().sum())
+                (loss * (1 / valid)).backward()
+                total += loss.double().item()
+            losses.append(total / valid)
+            if not first:
+                first = {name: parameter.grad.clone() for name, parameter in model.named_parameters(remove_duplicate=False)}
+            with torch.no_grad():  # two roundings; torch.optim.SGD has one
+                for parameter in model.parameters():
+                    parameter -= parameter.grad * RATE
+        return losses, first, dict(model.state_dict())
+
+    def assert_bits(self, found, expected, tolerance=0.0, skipped=()):
+        losses, gradients, weights, _ = found
+        for got, want in zip(losses, expected[0], strict=True):
+            self.assertLessEqual(abs(got - want), tolerance * abs(want))
+        for ours, theirs in ((gradients, expected[1]), (weights, expected[2])):
+            for name, want in theirs.items():
+                if name.endswith("num_batches_tracked") or name in skipped or name not in ours:
+                    continue
+                self.assertLessEqual((ours[name].view_as(want) - want).abs().max().item(), tolerance, name)
+        # A tied parameter has one of its names.
+        for name, want in expected[1].items():
+            self.assertTrue(any(torch.equal(want, expected[1][other]) for other in gradients), name)
+
+
+class Graph(GraphTest):
+
+    TOKENS = torch.randint(0, 40, (8, 17), generator=torch.Generator().manual_seed(1))
+
+    def cases(self):
+        ids = self.TOKENS
+        yield "perceptron", perceptron(), torch.randn(16, 12), torch.randint(0, 5, (16,)), 6
+        yield "language", Language(), ids[:, :-1], ids[:, 1:], 11
+        yield "gpt2", gpt2(), ids[:, :-1], ids[:, 1:], 9
+        yield "llama", llama(), ids[:, :-1], ids[:, 1:], 7
+
+    def test_one_rank_has_the_bits_of_pytorch(self):
+        """Of eager mode; for Llama of the exported graph, run by PyTorch, whose bits differ from eager mode's."""
+        for name, model, x, targets, layers in self.cases():
+            self.export(randomised(model), x)
+            self.write(x, targets)
+            tied = len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False)))
+            for micro_batch in (len(x), 4):
+                with self.subTest(name, micro_batch=micro_batch):
+                    found = self.strata(x, targets, micro_batch=micro_batch)
+                    self.assertEqual(len(found[3]), layers, found[3])
+                    program = torch.export.load(str(self.folder / "model.pt2"))
+                    model.load_state_dict(program.state_dict)
+                    oracle = program.module() if name == "llama" else model
+                    # Layers add up their uses of a weight apart from each other.
+                    apart = tied and micro_batch < len(x)
+                    self.assert_bits(found, self.eager(oracle, x, targets, micro_batch), 2e-6 if apart else 0)
+
+    def test_stages_recompute_and_tiers_change_no_bit(self):
+        for name, model, x, targets, _ in self.cases():
+            with self.subTest(name):
+                self.export(randomised(model), x)
+                self.write(x, targets)
+                expected = self.strata(x, targets, micro_batch=4)
+                for more in ({"stages": 2}, {"stages": 3}, {"stages": 2, "recompute": True}, {"tier": "host"},
+                             {"stages": 2, "tier": "disk"}):
+                    self.assert_bits(self.strata(x, targets, micro_batch=4, **more), expected)
+                self.assert_bits(self.strata(x, targets, micro_batch=4, dp=2, zero=3), expected, tolerance=2e-5)
+
+    def test_batch_norm_normalises_micro_batches_and_follows_the_mini_batch(self):
+        model, x, targets = randomised(UNet()).train(), torch.randn(8, 3, 16, 16), torch.randn(8, 3, 16, 16)
+        self.export(model, x)
+        self.write(x, targets)
+        whole = self.strata(x, targets)
+        expected = self.eager(model, x, targets, len(x))
+        self.assert_bits(whole, expected, tolerance=0, skipped=[name for name in expected[2] if "running" in name])
+        for name, value in expected[2].items():  # summed in fp64 here
+            if "running" in name:
+                self.assertTrue(torch.allclose(whole[2][name], value, rtol=1e-5, atol=1e-6), name)
+        parts = self.strata(x, targets, micro_batch=4)
+        self.assertNotEqual(parts[0], whole[0])
+        for more in ({"stages": 3}, {"stages": 4, "recompute": True}, {"tier": "host"}):
+            self.assert_bits(self.strata(x, targets, micro_batch=4, **more), parts)
+
+    def test_dropout_depends_on_the_sample_alone(self):
+        model, x, targets = perceptron(0.5).train(), torch.randn(16, 12), torch.randint(0, 5, (16,))
+        self.export(model, x)
+        self.write(x, targets)
+        expected = self.strata(x, targets, micro_batch=4)
+        without = perceptron(0.0)
+        without.load_state_dict(model.state_dict())
+        self.assertNotEqual(expected[0][0], self.eager(without, x, targets, 4)[0][0])
+        for more in ({"stages": 3}, {"stages": 2, "recompute": True}, {"tier": "host"}):
+            self.assert_bits(self.strata(x, targets, micro_batch=4, **more), expected)
+        self.assert_bits(self.strata(x, targets, micro_batch=2), expected, tolerance=1e-5)
+
+    def test_dropout_inside_attention_depends_on_the_sample_alone(self):
+        x, targets = self.TOKENS[:, :-1], self.TOKENS[:, 1:]
+        self.export(gpt2(attn_pdrop=0.3).train(), x)
+        self.write(x, targets)
+        expected = self.strata(x, targets, micro_batch=4, steps=4)
+        for more in ({"stages": 3}, {"stages": 2, "recompute": True}):
+            self.assert_bits(self.strata(x, targets, micro_batch=4, steps=4, **more), expected)
+        self.assert_bits(self.strata(x, targets, micro_batch=2, steps=4), expected, tolerance=1e-5)
+
+    def test_changes_in_place_become_new_values(self):
+        class InPlace(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+
+            def forward(self, x):
+                y = self.first(x).view(-1, 3, 4)
+                y.mul_(2).add_(x.view(-1, 3, 4))
+                z = torch.sigmoid(y.flatten(1)) * 3
+                z += 1
+                return self.last(z)
+
+        model, x, targets = InPlace(), torch.randn(16, 12), torch.randint(0, 5, (16,))
+        self.export(model, x)
+        self.write(x, targets)
+        self.assert_bits(self.strata(x, targets), self.eager(model, x, targets, len(x)))
+
+    def test_borders_choose_the_layers(self):
+        x, targets = self.TOKENS[:, :-1], self.TOKENS[:, 1:]
+        self.export(Language(), x)
+        self.write(x, targets)
+        chosen = self.strata(x, targets)
+        self.assertIn("blocks.0.0", chosen[3])
+        blocks = self.strata(x, targets, borders=["blocks.0", "blocks.1", "blocks.2"])
+        self.assertIn("blocks.1", blocks[3])
+        self.assertNotIn("blocks.0.0", blocks[3])
+        self.assert_bits(blocks, chosen)
+
+    def refuse(self, model, x, says, **dynamic):
+        shapes = dynamic.get("shapes", ({0: torch.export.Dim("batch", min=2)},))
+        torch.export.save(torch.export.export(model, (x,), dynamic_shapes=shapes, strict=False), str(self.folder / "model.pt2"))
+        self.write(x, x)
+        (self.folder / "run.json").write_text(json.dumps({"loss": "squared_error"}))
+        done = subprocess.run([os.environ["PARITY_GRAPH"], str(self.folder)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        for words in says:
+            self.assertIn(words, done.stderr)
+
+    def test_refuses_what_a_layer_cannot_do(self):
+        class Noise(nn.Module):
+            def forward(self, x):
+                return x + torch.randn_like(x)
+
+        class Write(nn.Module):
+            def forward(self, x):
+                y = x * 2
+                y[:, 0].add_(1)
+                return y
+
+        class Two(nn.Module):
+            def forward(self, x):
+                return x + 1, x + 2
+
+        x = torch.randn(4, 4)
+        here = pathlib.Path(__file__).name
+        self.refuse(Noise(), x, ["[exported.read]", here, "random numbers would depend on the mesh", "aten::randn_like"])
+        self.refuse(Write(), x, ["[exported.read]", here, "shares its bytes with another one"])
+        self.refuse(Two(), x, ["[exported.model]", "more than one output"])
+        self.refuse(nn.Linear(4, 4), x, ["the number of samples is fixed", "dynamic_shapes"], shapes=None)
+
+    def test_damaged_files_are_refused(self):
+        x, targets = torch.randn(16, 12), torch.randint(0, 5, (16,))
+        self.export(perceptron(), x)
+        self.write(x, targets)
+        self.strata(x, targets, steps=1)
+        whole = (self.folder / "model.pt2").read_bytes()
+        generator = torch.Generator().manual_seed(3)
+        for i in range(60):
+            damaged = bytearray(whole)
+            if i % 3 == 0:
+                damaged = damaged[:int(torch.randint(0, len(whole), (), generator=generator))]
+            else:
+                for _ in range(1 + i % 5):
+                    at = int(torch.randint(0, len(whole), (), generator=generator))
+                    damaged[at] = int(torch.randint(0, 256, (), generator=generator))
+            (self.folder / "model.pt2").write_bytes(bytes(damaged))
+            done = subprocess.run([os.environ["PARITY_GRAPH"], str(self.folder)], capture_output=True, text=True)
+            self.assertIn(done.returncode, (0, 1), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
