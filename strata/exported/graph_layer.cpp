@@ -310,8 +310,16 @@ class GraphLayer final : public Layer {
       for (const int value : step.last_uses) values[value].reset();
     }
     std::vector<at::Tensor> results;
-    for (const int output : outputs_) results.push_back(values[output]);
+    for (const int output : outputs_) results.push_back(with_graph(values[output]));
     return results;
+  }
+
+  // A pipeline passes a gradient back for every real value; nothing needs that of a value which no
+  // weight affects, so it becomes a leaf.
+  static at::Tensor with_graph(const at::Tensor& value) {
+    if (!at::GradMode::is_enabled() || value.requires_grad() || !value.is_floating_point())
+      return value;
+    return value.detach().requires_grad_();
   }
 
   static at::Tensor batch_norm(const BatchNormStep& step, const std::vector<at::Tensor>& values,

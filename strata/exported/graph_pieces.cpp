@@ -71,7 +71,11 @@ void add_once(std::vector<std::string>& names, const std::string& name) {
 
 bool is_real(const GraphShape& shape) { return at::isFloatingType(shape.dtype); }
 
-// What each value depends on.
+// A copy would draw other numbers, or add to statistics twice.
+const std::set<std::string> kKept = {"aten::dropout", "aten::scaled_dot_product_attention",
+                                     "aten::batch_norm"};
+
+// Which values no weight affects.
 class Dependence {
  public:
   Dependence(const ExportedProgram& program, const FunctionalGraph& graph) : graph_(graph) {
@@ -79,18 +83,12 @@ class Dependence {
       if (input.source != GraphSource::kParameter) free_.insert(input.name);
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       const GraphNode& node = graph.nodes[i];
-      bool free = node.op != "aten::dropout" && node.op != "aten::batch_norm";
-      bool differentiable = false;
-      for_values(node, [&](const std::string& value) {
-        free = free && free_.contains(value);
-        differentiable = differentiable || !has_no_gradient(value);
-      });
+      bool free = !kKept.contains(node.op);
+      for_values(node, [&](const std::string& value) { free = free && free_.contains(value); });
       for (const std::string& output : node.outputs) {
         if (output.empty()) continue;
         makers_[output] = i;
         if (free) free_.insert(output);
-        if (free || !differentiable || node.op == "aten::detach" || !is_real(program.shape(output)))
-          without_gradient_.insert(output);
       }
     }
   }
@@ -104,14 +102,10 @@ class Dependence {
                [&](const std::string& read) { add_makers(read, nodes); });
   }
 
-  bool has_no_gradient(const std::string& value) const {
-    return free_.contains(value) || without_gradient_.contains(value);
-  }
-
  private:
   const FunctionalGraph& graph_;
   std::map<std::string, std::size_t> makers_;  // the node's index
-  std::set<std::string> free_, without_gradient_;
+  std::set<std::string> free_;
 };
 
 // Masks and positions, which no weight affects, are made in each piece that reads them: only values
@@ -135,7 +129,7 @@ void copy_free_nodes(std::vector<GraphPiece>& pieces, const FunctionalGraph& gra
 }
 
 void connect(std::vector<GraphPiece>& pieces, const ExportedProgram& program,
-             const FunctionalGraph& graph, const Dependence& dependence) {
+             const FunctionalGraph& graph) {
   std::map<std::string, GraphInput> inputs;
   for (const GraphInput& input : program.inputs()) inputs[input.name] = input;
   std::map<std::string, std::size_t> makers;
@@ -154,11 +148,10 @@ void connect(std::vector<GraphPiece>& pieces, const ExportedProgram& program,
           piece.inputs.push_back(value);
         } else if (!made.contains(value)) {
           const std::size_t maker = makers.at(value);
-          if (dependence.has_no_gradient(value))
-            throw kCutErrors.user(node.line,
-                                  "a value without a gradient would travel between layers",
-                                  "borders that values with a gradient cross", value,
-                                  "choose other borders, or none");
+          if (!is_real(program.shape(value)))
+            throw kCutErrors.user(
+                node.line, "a value that has no gradient would travel between layers",
+                "borders that only real numbers cross", value, "choose other borders, or none");
           piece.inputs.push_back(value);
           add_once(pieces[maker].outputs, value);
         }
@@ -198,7 +191,7 @@ std::vector<GraphPiece> cut_graph(const ExportedProgram& program, const Function
   }
   const Dependence dependence(program, graph);
   copy_free_nodes(pieces, graph, dependence);
-  connect(pieces, program, graph, dependence);
+  connect(pieces, program, graph);
   // Nothing reads what a piece without outputs computes.
   std::erase_if(pieces, [](const GraphPiece& piece) { return piece.outputs.empty(); });
   return pieces;

@@ -6,8 +6,8 @@
 /// skip connections need nothing more; what no weight affects, such as a mask, is computed in each
 /// piece that reads it. `borders` names the modules that shall be pieces instead.
 ///
-/// Errors  UserError `[exported.cut]`: a border that is no module of the graph; a value between
-///         pieces that weights affect but that has no gradient.
+/// Errors  UserError `[exported.cut]`: a border that is no module of the graph; integers
+///         between pieces that weights affect.
 #pragma once
 
 #include <string>
