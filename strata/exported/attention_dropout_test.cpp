@@ -2,6 +2,7 @@
 // drawn.
 #include "strata/exported/attention_dropout.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/rand.h>

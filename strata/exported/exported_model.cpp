@@ -1,5 +1,6 @@
 #include "strata/exported/exported_model.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 
 #include <set>
