@@ -24,6 +24,14 @@ const std::set<std::string> kRandom = {"aten::alpha_dropout",   "aten::feature_a
                                        "aten::exponential",     "aten::random",
                                        "aten::cauchy"};
 
+// Operators that do not check their arguments, because only libtorch calls them, and from_file,
+// which reads files: the graph may come from anywhere.
+bool is_unsafe(const std::string& op) {
+  static const std::set<std::string> kSafe = {"aten::_to_copy", "aten::_weight_norm"};
+  if (op == "aten::from_file") return true;
+  return op.starts_with("aten::_") && !op.starts_with("aten::__") && !kSafe.contains(op);
+}
+
 UserError refuse(const GraphNode& node, const std::string& what, const std::string& fix) {
   return kGraphErrors.user(node.line.empty() ? node.module : node.line, what,
                            "operators that only return values", node.op, fix);
@@ -116,6 +124,9 @@ class Rewriter {
     rename(node);
     const bool in_place = node.op.ends_with("_") && !node.op.ends_with("__");
     const std::string functional = in_place ? node.op.substr(0, node.op.size() - 1) : node.op;
+    if (is_unsafe(functional))
+      throw refuse(node, "a file may not call this operator, which checks too little",
+                   "export the model without decompositions");
     if (kRandom.contains(functional))
       throw refuse(node, "its random numbers would depend on the mesh",
                    "use dropout, or leave it out");

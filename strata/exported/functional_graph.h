@@ -6,7 +6,8 @@
 ///
 /// Errors  UserError `[exported.read]` with the user's line: a change of bytes that are read later
 ///         as another value, of an input or of a weight; an operator without a form that changes
-///         nothing; a random operator other than dropout.
+///         nothing; a random operator other than dropout; an operator that checks too little for a
+///         file from anywhere.
 #pragma once
 
 #include <vector>

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
 from oracle import import_transformers
 
@@ -338,6 +339,10 @@ class Graph(GraphTest):
                 y[:, 0].add_(1)
                 return y
 
+        class Unsafe(nn.Module):
+            def forward(self, x):
+                return torch.ops.aten._unsafe_index(x, [torch.tensor([0, 1])])
+
         class Two(nn.Module):
             def forward(self, x):
                 return x + 1, x + 2
@@ -346,8 +351,25 @@ class Graph(GraphTest):
         here = pathlib.Path(__file__).name
         self.refuse(Noise(), x, ["[exported.read]", here, "random numbers would depend on the mesh", "aten::randn_like"])
         self.refuse(Write(), x, ["[exported.read]", here, "shares its bytes with another one"])
+        self.refuse(Unsafe(), x, ["[exported.read]", here, "_unsafe_index", "checks too little"])
         self.refuse(Two(), x, ["[exported.model]", "more than one output"])
         self.refuse(nn.Linear(4, 4), x, ["the number of samples is fixed", "dynamic_shapes"], shapes=None)
+
+    def test_a_file_may_not_read_other_files(self):
+        x = torch.randn(4, 4)
+        self.export(nn.ReLU(), x)
+        self.write(x, x)
+        written = zipfile.ZipFile(self.folder / "model.pt2")
+        records = {name: written.read(name) for name in written.namelist()}
+        with zipfile.ZipFile(self.folder / "changed.pt2", "w") as changed:
+            for name, record in records.items():
+                changed.writestr(name, record.replace(b"torch.ops.aten.relu.default", b"torch.ops.aten.from_file.default"))
+        (self.folder / "changed.pt2").replace(self.folder / "model.pt2")
+        (self.folder / "run.json").write_text("{}")
+        done = subprocess.run([os.environ["PARITY_GRAPH"], str(self.folder)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("aten::from_file", done.stderr)
+        self.assertIn("checks too little", done.stderr)
 
     def test_damaged_files_are_refused(self):
         x, targets = torch.randn(16, 12), torch.randint(0, 5, (16,))
