@@ -60,7 +60,7 @@ int main() {
   run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
     Trainer trainer(model, plan, group);
     trainer.initialise();
-    Rollouts rollouts(trainer, decoder, {.sequences = kAnswers}, group);
+    Rollouts rollouts(trainer, decoder, {.context = options.context, .sequences = kAnswers}, group);
     for (int step = 0; step <= kSteps; ++step) {
       std::vector<Rollout> answers = rollouts.answer(requests(step));
       double mean = 0;

@@ -50,9 +50,9 @@ class SumOfLosses final : public Layer {
 }  // namespace
 
 ExportedModel::ExportedModel(const std::string& path, const std::vector<std::string>& borders)
-    : program_(ExportedProgram::read(path)) {
-  const FunctionalGraph graph = functional_graph(program_);
-  pieces_ = cut_graph(program_, graph, borders);
+    : path_(path), program_(ExportedProgram::read(path)) {
+  const FunctionalGraph graph = reading_model(path, [&] { return functional_graph(program_); });
+  pieces_ = reading_model(path, [&] { return cut_graph(program_, graph, borders); });
   for (const GraphInput& input : program_.inputs())
     if (input.source == GraphSource::kInput) inputs_.push_back(input.name);
   if (graph.outputs.size() != 1)
@@ -72,7 +72,8 @@ Sequential ExportedModel::layers(ExportedLoss loss) const {
   batch.emplace_back("targets");
   Sequential model(std::move(batch));
   for (const GraphPiece& piece : pieces_)
-    model.add(piece.name, graph_layer(program_, piece, ties_), piece.inputs, piece.outputs);
+    model.add(piece.name, reading_model(path_, [&] { return graph_layer(program_, piece, ties_); }),
+              piece.inputs, piece.outputs);
   model.add("loss", std::make_shared<SumOfLosses>(loss), {output_, "targets"}, {"loss"});
   return model;
 }

@@ -47,6 +47,7 @@ class ExportedModel {
  private:
   std::map<std::string, std::string> targets_of(const Sequential& model) const;
 
+  std::string path_;
   ExportedProgram program_;
   std::vector<GraphPiece> pieces_;
   std::map<std::string, std::string> ties_;

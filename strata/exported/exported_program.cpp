@@ -1,14 +1,8 @@
-// The archive is read by libtorch's own reader. Every number of the JSON is checked before it is
-// used: the file may come from anywhere.
+// Every number of the JSON is checked before it is used: the file may come from anywhere.
 #include "strata/exported/exported_program.h"
-
-#include <ATen/ops/empty.h>
-#include <caffe2/serialize/inline_container.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -16,8 +10,8 @@
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
 #include "strata/device/account.h"
-#include "strata/device/device.h"
 #include "strata/exported/batch_number.h"
+#include "strata/exported/pt2_archive.h"
 
 namespace strata {
 namespace {
@@ -25,21 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr ErrorSource kReadErrors{"exported.read"};
-constexpr std::size_t kMostGraphBytes = std::size_t{1} << 30;
 constexpr int kSchemaMajor = 8;
-
-// Numbers of torch/_export/serde/schema.py.
-at::ScalarType scalar_type(std::int64_t number) {
-  static const std::map<std::int64_t, at::ScalarType> kTypes = {
-      {1, at::kByte}, {2, at::kChar},  {3, at::kShort},  {4, at::kInt},   {5, at::kLong},
-      {6, at::kHalf}, {7, at::kFloat}, {8, at::kDouble}, {12, at::kBool}, {13, at::kBFloat16}};
-  const auto found = kTypes.find(number);
-  if (found == kTypes.end())
-    throw kReadErrors.user("dtype " + std::to_string(number), "layers have no values of this type",
-                           "real numbers, integers or booleans", "another type",
-                           "leave complex and quantised tensors out of the model");
-  return found->second;
-}
 
 at::MemoryFormat memory_format(std::int64_t number) {
   constexpr at::MemoryFormat kFormats[] = {
@@ -52,50 +32,19 @@ at::MemoryFormat memory_format(std::int64_t number) {
 
 }  // namespace
 
-struct ExportedProgram::Archive {
-  explicit Archive(const std::string& path) : reader(path) {}
-
-  json config(const std::string& name) {
-    if (!reader.hasRecord(name)) return json::object();
-    return parse(name).value("config", json::object());
-  }
-  json parse(const std::string& name) {
-    if (reader.getRecordSize(name) > kMostGraphBytes)
-      throw kReadErrors.user(name, "too large", "at most 1 GiB",
-                             std::to_string(reader.getRecordSize(name)) + " bytes");
-    const auto [bytes, size] = reader.getRecord(name);
-    const char* text = static_cast<const char*>(bytes.get());
-    return json::parse(text, text + size);
-  }
-
-  struct Place {
-    std::string record;
-    std::vector<std::int64_t> sizes, strides;
-    std::int64_t offset = 0;
-    at::ScalarType dtype = at::kFloat;
-  };
-
-  std::mutex mutex;  // of the reader
-  caffe2::serialize::PyTorchStreamReader reader;
-  std::map<std::string, Place> places;  // by target
-};
-
 class ProgramReader {
  public:
   explicit ProgramReader(const std::string& path) {
-    program_.path_ = path;
-    program_.archive_ = std::make_shared<ExportedProgram::Archive>(path);
+    program_.archive_ = std::make_shared<Pt2Archive>(path);
   }
 
   ExportedProgram read() {
-    read_places("data/weights/", "weights");
-    read_places("data/constants/", "constants");
     const json model = program_.archive_->parse("models/model.json");
     const int major = model.at("schema_version").at("major");
     if (major != kSchemaMajor)
       throw kReadErrors.user("schema_version", "another version of the format",
                              std::to_string(kSchemaMajor), std::to_string(major),
-                             "export the model with torch 2.11 to 2.13");
+                             "export the model with torch 2.13");
     const json& graph_module = model.at("graph_module");
     const json& graph = graph_module.at("graph");
     read_inputs(graph_module.at("signature"), graph);
@@ -108,29 +57,6 @@ class ProgramReader {
   }
 
  private:
-  void read_places(const std::string& folder, const std::string& kind) {
-    const json tensors = program_.archive_->config(folder + "model_" + kind + "_config.json");
-    for (const auto& [target, entry] : tensors.items()) {
-      if (entry.value("use_pickle", false))
-        throw kReadErrors.user(target,
-                               "the archive has this tensor as a pickle, which is a program",
-                               "plain bytes", "a pickle", "export the model with plain tensors");
-      const json& meta = entry.at("tensor_meta");
-      program_.archive_->places[target] = {
-          .record = folder + entry.at("path_name").get<std::string>(),
-          .sizes = constants(meta.at("sizes")),
-          .strides = constants(meta.at("strides")),
-          .offset = meta.at("storage_offset").at("as_int"),
-          .dtype = scalar_type(meta.at("dtype"))};
-    }
-  }
-
-  static std::vector<std::int64_t> constants(const json& numbers) {
-    std::vector<std::int64_t> values;
-    for (const json& number : numbers) values.push_back(number.at("as_int"));
-    return values;
-  }
-
   void read_inputs(const json& signature, const json& graph) {
     for (const json& spec : signature.at("input_specs")) {
       if (spec.contains("parameter")) {
@@ -155,7 +81,7 @@ class ProgramReader {
   }
 
   void add_input(const std::string& name, GraphSource source, const std::string& target) {
-    if (source != GraphSource::kInput && !program_.archive_->places.contains(target))
+    if (source != GraphSource::kInput && !program_.archive_->find(target))
       throw kReadErrors.user(target, "the archive does not have this tensor", "its bytes", "none");
     program_.inputs_.push_back({.name = name, .source = source, .target = target});
   }
@@ -194,7 +120,7 @@ class ProgramReader {
   }
 
   void read_shape(const std::string& name, const json& meta) {
-    GraphShape shape{.sizes = {}, .dtype = scalar_type(meta.at("dtype"))};
+    GraphShape shape{.sizes = {}, .dtype = scalar_type_of(meta.at("dtype"))};
     for (const json& size : meta.at("sizes")) shape.sizes.push_back(number(size, name));
     program_.shapes_[name] = std::move(shape);
   }
@@ -336,7 +262,7 @@ class ProgramReader {
       return numbers;
     }
     if (kind == "as_scalar_type")
-      return BatchNumber{.constant = static_cast<std::int64_t>(scalar_type(of))};
+      return BatchNumber{.constant = static_cast<std::int64_t>(scalar_type_of(of))};
     if (kind == "as_memory_format")
       return BatchNumber{.constant = static_cast<std::int64_t>(memory_format(of))};
     if (kind == "as_layout") return GraphNone{};  // only strided tensors exist here
@@ -377,6 +303,24 @@ class ProgramReader {
     }
     for (const std::string& output : program_.outputs_) require(output, "");
     for (const std::string& name : made) program_.shape(name);
+    for (const GraphInput& input : program_.inputs_)
+      if (input.source != GraphSource::kInput) check_tensor(input);
+  }
+
+  // The shape in the graph and that of the bytes.
+  void check_tensor(const GraphInput& input) const {
+    const GraphShape& shape = program_.shape(input.name);
+    const TensorPlace& place = *program_.archive_->find(input.target);
+    const bool same = std::ranges::equal(shape.sizes, place.sizes,
+                                         [](const BatchNumber& number, std::int64_t size) {
+                                           return number == BatchNumber{.constant = size};
+                                         });
+    if (!same || shape.dtype != place.dtype)
+      throw kReadErrors.user(input.target, "the graph and the archive disagree about this tensor",
+                             "one shape and type", "two", "export the model again");
+    if (input.source == GraphSource::kParameter && shape.dtype != at::kFloat)
+      throw kReadErrors.user(input.target, "weights are trained in fp32", "float32",
+                             c10::toString(shape.dtype), "export model.float()");
   }
 
   static constexpr int kMostDepth = 64;
@@ -392,15 +336,13 @@ ExportedProgram ExportedProgram::read(const std::string& path) {
     throw kReadErrors.user(path, "there is no such file", "a .pt2 file of torch.export.save()",
                            "none");
   const UnchargedScope reading;
-  try {
-    return ProgramReader(path).read();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw kReadErrors.user(path, "this is no exported model, or it is damaged",
-                           "a .pt2 file of torch.export.save()", excerpt(error.what()),
-                           "export the model again");
-  }
+  return reading_model(path, [&] { return ProgramReader(path).read(); });
+}
+
+UserError damaged_model(const std::string& path, const std::exception& error) {
+  return kReadErrors.user(path, "this is no exported model, or it is damaged",
+                          "a .pt2 file of torch.export.save()", excerpt(error.what()),
+                          "export the model again");
 }
 
 const GraphShape& ExportedProgram::shape(const std::string& value) const {
@@ -412,32 +354,10 @@ const GraphShape& ExportedProgram::shape(const std::string& value) const {
 }
 
 at::Tensor ExportedProgram::tensor(const std::string& target) const {
-  const auto found = archive_->places.find(target);
-  if (found == archive_->places.end())
+  const TensorPlace* place = archive_->find(target);
+  if (!place)
     throw kReadErrors.user(target, "the archive does not have this tensor", "its bytes", "none");
-  const Archive::Place& place = found->second;
-  const UnchargedScope reading;
-  const std::scoped_lock lock(archive_->mutex);
-  const auto element = static_cast<std::int64_t>(c10::elementSize(place.dtype));
-  const auto bytes = static_cast<std::int64_t>(archive_->reader.getRecordSize(place.record));
-  const std::int64_t elements = bytes / element;
-  std::int64_t last = place.offset, numel = 1;
-  bool fits = place.offset >= 0 && place.sizes.size() == place.strides.size();
-  for (std::size_t i = 0; fits && i < place.sizes.size(); ++i) {
-    const std::int64_t size = place.sizes[i], stride = place.strides[i];
-    fits = size >= 0 && stride >= 0 && size <= elements && stride <= elements;
-    if (!fits) break;
-    last += std::max<std::int64_t>(0, size - 1) * stride;
-    numel *= std::max<std::int64_t>(1, size);
-    fits = last <= elements && numel <= std::numeric_limits<std::int32_t>::max() * std::int64_t{64};
-  }
-  if (!fits || (numel > 0 && last >= elements && elements > 0))
-    throw kReadErrors.user(target, "the tensor does not fit its bytes",
-                           "a shape within " + std::to_string(elements) + " elements",
-                           "a larger one", "export the model again");
-  const at::Tensor storage = at::empty({elements}, host_options(place.dtype));
-  archive_->reader.getRecord(place.record, storage.data_ptr(), static_cast<std::size_t>(bytes));
-  return storage.as_strided(place.sizes, place.strides, place.offset).contiguous().clone();
+  return archive_->tensor(*place);
 }
 
 }  // namespace strata

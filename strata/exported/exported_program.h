@@ -3,10 +3,10 @@
 ///     program = torch.export.export(model, (x,), dynamic_shapes=({0: Dim("batch", min=2)},))
 ///     torch.export.save(program, "model.pt2")
 ///
-/// The file is an archive with the graph as JSON and the tensors as bytes; nothing in it is
-/// executed. Export it in training mode: the operators are those above autograd, not decomposed.
+/// The file is an archive with the graph as JSON and the tensors as bytes (pt2_archive.h). Export it
+/// in training mode: the operators are those above autograd, not decomposed.
 ///
-/// Source   torch/_export/serde/schema.py, schema version 8 (torch 2.11 to 2.13).
+/// Source   torch/_export/serde/schema.py, schema version 8 (torch 2.13).
 /// Errors   UserError `[exported.read]`: no such file, another format, a part that contradicts
 ///          another, a feature that a layer cannot have; with the user's line of code where known.
 #pragma once
@@ -14,13 +14,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "strata/base/errors.h"
+
 namespace strata {
+
+class Pt2Archive;
 
 /// A number of a shape: terms * the batch's samples + constant.
 struct BatchNumber {
@@ -82,15 +88,31 @@ class ExportedProgram {
 
  private:
   friend class ProgramReader;
-  struct Archive;
 
-  std::string path_;
-  std::shared_ptr<Archive> archive_;
+  std::shared_ptr<Pt2Archive> archive_;
   std::vector<GraphInput> inputs_;
   std::vector<std::string> outputs_;
   std::vector<GraphNode> nodes_;
   GraphModules modules_;
   std::map<std::string, GraphShape> shapes_;
 };
+
+/// "This is no exported model, or it is damaged", with what a reader of it threw.
+UserError damaged_model(const std::string& path, const std::exception& error);
+
+/// Calls f, which trusts the file: what it throws, but our own errors and a lack of memory, becomes
+/// damaged_model().
+template <typename F>
+auto reading_model(const std::string& path, F f) {
+  try {
+    return f();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw damaged_model(path, error);
+  }
+}
 
 }  // namespace strata

@@ -13,6 +13,7 @@
 
 #include "strata/base/error_source.h"
 #include "strata/base/errors.h"
+#include "strata/base/user_text.h"
 #include "strata/exported/attention_dropout.h"
 #include "strata/exported/operator_call.h"
 #include "strata/nn/graph/moments.h"
@@ -55,7 +56,6 @@ struct AttentionStep {
 
 struct BatchNormStep {
   int x, y, gain, bias, mean, variance;  // gain, bias: -1: none
-  bool trains;
   double momentum, epsilon;
 };
 
@@ -75,8 +75,7 @@ T constant(const GraphNode& node, const std::string& name) {
 class GraphLayer final : public Layer {
  public:
   GraphLayer(const ExportedProgram& program, const GraphPiece& piece,
-             const std::map<std::string, std::string>& ties)
-      : name_(piece.name) {
+             const std::map<std::string, std::string>& ties) {
     for (const std::string& input : piece.inputs) {
       const GraphShape& shape = program.shape(input);
       if (samples_input_ < 0 && !shape.sizes.empty() && shape.sizes[0] == BatchNumber{.samples = 1})
@@ -147,9 +146,15 @@ class GraphLayer final : public Layer {
     return tensor ? tensor->name : "";
   }
 
+  // Batch norm that normalises by the micro-batch. One that is frozen is an operator like others,
+  // whose statistics are constants.
+  static bool moves_statistics(const GraphNode& node) {
+    return node.op == "aten::batch_norm" && constant<bool>(node, "training");
+  }
+
   void find_statistics(const GraphPiece& piece) {
     for (const GraphNode& node : piece.nodes) {
-      if (node.op != "aten::batch_norm") continue;
+      if (!moves_statistics(node)) continue;
       const std::string mean = value_of(node, "running_mean");
       const std::string variance = value_of(node, "running_var");
       if (mean.empty() || variance.empty())
@@ -166,7 +171,7 @@ class GraphLayer final : public Layer {
   // A variance follows the mean of its columns.
   void add_statistics(const ExportedProgram& program, const GraphPiece& piece,
                       const GraphNode& node) {
-    if (node.op != "aten::batch_norm") return;
+    if (!moves_statistics(node)) return;
     const double momentum = constant<double>(node, "momentum");
     for (const auto& [argument, statistic] : {std::pair("running_mean", Statistic::kMean),
                                               std::pair("running_var", Statistic::kVariance)}) {
@@ -193,10 +198,10 @@ class GraphLayer final : public Layer {
                              slot(node.outputs.at(0)),
                              {.probability = probability, .site = sites_++}};
       signature_ += ' ' + std::to_string(step.x) + ' ' + std::to_string(probability) + '\n';
-      steps_.push_back({.run = step, .reads = {step.x}, .writes = {step.y}});
+      steps_.push_back({.run = step, .reads = {step.x}, .writes = {step.y}, .line = node.line});
       return;
     }
-    if (node.op == "aten::batch_norm") {
+    if (moves_statistics(node)) {
       const auto place = [&](const char* name) {
         const std::string value = value_of(node, name);
         return value.empty() ? -1 : slot(value);
@@ -207,11 +212,10 @@ class GraphLayer final : public Layer {
                                .bias = place("bias"),
                                .mean = place("running_mean"),
                                .variance = place("running_var"),
-                               .trains = constant<bool>(node, "training"),
                                .momentum = constant<double>(node, "momentum"),
                                .epsilon = constant<double>(node, "eps")};
       signature_ += ' ' + std::to_string(step.x) + '\n';
-      steps_.push_back({.run = step, .reads = {step.x}, .writes = {step.y}});
+      steps_.push_back({.run = step, .reads = {step.x}, .writes = {step.y}, .line = node.line});
       return;
     }
     if (node.op == "aten::scaled_dot_product_attention" && dropout_of(node) > 0)
@@ -221,7 +225,7 @@ class GraphLayer final : public Layer {
     for (const auto& [name, argument] : node.arguments) signature_ += text_of(argument);
     signature_ += '\n';
     const std::vector<int> reads = call.reads(), writes = call.writes();
-    steps_.push_back({.run = std::move(call), .reads = reads, .writes = writes});
+    steps_.push_back({.run = std::move(call), .reads = reads, .writes = writes, .line = node.line});
   }
 
   static double dropout_of(const GraphNode& node) {
@@ -247,8 +251,10 @@ class GraphLayer final : public Layer {
       step.scale = constant<double>(node, "scale");
     signature_ +=
         ' ' + std::to_string(step.q) + ' ' + std::to_string(step.dropout.probability) + '\n';
-    steps_.push_back(
-        {.run = step, .reads = {step.q, step.k, step.v, step.mask}, .writes = {step.y}});
+    steps_.push_back({.run = step,
+                      .reads = {step.q, step.k, step.v, step.mask},
+                      .writes = {step.y},
+                      .line = node.line});
   }
 
   static std::string text_of(const GraphArgument& argument) {
@@ -285,33 +291,52 @@ class GraphLayer final : public Layer {
     for (const auto& [place, constant] : constants_) values[place] = constant.to(device);
     const std::int64_t batch = samples_input_ < 0 ? 0 : inputs[samples_input_].size(0);
     for (const Step& step : steps_) {
-      std::visit(
-          [&](const auto& each) {
-            using T = std::decay_t<decltype(each)>;
-            if constexpr (std::is_same_v<T, OperatorCall>) {
-              each.run(values, batch, device);
-            } else if constexpr (std::is_same_v<T, DropoutStep>) {
-              values[each.y] = device.is_meta()
-                                   ? values[each.x]
-                                   : dropout(values[each.x].contiguous(), each.dropout, context);
-            } else if constexpr (std::is_same_v<T, AttentionStep>) {
-              values[each.y] =
-                  attend_with_dropout(values[each.q], values[each.k], values[each.v],
-                                      {.mask = each.mask < 0 ? at::Tensor() : values[each.mask],
-                                       .causal = each.causal,
-                                       .scale = each.scale,
-                                       .shares_keys = each.shares_keys},
-                                      each.dropout, context);
-            } else {
-              values[each.y] = batch_norm(each, values, context);
-            }
-          },
-          step.run);
+      try {
+        perform(step, values, batch, context, device);
+      } catch (const c10::Error& error) {
+        if (!device.is_meta()) throw;
+        throw kLayerErrors.user(step.line, "the values of the graph do not fit its operators",
+                                "shapes that the operator accepts",
+                                excerpt(error.what_without_backtrace()), "export the model again");
+      }
       for (const int value : step.last_uses) values[value].reset();
     }
     std::vector<at::Tensor> results;
     for (const int output : outputs_) results.push_back(with_graph(values[output]));
     return results;
+  }
+
+  struct Step {
+    std::variant<OperatorCall, DropoutStep, AttentionStep, BatchNormStep> run;
+    std::vector<int> reads, writes;
+    std::string line;                 // of the user's code
+    std::vector<int> last_uses = {};  // values that nothing reads later
+  };
+
+  static void perform(const Step& step, std::vector<at::Tensor>& values, std::int64_t batch,
+                      const ForwardContext& context, at::Device device) {
+    std::visit(
+        [&](const auto& each) {
+          using T = std::decay_t<decltype(each)>;
+          if constexpr (std::is_same_v<T, OperatorCall>) {
+            each.run(values, batch, device);
+          } else if constexpr (std::is_same_v<T, DropoutStep>) {
+            values[each.y] = device.is_meta()
+                                 ? values[each.x]
+                                 : dropout(values[each.x].contiguous(), each.dropout, context);
+          } else if constexpr (std::is_same_v<T, AttentionStep>) {
+            values[each.y] =
+                attend_with_dropout(values[each.q], values[each.k], values[each.v],
+                                    {.mask = each.mask < 0 ? at::Tensor() : values[each.mask],
+                                     .causal = each.causal,
+                                     .scale = each.scale,
+                                     .shares_keys = each.shares_keys},
+                                    each.dropout, context);
+          } else {
+            values[each.y] = batch_norm(each, values, context);
+          }
+        },
+        step.run);
   }
 
   // A pipeline passes a gradient back for every real value; nothing needs that of a value which no
@@ -326,14 +351,14 @@ class GraphLayer final : public Layer {
                                const ForwardContext& context) {
     const auto value = [&](int place) { return place < 0 ? at::Tensor() : values[place]; };
     const at::Tensor &x = values[step.x], &mean = values[step.mean];
-    if (!context.training || !step.trains)
+    if (!context.training)
       return at::batch_norm(x, value(step.gain), value(step.bias), mean, value(step.variance),
                             /*training=*/false, step.momentum, step.epsilon,
                             /*cudnn_enabled=*/false);
     const at::Tensor y = at::batch_norm(x, value(step.gain), value(step.bias), {}, {},
                                         /*training=*/true, step.momentum, step.epsilon,
                                         /*cudnn_enabled=*/false);
-    if (!at::GradMode::is_enabled() || !y.requires_grad()) return y;
+    if (!at::GradMode::is_enabled()) return y;
     std::vector<std::int64_t> others = {0};
     for (std::int64_t axis = 2; axis < x.dim(); ++axis) others.push_back(axis);
     const auto [variance, average] =
@@ -341,13 +366,7 @@ class GraphLayer final : public Layer {
     return AddMoments::apply(y, mean, average, variance, x.numel() / x.size(1));
   }
 
-  struct Step {
-    std::variant<OperatorCall, DropoutStep, AttentionStep, BatchNormStep> run;
-    std::vector<int> reads, writes;
-    std::vector<int> last_uses = {};  // values that nothing reads later
-  };
-
-  std::string name_, signature_;
+  std::string signature_;
   std::map<std::string, int> slots_;
   std::set<std::string> statistics_;
   std::vector<int> inputs_, outputs_, weights_;

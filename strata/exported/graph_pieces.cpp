@@ -128,6 +128,28 @@ void copy_free_nodes(std::vector<GraphPiece>& pieces, const FunctionalGraph& gra
   }
 }
 
+bool counts_samples(const GraphNode& node) {
+  const auto counts = [](const BatchNumber& number) { return number.samples != 0; };
+  return std::ranges::any_of(node.arguments, [&](const auto& argument) {
+    if (const auto* number = std::get_if<BatchNumber>(&argument.second)) return counts(*number);
+    const auto* numbers = std::get_if<GraphNumbers>(&argument.second);
+    return numbers && std::ranges::any_of(*numbers, counts);
+  });
+}
+
+// A piece whose sizes depend on the number of samples reads a value that has them.
+void add_samples(GraphPiece& piece, const ExportedProgram& program) {
+  const auto has_samples = [&](const std::string& value) {
+    const std::vector<BatchNumber>& sizes = program.shape(value).sizes;
+    return !sizes.empty() && sizes[0] == BatchNumber{.samples = 1};
+  };
+  if (std::ranges::none_of(piece.nodes, counts_samples) ||
+      std::ranges::any_of(piece.inputs, has_samples))
+    return;
+  const auto input = std::ranges::find(program.inputs(), GraphSource::kInput, &GraphInput::source);
+  piece.inputs.push_back(input->name);
+}
+
 void connect(std::vector<GraphPiece>& pieces, const ExportedProgram& program,
              const FunctionalGraph& graph) {
   std::map<std::string, GraphInput> inputs;
@@ -160,6 +182,7 @@ void connect(std::vector<GraphPiece>& pieces, const ExportedProgram& program,
       for (const std::string& output : node.outputs) makers.emplace(output, i);
     }
   }
+  for (GraphPiece& piece : pieces) add_samples(piece, program);
   for (const std::string& output : graph.outputs) {
     const auto maker = makers.find(output);
     if (maker == makers.end())

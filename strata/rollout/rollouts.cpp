@@ -92,16 +92,17 @@ class Numbers {
 };
 
 // From the rank that decides to the others.
-void share(Group& group, bool decides, std::vector<Rollout>& rollouts) {
-  double deciding = decides ? group.rank() : 0;
-  group.all_reduce({&deciding, 1});
+void share(Decoder& decoder, std::vector<Rollout>& rollouts) {
+  Group& group = decoder.group();
   if (group.size() == 1) return;
   const MessageTag tag = group.next_collective();
-  if (!decides) return Numbers(group.receive(static_cast<int>(deciding), tag)).take(rollouts);
+  if (!decoder.decides())
+    return Numbers(group.receive(decoder.deciding_rank(), tag)).take(rollouts);
   Numbers numbers;
   numbers.put(rollouts);
+  const at::Tensor tensor = numbers.tensor();
   for (int peer = 0; peer < group.size(); ++peer)
-    if (peer != group.rank()) group.send(peer, tag, numbers.tensor());
+    if (peer != group.rank()) group.send(peer, tag, tensor);
 }
 
 void submit(RequestLoop& loop, std::span<const SequenceRequest> requests,
@@ -133,7 +134,12 @@ Rollouts::Rollouts(Trainer& trainer, const Sequential& model, const RolloutOptio
       decoder_(model, trainer.store(), trainer.plan(),
                {.page_tokens = options.page_tokens, .pages = options.pages},
                replica_of(world, trainer.plan().decisions().mesh)) {
-  if (options_.context == 0) options_.context = options.pages * options.page_tokens;
+  if (options_.context < 1)
+    throw ErrorSource{"rollout.options"}.user(
+        "context", "it says how many tokens a prompt and its answer may have",
+        "at most the model's context", std::to_string(options_.context),
+        "set it to DecoderOptions::context");
+  options_.context = std::min(options_.context, options.pages * options.page_tokens);
 }
 
 std::vector<Rollout> Rollouts::answer(std::span<const SequenceRequest> requests) {
@@ -155,7 +161,7 @@ std::vector<Rollout> Rollouts::answer(std::span<const SequenceRequest> requests)
     throw ErrorSource{"rollout.answer"}.system(
         "step " + std::to_string(trainer_.steps_done()), "the model failed: " + errors.front(),
         "logits that are numbers", "others", "train with a lower learning rate");
-  share(decoder_.group(), decoder_.decides(), rollouts);
+  share(decoder_, rollouts);
   return rollouts;
 }
 

@@ -2,7 +2,7 @@
 /// reinforcement learning needs. Nothing is copied or written; a step's weights answer as soon as
 /// the step has ended.
 ///
-///     Rollouts rollouts(trainer, decoder_model, {.vocabulary = options.vocab}, world);
+///     Rollouts rollouts(trainer, decoder_model, {.context = options.context}, world);
 ///     for (...) {
 ///       trainer.step(batch, learning_rate);
 ///       for (const Rollout& rollout : rollouts.answer(requests)) ...
@@ -30,7 +30,7 @@
 namespace strata {
 
 struct RolloutOptions {
-  std::int64_t context = 0;  ///< tokens of the longest sequence; 0: all that the pages hold
+  std::int64_t context = 0;  ///< tokens of the longest sequence: the model's, or fewer
   std::int64_t page_tokens = 64;
   std::int64_t pages = 64;
   std::int64_t sequences = 16;     ///< that share a pass

@@ -19,6 +19,7 @@
 #include "strata/disk/disk_forms_test.h"
 #include "strata/models/model.h"
 #include "strata/serve/pass_loop.h"
+#include "strata/serve/scored_tokens_test.h"
 
 namespace strata {
 namespace {
@@ -115,15 +116,6 @@ class Snapshot {
   Weights weights_;
 };
 
-void expect_equal(const std::vector<ScoredToken>& got, const std::vector<ScoredToken>& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].token, expected[i].token) << i;
-    EXPECT_EQ(got[i].log_probability, expected[i].log_probability) << i;
-    EXPECT_EQ(got[i].likeliest, expected[i].likeliest) << i;
-  }
-}
-
 // What a decoder of its own answers with these weights.
 std::vector<Rollout> answers_of(const RolloutCase& c, const Snapshot& weights,
                                 std::int64_t replica) {
@@ -172,7 +164,9 @@ class RolloutsTest : public testing::TestWithParam<RolloutCase> {
       trainer.initialise();
       std::optional<Rollouts> rollouts;
       if (rolls_out)
-        rollouts.emplace(trainer, decoder, RolloutOptions{.page_tokens = 8, .sequences = 4}, world);
+        rollouts.emplace(
+            trainer, decoder,
+            RolloutOptions{.context = kContextTokens, .page_tokens = 8, .sequences = 4}, world);
       const int replica = c.mesh.place(world.rank())[Axis::kData];
       for (int step = 0; step < kSteps; ++step) {
         trainer.step(batch_of(step), 1e-2);
@@ -231,12 +225,13 @@ TEST(RolloutsErrors, RefuseWeightsInParts) {
   EXPECT_THROW(run_thread_ranks({.ranks = 2},
                                 [&](Group& world, MemoryAccount&) {
                                   Trainer trainer(model, plan, world);
-                                  Rollouts rollouts(trainer, decoder, {}, world);
+                                  Rollouts rollouts(trainer, decoder, {.context = kContextTokens},
+                                                    world);
                                 }),
                UserError);
 }
 
-TEST(RolloutsErrors, RefuseAModelOfOtherWeights) {
+TEST(RolloutsErrors, RefuseAModelOfOtherWeightsAndNoContext) {
   const RolloutCase c;
   const Sequential model = model_of(c, DecoderOutput::kLoss, 1);
   DecoderOptions wider = options_of(c);
@@ -245,8 +240,10 @@ TEST(RolloutsErrors, RefuseAModelOfOtherWeights) {
   const Sequential other = make_model(wider, DecoderOutput::kLogits);
   run_thread_ranks({}, [&](Group& world, MemoryAccount&) {
     Trainer trainer(model, plan_of(c, model), world);
-    EXPECT_THROW(Rollouts(trainer, bf16, {}, world), UserError);
-    EXPECT_THROW(Rollouts(trainer, other, {}, world), UserError);
+    EXPECT_THROW(Rollouts(trainer, bf16, {.context = 8}, world), UserError);
+    EXPECT_THROW(Rollouts(trainer, other, {.context = 8}, world), UserError);
+    const Sequential same = model_of(c, DecoderOutput::kLogits, 1);
+    EXPECT_THROW(Rollouts(trainer, same, {}, world), UserError);  // no context
   });
 }
 
@@ -259,11 +256,14 @@ TEST(RolloutsErrors, ReportAModelWithoutNumbers) {
     trainer.initialise();
     for (const NamedState& state : trainer.weights()) state.local.fill_(NAN);
     trainer.loaded();
-    Rollouts rollouts(trainer, decoder, {}, world);
+    Rollouts rollouts(trainer, decoder, {.context = kContextTokens}, world);
     EXPECT_TRUE(rollouts.answer({}).empty());
     EXPECT_THROW(rollouts.answer(requests_of(0)), SystemError);
     const std::vector<SequenceRequest> bad = {{.prompt = {kTokens}}};
     EXPECT_THROW(rollouts.answer(bad), UserError);
+    const std::vector<SequenceRequest> longer = {
+        {.prompt = std::vector<std::int64_t>(kContextTokens + 1, 1)}};
+    EXPECT_THROW(rollouts.answer(longer), UserError);
   });
 }
 

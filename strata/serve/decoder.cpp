@@ -208,8 +208,10 @@ PassOutputs Decoder::forward(const Pass& pass) {
   return {.logits = decoding.outputs[0], .states = decoding.outputs[1]};
 }
 
-bool Decoder::decides() const {
-  return store_.contains(model_.num_layers() - 1) && groups_[Axis::kTensor].rank() == 0;
+int Decoder::deciding_rank() const {
+  MeshPlace place{};
+  place[Axis::kPipeline] = steps_.pipeline_rank(model_.num_layers() - 1);
+  return steps_.decisions().mesh.rank(place);
 }
 
 }  // namespace strata

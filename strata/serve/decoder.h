@@ -88,9 +88,9 @@ class Decoder {
 
   const PageRoom& room() const { return cache_.room(); }
 
-  /// Whether this rank makes decisions for the others: it has the logits and is the first of its
-  /// slices.
-  bool decides() const;
+  /// The rank that makes decisions for the others: it has the logits and is the first of its slices.
+  int deciding_rank() const;
+  bool decides() const { return groups_.world.rank() == deciding_rank(); }
 
   /// The ranks that decode together.
   Group& group() { return groups_.world; }

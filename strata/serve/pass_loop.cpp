@@ -50,11 +50,11 @@ void decide(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights
   }
 }
 
-void follow(Decoder& decoder, Group& world, int deciding_rank, const LoadWeights& load) {
+void follow(Decoder& decoder, Group& world, const LoadWeights& load) {
   for (;;) {
     world.report_progress("waiting for requests");
     const PassMessage message =
-        pass_message_of(world.receive(deciding_rank, world.next_collective()));
+        pass_message_of(world.receive(decoder.deciding_rank(), world.next_collective()));
     if (message.order == PassOrder::kStop) return;
     if (message.order == PassOrder::kRun) {
       decoder.move_pages(message.moves);
@@ -68,10 +68,8 @@ void follow(Decoder& decoder, Group& world, int deciding_rank, const LoadWeights
 
 void run_passes(Decoder& decoder, Group& world, RequestLoop& loop, const LoadWeights& load,
                 const GuessTokens& guess) {
-  double deciding_rank = decoder.decides() ? world.rank() : 0;
-  world.all_reduce({&deciding_rank, 1});
   if (decoder.decides()) return decide(decoder, world, loop, load, guess);
-  follow(decoder, world, static_cast<int>(deciding_rank), load);
+  follow(decoder, world, load);
 }
 
 }  // namespace strata

@@ -14,6 +14,7 @@
 #include "strata/models/quantised_model.h"
 #include "strata/serve/draft_model.h"
 #include "strata/serve/example_weights_test.h"
+#include "strata/serve/scored_tokens_test.h"
 
 namespace strata {
 namespace {
@@ -126,15 +127,6 @@ std::vector<SequenceRequest> mixed_requests() {
     requests.push_back(std::move(request));
   }
   return requests;
-}
-
-void expect_equal(const std::vector<ScoredToken>& got, const std::vector<ScoredToken>& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].token, expected[i].token) << i;
-    EXPECT_EQ(got[i].log_probability, expected[i].log_probability) << i;
-    EXPECT_EQ(got[i].likeliest, expected[i].likeliest) << i;
-  }
 }
 
 class PassLoop : public testing::TestWithParam<std::tuple<DecoderKind, Mesh, WeightType>> {};

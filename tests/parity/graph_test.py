@@ -251,6 +251,47 @@ class Graph(GraphTest):
         for more in ({"stages": 3}, {"stages": 4, "recompute": True}, {"tier": "host"}):
             self.assert_bits(self.strata(x, targets, micro_batch=4, **more), parts)
 
+    def test_batch_norm_that_is_frozen_or_has_no_weights(self):
+        model = nn.Sequential(nn.BatchNorm1d(12, affine=False), nn.Linear(12, 12), nn.BatchNorm1d(12), nn.Linear(12, 5)).train()
+        model[2].eval()
+        for buffer in (model[2].running_mean, model[2].running_var):
+            buffer.add_(0.3)
+        x, targets = torch.randn(16, 12) + 2, torch.randint(0, 5, (16,))
+        self.export(model, x)
+        self.write(x, targets)
+        found, expected = self.strata(x, targets), self.eager(model, x, targets, len(x))
+        statistics = [name for name in expected[2] if "running" in name]
+        self.assert_bits(found, expected, skipped=statistics)
+        for name in statistics[:2]:
+            self.assertTrue(torch.allclose(found[2][name], expected[2][name], rtol=1e-5, atol=1e-6), name)
+        self.assertNotIn("2.running_mean", found[2])  # a constant
+
+    def test_a_layer_may_depend_on_the_number_of_samples_alone(self):
+        class Token(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.token = nn.Parameter(torch.randn(1, 1, 8))
+
+            def forward(self, samples):
+                return self.token.expand(samples, -1, -1)
+
+        class WithToken(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.token, self.embed, self.head = Token(), nn.Linear(4, 8), nn.Linear(8, 5)
+
+            def forward(self, x):
+                y = torch.cat([self.token(x.shape[0]), self.embed(x)], 1)
+                return self.head(y[:, 0] * y.mean(1))
+
+        model, x, targets = WithToken(), torch.randn(16, 3, 4), torch.randint(0, 5, (16,))
+        self.export(model, x)
+        self.write(x, targets)
+        found = self.strata(x, targets)
+        self.assertIn("token", found[3])
+        self.assert_bits(found, self.eager(model, x, targets, len(x)))
+        self.assert_bits(self.strata(x, targets, stages=2), found)
+
     def test_dropout_depends_on_the_sample_alone(self):
         model, x, targets = perceptron(0.5).train(), torch.randn(16, 12), torch.randint(0, 5, (16,))
         self.export(model, x)
