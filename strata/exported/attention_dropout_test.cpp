@@ -28,9 +28,11 @@ struct Operands {
 TEST(AttentionDropout, IsFusedAttentionWithoutDropout) {
   const Operands x;
   const at::Tensor expected = at::scaled_dot_product_attention(x.q, x.k, x.v, {}, 0, true);
-  EXPECT_TRUE(attend_with_dropout(x.q, x.k, x.v, {.causal = true}, {.probability = 0.5}, {})
+  EXPECT_TRUE(
+      attend_with_dropout(x.q, x.k, x.v, {.causal = true}, kSamples, {.probability = 0.5}, {})
+          .equal(expected));
+  EXPECT_TRUE(attend_with_dropout(x.q, x.k, x.v, {.causal = true}, kSamples, {}, kTraining)
                   .equal(expected));
-  EXPECT_TRUE(attend_with_dropout(x.q, x.k, x.v, {.causal = true}, {}, kTraining).equal(expected));
 }
 
 // With values of an identity matrix the output is the kept probabilities.
@@ -41,11 +43,11 @@ TEST(AttentionDropout, DropsProbabilitiesBeforeTheyWeighValues) {
                               .gt(0.3)
                               .logical_or(at::eye(kLength, kFp32).to(at::kBool));
   const at::Tensor summand = at::randn({kLength, kLength}, kFp32);
-  for (const AttentionMask& how :
-       {AttentionMask{}, AttentionMask{.causal = true}, AttentionMask{.mask = mask},
-        AttentionMask{.mask = summand, .scale = 0.7}}) {
+  for (const AttentionForm& how :
+       {AttentionForm{}, AttentionForm{.causal = true}, AttentionForm{.mask = mask},
+        AttentionForm{.mask = summand, .scale = 0.7}}) {
     const at::Tensor kept =
-        attend_with_dropout(x.q, x.k, identity, how, {.probability = 0.25}, kTraining);
+        attend_with_dropout(x.q, x.k, identity, how, kSamples, {.probability = 0.25}, kTraining);
     const at::Tensor all = at::scaled_dot_product_attention(
         x.q, x.k, identity, how.mask.defined() ? std::optional(how.mask) : std::nullopt, 0,
         how.causal, how.scale);
@@ -56,7 +58,7 @@ TEST(AttentionDropout, DropsProbabilitiesBeforeTheyWeighValues) {
     const at::Tensor difference = (kept * 0.75 - all).masked_fill(zeros, 0).abs();
     EXPECT_LT(difference.max().item<float>(), 1e-6);
     EXPECT_LT((at::matmul(kept, x.v) -
-               attend_with_dropout(x.q, x.k, x.v, how, {.probability = 0.25}, kTraining))
+               attend_with_dropout(x.q, x.k, x.v, how, kSamples, {.probability = 0.25}, kTraining))
                   .abs()
                   .max()
                   .item<float>(),
@@ -67,26 +69,27 @@ TEST(AttentionDropout, DropsProbabilitiesBeforeTheyWeighValues) {
 TEST(AttentionDropout, LetsHeadsShareKeys) {
   const Operands x;
   const at::Tensor k = x.k.narrow(1, 0, 2), v = x.v.narrow(1, 0, 2);
-  const AttentionMask shared{.causal = true, .shares_keys = true};
+  const AttentionForm shared{.causal = true, .shares_keys = true};
   EXPECT_TRUE(
-      attend_with_dropout(x.q, k, v, shared, {.probability = 0.4}, kTraining)
+      attend_with_dropout(x.q, k, v, shared, kSamples, {.probability = 0.4}, kTraining)
           .equal(attend_with_dropout(x.q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1),
-                                     {.causal = true}, {.probability = 0.4}, kTraining)));
+                                     {.causal = true}, kSamples, {.probability = 0.4}, kTraining)));
 }
 
 // As on a rank with the last samples of the mini-batch.
 TEST(AttentionDropout, DependsOnTheSampleAlone) {
   const Operands x;
   const Dropout dropout{.probability = 0.3, .site = 2};
-  const at::Tensor whole = attend_with_dropout(x.q, x.k, x.v, {}, dropout, kTraining);
+  const at::Tensor whole = attend_with_dropout(x.q, x.k, x.v, {}, kSamples, dropout, kTraining);
   ForwardContext last = kTraining;
   last.first_sample = 1;
   const auto part = [](const at::Tensor& t) { return t.narrow(0, 1, 2); };
-  EXPECT_LT((attend_with_dropout(part(x.q), part(x.k), part(x.v), {}, dropout, last) - part(whole))
-                .abs()
-                .max()
-                .item<float>(),
-            1e-6);
+  EXPECT_LT(
+      (attend_with_dropout(part(x.q), part(x.k), part(x.v), {}, 2, dropout, last) - part(whole))
+          .abs()
+          .max()
+          .item<float>(),
+      1e-6);
 }
 
 }  // namespace

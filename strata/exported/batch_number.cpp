@@ -46,7 +46,7 @@ class NumberReader {
     text_.remove_prefix(close + 1);
     if (symbol_.empty()) symbol_ = name;
     if (name != symbol_) return std::nullopt;
-    return BatchNumber{.samples = 1};
+    return BatchNumber{.per_sample = 1};
   }
 
   std::optional<BatchNumber> integer() {
@@ -71,18 +71,19 @@ class NumberReader {
 
   static std::optional<BatchNumber> bounded(BatchNumber number) {
     const bool small =
-        std::abs(number.samples) <= kMostNumber && std::abs(number.constant) <= kMostNumber;
+        std::abs(number.per_sample) <= kMostNumber && std::abs(number.constant) <= kMostNumber;
     return small ? std::optional(number) : std::nullopt;
   }
   static std::optional<BatchNumber> plus(BatchNumber a, BatchNumber b) {
-    return bounded({a.samples + b.samples, a.constant + b.constant});
+    return bounded({a.per_sample + b.per_sample, a.constant + b.constant});
   }
   static std::optional<BatchNumber> times(BatchNumber a, BatchNumber b) {
-    if (a.samples != 0 && b.samples != 0) return std::nullopt;
+    if (a.per_sample != 0 && b.per_sample != 0) return std::nullopt;
     constexpr std::int64_t kMostFactor = std::int64_t{1} << 31;
-    for (const std::int64_t factor : {a.samples, a.constant, b.samples, b.constant})
+    for (const std::int64_t factor : {a.per_sample, a.constant, b.per_sample, b.constant})
       if (std::abs(factor) > kMostFactor) return std::nullopt;
-    return bounded({a.samples * b.constant + a.constant * b.samples, a.constant * b.constant});
+    return bounded(
+        {a.per_sample * b.constant + a.constant * b.per_sample, a.constant * b.constant});
   }
 
   std::string_view text_;

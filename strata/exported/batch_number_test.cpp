@@ -15,17 +15,17 @@ std::optional<BatchNumber> read(const std::string& text, std::string symbol = "s
 const std::string kSymbol = "Symbol('s7', positive=True, integer=True)";
 
 TEST(BatchNumbers, AreMultiplesOfTheSamples) {
-  EXPECT_EQ(read(kSymbol), (BatchNumber{.samples = 1}));
+  EXPECT_EQ(read(kSymbol), (BatchNumber{.per_sample = 1}));
   EXPECT_EQ(read("Integer(-3)"), (BatchNumber{.constant = -3}));
-  EXPECT_EQ(read("Mul(Integer(4), " + kSymbol + ")"), (BatchNumber{.samples = 4}));
+  EXPECT_EQ(read("Mul(Integer(4), " + kSymbol + ")"), (BatchNumber{.per_sample = 4}));
   EXPECT_EQ(read("Add(Mul(Integer(2), " + kSymbol + ", Integer(5)), Integer(1))"),
-            (BatchNumber{.samples = 10, .constant = 1}));
-  EXPECT_EQ((BatchNumber{.samples = 10, .constant = 1}).at(3), 31);
+            (BatchNumber{.per_sample = 10, .constant = 1}));
+  EXPECT_EQ((BatchNumber{.per_sample = 10, .constant = 1}).at(3), 31);
 }
 
 TEST(BatchNumbers, TakeTheFirstSymbol) {
   std::string symbol;
-  EXPECT_EQ(read_batch_number(kSymbol, symbol), (BatchNumber{.samples = 1}));
+  EXPECT_EQ(read_batch_number(kSymbol, symbol), (BatchNumber{.per_sample = 1}));
   EXPECT_EQ(symbol, "s7");
   EXPECT_EQ(read_batch_number("Symbol('s8', integer=True)", symbol), std::nullopt);
 }

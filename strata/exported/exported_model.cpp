@@ -3,10 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 
-#include <set>
-
 #include "strata/base/error_source.h"
-#include "strata/base/errors.h"
 #include "strata/base/ignored_target.h"
 #include "strata/device/account.h"
 #include "strata/exported/graph_layer.h"
@@ -16,6 +13,15 @@ namespace strata {
 namespace {
 
 constexpr ErrorSource kModelErrors{"exported.model"};
+// No module and no value of a graph has such a name.
+constexpr const char* kTargets = "(targets)";
+
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape)
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
 
 // The sum of the losses of a micro-batch, times the step's scale.
 class SumOfLosses final : public Layer {
@@ -24,7 +30,14 @@ class SumOfLosses final : public Layer {
 
   bool is_loss() const override { return true; }
   std::vector<WeightSpec> weights() const override { return {}; }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override { return {{}}; }
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
+    std::vector<std::int64_t> expected = inputs[0].shape;
+    if (loss_ == ExportedLoss::kCrossEntropy && !expected.empty()) expected.pop_back();
+    if (inputs[1].shape != expected)
+      throw kModelErrors.user("targets", "they do not fit the model's output", text_of(expected),
+                              text_of(inputs[1].shape), "give each output one target");
+    return {{}};
+  }
   std::string signature() const override {
     return loss_ == ExportedLoss::kCrossEntropy ? "cross entropy" : "squared error";
   }
@@ -69,18 +82,17 @@ ExportedModel::ExportedModel(const std::string& path, const std::vector<std::str
 
 Sequential ExportedModel::layers(ExportedLoss loss) const {
   std::vector<std::string> batch = inputs_;
-  batch.emplace_back("targets");
+  batch.emplace_back(kTargets);
   Sequential model(std::move(batch));
   for (const GraphPiece& piece : pieces_)
     model.add(piece.name, reading_model(path_, [&] { return graph_layer(program_, piece, ties_); }),
               piece.inputs, piece.outputs);
-  model.add("loss", std::make_shared<SumOfLosses>(loss), {output_, "targets"}, {"loss"});
+  model.add("(loss)", std::make_shared<SumOfLosses>(loss), {output_, kTargets}, {"(loss)"});
   return model;
 }
 
-// By the names in checkpoints.
-std::map<std::string, std::string> ExportedModel::targets_of(const Sequential& model) const {
-  std::map<std::string, std::string> targets;
+std::map<std::string, std::string> ExportedModel::state_names(const Sequential& model) const {
+  std::map<std::string, std::string> names;
   for (int layer = 0; layer < static_cast<int>(pieces_.size()); ++layer) {
     const GraphPiece& piece = pieces_[layer];
     std::map<std::string, std::string> own;
@@ -88,26 +100,19 @@ std::map<std::string, std::string> ExportedModel::targets_of(const Sequential& m
       for (const GraphInput& input : *inputs)
         own[weight_in_piece(piece, input.target)] = input.target;
     for (const WeightSpec& spec : model.layout(layer).specs)
-      targets.emplace(weight_name(model, layer, spec), own.at(spec.name));
+      names.emplace(weight_name(model, layer, spec), own.at(spec.name));
   }
-  return targets;
+  return names;
 }
 
-void ExportedModel::fill(const std::vector<NamedState>& states, const Sequential& model) const {
-  const std::map<std::string, std::string> targets = targets_of(model);
+void ExportedModel::fill(const std::vector<NamedState>& states,
+                         const std::map<std::string, std::string>& names) const {
   const UnchargedScope reading;
   for (const NamedState& state : states) {
-    const at::Tensor whole = program_.tensor(targets.at(state.name)).to(at::kFloat).view({-1});
+    const at::Tensor whole = program_.tensor(names.at(state.name)).view({-1});
     for (const Run& run : state.runs)
       state.local.narrow(0, run.local, run.numel).copy_(whole.narrow(0, run.global, run.numel));
   }
-}
-
-std::string ExportedModel::state_name(const Sequential& model, const std::string& weight) const {
-  const std::map<std::string, std::string> targets = targets_of(model);
-  const auto found = targets.find(weight);
-  STRATA_CHECK(found != targets.end(), "exported.state_name");
-  return found->second;
 }
 
 }  // namespace strata

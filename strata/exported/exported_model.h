@@ -3,9 +3,10 @@
 ///
 ///     const ExportedModel exported("model.pt2");
 ///     const Sequential model = exported.layers(ExportedLoss::kCrossEntropy);
+///     const auto names = exported.state_names(model);
 ///     run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
 ///       Trainer trainer(model, plan_steps(model, {.partition = {{0, 3, 6}}}), group);
-///       exported.fill(trainer.weights(), model);
+///       trainer.fill([&](const auto& states, const auto&) { exported.fill(states, names); });
 ///       trainer.loaded();
 ///       for (...) trainer.step(batch, learning_rate);   // inputs of the model, then targets
 ///     });
@@ -34,19 +35,19 @@ class ExportedModel {
   /// `borders`: modules that become layers; empty: chosen (graph_pieces.h).
   explicit ExportedModel(const std::string& path, const std::vector<std::string>& borders = {});
 
-  /// Batch inputs: those of the model, then "targets". The last layer is the loss: its sum divided
+  /// Batch inputs: those of the model, then the targets. The last layer is the loss: its sum divided
   /// by MiniBatch::valid_tokens.
   Sequential layers(ExportedLoss loss) const;
 
-  /// Fills weights and running statistics of `model`, made by layers(), with those of the file.
-  void fill(const std::vector<NamedState>& states, const Sequential& model) const;
+  /// The names in state_dict() of the weights of `model`, made by layers(), by their names in
+  /// checkpoints. A weight that PyTorch names twice has one of its names.
+  std::map<std::string, std::string> state_names(const Sequential& model) const;
 
-  /// The name in state_dict() of a weight of `model` by its name in checkpoints.
-  std::string state_name(const Sequential& model, const std::string& weight) const;
+  /// Fills weights and running statistics with those of the file. `names`: state_names().
+  void fill(const std::vector<NamedState>& states,
+            const std::map<std::string, std::string>& names) const;
 
  private:
-  std::map<std::string, std::string> targets_of(const Sequential& model) const;
-
   std::string path_;
   ExportedProgram program_;
   std::vector<GraphPiece> pieces_;

@@ -48,6 +48,9 @@ class ProgramReader {
     const json& graph_module = model.at("graph_module");
     const json& graph = graph_module.at("graph");
     read_inputs(graph_module.at("signature"), graph);
+    if (symbol_.empty())
+      throw kReadErrors.user("inputs", "the model has no input", "at least one tensor", "none",
+                             "export a model with an input");
     read_numbers(graph);
     for (const auto& [name, meta] : graph.at("tensor_values").items()) read_shape(name, meta);
     for (const json& node : graph.at("nodes")) read_node(node);
@@ -61,7 +64,10 @@ class ProgramReader {
     for (const json& spec : signature.at("input_specs")) {
       if (spec.contains("parameter")) {
         const json& of = spec["parameter"];
-        add_input(of.at("arg").at("name"), GraphSource::kParameter, of.at("parameter_name"));
+        const std::string name = of.at("arg").at("name");
+        const bool trained = graph.at("tensor_values").at(name).value("requires_grad", true);
+        add_input(name, trained ? GraphSource::kParameter : GraphSource::kFrozen,
+                  of.at("parameter_name"));
       } else if (spec.contains("buffer")) {
         const json& of = spec["buffer"];
         add_input(of.at("arg").at("name"), GraphSource::kBuffer, of.at("buffer_name"));
@@ -91,7 +97,7 @@ class ProgramReader {
     if (!sizes.empty() && sizes[0].contains("as_expr")) {
       const std::optional<BatchNumber> number =
           read_batch_number(sizes[0]["as_expr"].at("expr_str"), symbol_);
-      if (number && *number == BatchNumber{.samples = 1}) return;
+      if (number && *number == BatchNumber{.per_sample = 1}) return;
     }
     throw kReadErrors.user(name, "the number of samples is fixed",
                            "a first dimension of any size, the same of all inputs",
@@ -140,7 +146,7 @@ class ProgramReader {
     read_numbers(graph);
     for (const auto& [name, meta] : graph.at("tensor_values").items())
       if (names.at(name).starts_with(prefix)) read_shape(names.at(name), meta);
-    rename(graph, names, 0);
+    rename(graph, names);
     for (const json& each : graph.at("nodes")) read_node(each);
     const json& outputs = graph.at("outputs");
     for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -154,14 +160,12 @@ class ProgramReader {
   }
 
   // Only references to values have a name and nothing else.
-  static void rename(json& part, const std::map<std::string, std::string>& names, int depth) {
-    if (depth > kMostDepth)
-      throw kReadErrors.user("graph", "too many levels of lists", "at most 64", "more");
+  static void rename(json& part, const std::map<std::string, std::string>& names) {
     if (part.is_object() && part.size() == 1 && part.contains("name")) {
       const auto found = names.find(part["name"].get<std::string>());
       if (found != names.end()) part["name"] = found->second;
     } else if (part.is_structured()) {
-      for (json& each : part) rename(each, names, depth + 1);
+      for (json& each : part) rename(each, names);
     }
   }
 
@@ -184,7 +188,7 @@ class ProgramReader {
         read.outputs.emplace_back();
       }
     }
-    if (!has_tensor) return;  // sizes, which read_numbers() has, and assertions
+    if (!has_tensor) return require_no_effect(node, target, read.line);
     constexpr std::string_view kPrefix = "torch.ops.";
     const std::vector<std::string> parts =
         split(target.substr(std::min(target.size(), kPrefix.size())));
@@ -196,6 +200,17 @@ class ProgramReader {
     for (const json& input : node.at("inputs"))
       read.arguments.emplace_back(input.at("name"), argument(input.at("arg"), read.line));
     program_.nodes_.push_back(std::move(read));
+  }
+
+  // Sizes are in read_numbers().
+  static void require_no_effect(const json& node, const std::string& target,
+                                const std::string& line) {
+    const bool is_size = !node.at("outputs").empty();
+    const bool is_assertion = target.find("_assert") != std::string::npos ||
+                              target.find("sym_constrain_range") != std::string::npos;
+    if (!is_size && !is_assertion)
+      throw kReadErrors.user(line, "a layer cannot run " + target, "operators that return values",
+                             "one that only changes values", "return new values");
   }
 
   static std::vector<std::string> split(const std::string& text) {
@@ -261,10 +276,8 @@ class ProgramReader {
         numbers.push_back(each.is_number() ? BatchNumber{.constant = each} : number(each, line));
       return numbers;
     }
-    if (kind == "as_scalar_type")
-      return BatchNumber{.constant = static_cast<std::int64_t>(scalar_type_of(of))};
-    if (kind == "as_memory_format")
-      return BatchNumber{.constant = static_cast<std::int64_t>(memory_format(of))};
+    if (kind == "as_scalar_type") return scalar_type_of(of);
+    if (kind == "as_memory_format") return memory_format(of);
     if (kind == "as_layout") return GraphNone{};  // only strided tensors exist here
     if (kind == "as_device") return GraphDevice{};
     throw kReadErrors.user(line, "a layer cannot have an argument of this kind",
@@ -273,7 +286,13 @@ class ProgramReader {
   }
 
   void read_output(const json& spec) {
-    if (spec.contains("buffer_mutation")) return;  // statistics, which a layer updates itself
+    if (spec.contains("buffer_mutation")) {
+      const std::string buffer = spec["buffer_mutation"].at("buffer_name");
+      if (buffer.ends_with("num_batches_tracked")) return;
+      throw kReadErrors.user(buffer, "the graph changes a buffer of the model",
+                             "buffers that stay as they are", "a change",
+                             "export the model without decompositions");
+    }
     if (!spec.contains("user_output") || !spec["user_output"].at("arg").contains("as_tensor"))
       throw kReadErrors.user("outputs", "an output that is no tensor", "tensors",
                              spec.dump().substr(0, 80), "return only tensors");
@@ -322,8 +341,6 @@ class ProgramReader {
       throw kReadErrors.user(input.target, "weights are trained in fp32", "float32",
                              c10::toString(shape.dtype), "export model.float()");
   }
-
-  static constexpr int kMostDepth = 64;
 
   ExportedProgram program_;
   int nested_ = 0;      // graphs within the graph

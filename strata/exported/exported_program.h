@@ -28,10 +28,10 @@ namespace strata {
 
 class Pt2Archive;
 
-/// A number of a shape: terms * the batch's samples + constant.
+/// A number that may depend on the samples of the batch: per_sample * samples + constant.
 struct BatchNumber {
-  std::int64_t samples = 0, constant = 0;
-  std::int64_t at(std::int64_t batch) const { return samples * batch + constant; }
+  std::int64_t per_sample = 0, constant = 0;
+  std::int64_t at(std::int64_t samples) const { return per_sample * samples + constant; }
   bool operator==(const BatchNumber&) const = default;
 };
 
@@ -43,9 +43,9 @@ struct GraphTensor {
 using GraphTensors = std::vector<GraphTensor>;
 struct GraphDevice {};  ///< that of the layer's inputs
 using GraphNumbers = std::vector<BatchNumber>;
-using GraphArgument =
-    std::variant<GraphNone, GraphTensor, GraphTensors, GraphDevice, bool, std::vector<bool>, double,
-                 std::vector<double>, BatchNumber, GraphNumbers, std::string>;
+using GraphArgument = std::variant<GraphNone, GraphTensor, GraphTensors, GraphDevice, bool,
+                                   std::vector<bool>, double, std::vector<double>, BatchNumber,
+                                   GraphNumbers, at::ScalarType, at::MemoryFormat, std::string>;
 
 struct GraphNode {
   std::string op, overload;                                      ///< "aten::linear", ""
@@ -56,18 +56,23 @@ struct GraphNode {
   std::string line;    ///< "File "model.py", line 12, in forward"
 };
 
-/// A module that encloses nodes: its type, "torch.nn.modules.container.Sequential".
+/// The types of modules, by path: "torch.nn.modules.container.Sequential".
 using GraphModules = std::map<std::string, std::string>;
 
-enum class GraphSource { kParameter, kBuffer, kInput };
+enum class GraphSource {
+  kParameter,
+  kFrozen,  ///< a parameter that is not trained: requires_grad=False
+  kBuffer,  ///< or a constant
+  kInput,
+};
 
 struct GraphInput {
   std::string name;  ///< of the value
   GraphSource source = GraphSource::kInput;
-  std::string target;  ///< of a parameter or buffer, in state_dict(): "encoder.0.fc.weight"
+  std::string target;  ///< unless it is an input: in state_dict(): "encoder.0.fc.weight"
 };
 
-/// The shape of a value; its first dimension may count samples.
+/// The shape of a value.
 struct GraphShape {
   std::vector<BatchNumber> sizes;
   at::ScalarType dtype = at::kFloat;

@@ -1,79 +1,45 @@
 #include "strata/exported/functional_graph.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <algorithm>
 #include <set>
 
 #include "strata/base/error_source.h"
+#include "strata/exported/operator_rules.h"
 
 namespace strata {
 namespace {
 
 constexpr ErrorSource kGraphErrors{"exported.read"};
 
-// Operators that draw numbers, but dropout, whose mask layers draw by sample.
-const std::set<std::string> kRandom = {"aten::alpha_dropout",   "aten::feature_alpha_dropout",
-                                       "aten::feature_dropout", "aten::native_dropout",
-                                       "aten::bernoulli",       "aten::multinomial",
-                                       "aten::normal",          "aten::rand",
-                                       "aten::rand_like",       "aten::randint",
-                                       "aten::randint_like",    "aten::randn",
-                                       "aten::randn_like",      "aten::randperm",
-                                       "aten::rrelu",           "aten::uniform",
-                                       "aten::exponential",     "aten::random",
-                                       "aten::cauchy"};
-
-// Operators that do not check their arguments, because only libtorch calls them, and from_file,
-// which reads files: the graph may come from anywhere.
-bool is_unsafe(const std::string& op) {
-  static const std::set<std::string> kSafe = {"aten::_to_copy", "aten::_weight_norm"};
-  if (op == "aten::from_file") return true;
-  return op.starts_with("aten::_") && !op.starts_with("aten::__") && !kSafe.contains(op);
-}
-
 UserError refuse(const GraphNode& node, const std::string& what, const std::string& fix) {
   return kGraphErrors.user(node.line.empty() ? node.module : node.line, what,
                            "operators that only return values", node.op, fix);
 }
 
-const c10::FunctionSchema* schema_of(const std::string& op, const std::string& overload) {
-  const auto found = c10::Dispatcher::singleton().findSchema({op, overload});
-  return found ? &found->schema() : nullptr;
-}
-
-bool returns_view(const GraphNode& node) {
-  const c10::FunctionSchema* schema = schema_of(node.op, node.overload);
-  if (!schema) return false;
-  for (const c10::Argument& result : schema->returns())
-    if (result.alias_info()) return true;
-  return false;
-}
-
-// Which values share their bytes, and when each is read for the last time.
+// Which values may share their bytes, and when each is read for the last time.
 class Aliases {
  public:
   explicit Aliases(const ExportedProgram& program) {
     const std::vector<GraphNode>& nodes = program.nodes();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const bool shares = returns_view(nodes[i]);
-      std::string root;
-      for_values(nodes[i], [&](const std::string& value) {
-        last_reads_[value] = i;
-        if (shares && root.empty()) root = root_of(value);
-      });
-      for (const std::string& output : nodes[i].outputs) {
-        makers_[output] = i;
-        if (shares) roots_[output] = root;
+      for (const auto& [name, argument] : nodes[i].arguments) {
+        const bool shares = may_share_bytes(nodes[i], name);
+        for_values(argument, [&](const std::string& value) {
+          last_reads_[value] = i;
+          if (!shares) return;
+          for (const std::string& output : nodes[i].outputs) join(value, output);
+        });
       }
+      for (const std::string& output : nodes[i].outputs) makers_[output] = i;
     }
     for (const std::string& output : program.outputs()) last_reads_[output] = nodes.size();
   }
 
-  /// The value whose bytes this one has.
-  std::string root_of(const std::string& value) const {
-    const auto found = roots_.find(value);
-    return found == roots_.end() ? value : found->second;
+  /// One of the values with these bytes, the same for all of them.
+  std::string root_of(std::string value) const {
+    for (auto found = parents_.find(value); found != parents_.end(); found = parents_.find(value))
+      value = found->second;
+    return value;
   }
 
   /// Whether another value with the same bytes, made before node `index` changes this one, is read
@@ -89,7 +55,12 @@ class Aliases {
   }
 
  private:
-  std::map<std::string, std::string> roots_;
+  void join(const std::string& a, const std::string& b) {
+    const std::string from = root_of(b), to = root_of(a);
+    if (from != to) parents_[from] = to;
+  }
+
+  std::map<std::string, std::string> parents_;
   std::map<std::string, std::size_t> makers_, last_reads_;  // indices of nodes
 };
 
@@ -97,8 +68,9 @@ class Rewriter {
  public:
   explicit Rewriter(const ExportedProgram& program) : aliases_(program) {
     for (const GraphInput& input : program.inputs()) {
-      if (input.source == GraphSource::kBuffer) buffers_.insert(input.name);
-      fixed_.insert(input.name);
+      if (input.source == GraphSource::kBuffer && input.target.ends_with("num_batches_tracked"))
+        counters_.insert(input.name);
+      fixed_.insert(aliases_.root_of(input.name));
     }
     for (std::size_t i = 0; i < program.nodes().size(); ++i) rewrite(program.nodes()[i], i);
     for (const std::string& output : program.outputs()) graph_.outputs.push_back(renamed(output));
@@ -119,23 +91,22 @@ class Rewriter {
     }
   }
 
-  void rewrite(GraphNode node, std::size_t index) {
-    const GraphNode before = node;
-    rename(node);
-    const bool in_place = node.op.ends_with("_") && !node.op.ends_with("__");
-    const std::string functional = in_place ? node.op.substr(0, node.op.size() - 1) : node.op;
-    if (is_unsafe(functional))
-      throw refuse(node, "a file may not call this operator, which checks too little",
-                   "export the model without decompositions");
-    if (kRandom.contains(functional))
-      throw refuse(node, "its random numbers would depend on the mesh",
-                   "use dropout, or leave it out");
-    if (!in_place) {
-      graph_.nodes.push_back(std::move(node));
-      return;
+  void rewrite(const GraphNode& node, std::size_t index) {
+    if (const auto refusal = refusal_of(node)) throw refuse(node, refusal->what, refusal->fix);
+    const std::string changed = changed_argument(node);
+    if (changed.empty()) {
+      graph_.nodes.push_back(node);
+      return rename(graph_.nodes.back());
     }
-    const std::string changed = std::get<GraphTensor>(before.arguments.at(0).second).name;
-    if (buffers_.contains(changed) && is_count(changed)) {
+    const GraphArgument* argument = find_argument(node, changed);
+    const auto* tensor = argument ? std::get_if<GraphTensor>(argument) : nullptr;
+    if (changed != "self" || !tensor)
+      throw refuse(node, "it writes to its argument " + changed, "return a new value");
+    rewrite_change(node, tensor->name, index);
+  }
+
+  void rewrite_change(GraphNode node, const std::string& changed, std::size_t index) {
+    if (counters_.contains(changed)) {
       for (const std::string& output : node.outputs) names_[output] = changed;
       return;
     }
@@ -144,6 +115,8 @@ class Rewriter {
     if (aliases_.others_are_read(changed, index))
       throw refuse(node, "it changes a value that shares its bytes with another one",
                    "return a new value instead of writing to part of one");
+    rename(node);
+    const std::string functional = form_without_change(node.op);
     rename_arguments(node, functional);
     node.op = functional;
     const std::string last = renamed(changed);
@@ -155,34 +128,26 @@ class Rewriter {
 
   // The two forms may name an argument differently.
   static void rename_arguments(GraphNode& node, const std::string& functional) {
-    const c10::FunctionSchema* to = schema_of(functional, node.overload);
-    const c10::FunctionSchema* from = schema_of(node.op, node.overload);
-    if (!to || !from || to->arguments().size() != from->arguments().size())
+    const auto from = find_operator(node.op, node.overload);
+    const auto to = find_operator(functional, node.overload);
+    if (!to || functional == node.op ||
+        to->schema().arguments().size() != from->schema().arguments().size())
       throw refuse(node, "there is no form of it that changes nothing", "return a new value");
     for (auto& [name, argument] : node.arguments)
-      if (const std::optional<int> place = from->argumentIndexWithName(name))
-        name = to->arguments()[static_cast<std::size_t>(*place)].name();
+      if (const std::optional<int> place = from->schema().argumentIndexWithName(name))
+        name = to->schema().arguments()[static_cast<std::size_t>(*place)].name();
   }
-
-  // num_batches_tracked, which no value of the model depends on.
-  static bool is_count(const std::string& name) { return name.ends_with("num_batches_tracked"); }
 
   Aliases aliases_;
   FunctionalGraph graph_;
   std::map<std::string, std::string> names_;  // of values that were changed: the newest
-  std::set<std::string> buffers_, fixed_;
+  std::set<std::string> counters_, fixed_;
 };
 
 }  // namespace
 
 FunctionalGraph functional_graph(const ExportedProgram& program) {
   return Rewriter(program).take();
-}
-
-const GraphArgument* find_argument(const GraphNode& node, const std::string& name) {
-  for (const auto& [own, argument] : node.arguments)
-    if (own == name) return &argument;
-  return nullptr;
 }
 
 }  // namespace strata

@@ -6,8 +6,7 @@
 ///
 /// Errors  UserError `[exported.read]` with the user's line: a change of bytes that are read later
 ///         as another value, of an input or of a weight; an operator without a form that changes
-///         nothing; a random operator other than dropout; an operator that checks too little for a
-///         file from anywhere.
+///         nothing; one that layers do not run (operator_rules.h).
 #pragma once
 
 #include <vector>
@@ -23,17 +22,19 @@ struct FunctionalGraph {
 
 FunctionalGraph functional_graph(const ExportedProgram& program);
 
-/// The argument of this name; null: the node has none.
-const GraphArgument* find_argument(const GraphNode& node, const std::string& name);
-/// Calls `use` with the names of all values that the node reads.
+/// Calls `use` with the names of all values of an argument.
+template <typename Use>
+void for_values(const GraphArgument& argument, Use use) {
+  if (const auto* tensor = std::get_if<GraphTensor>(&argument)) use(tensor->name);
+  if (const auto* tensors = std::get_if<GraphTensors>(&argument))
+    for (const GraphTensor& each : *tensors)
+      if (!each.name.empty()) use(each.name);
+}
+
+/// Of all values that the node reads.
 template <typename Use>
 void for_values(const GraphNode& node, Use use) {
-  for (const auto& [name, argument] : node.arguments) {
-    if (const auto* tensor = std::get_if<GraphTensor>(&argument)) use(tensor->name);
-    if (const auto* tensors = std::get_if<GraphTensors>(&argument))
-      for (const GraphTensor& each : *tensors)
-        if (!each.name.empty()) use(each.name);
-  }
+  for (const auto& [name, argument] : node.arguments) for_values(argument, use);
 }
 
 }  // namespace strata

@@ -20,8 +20,7 @@
 
 namespace strata {
 
-/// `constants`: the piece's buffers that are no running statistics. `ties`: a name for each
-/// parameter that several pieces use.
+/// `ties`: a name for each parameter that several pieces use.
 std::shared_ptr<const Layer> graph_layer(const ExportedProgram& program, const GraphPiece& piece,
                                          const std::map<std::string, std::string>& ties);
 

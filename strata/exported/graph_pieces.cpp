@@ -80,31 +80,32 @@ class Dependence {
  public:
   Dependence(const ExportedProgram& program, const FunctionalGraph& graph) : graph_(graph) {
     for (const GraphInput& input : program.inputs())
-      if (input.source != GraphSource::kParameter) free_.insert(input.name);
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-      const GraphNode& node = graph.nodes[i];
+      if (input.source == GraphSource::kBuffer || input.source == GraphSource::kInput)
+        free_.insert(input.name);
+    for (const GraphNode& node : graph.nodes) {
       bool free = !kKept.contains(node.op);
       for_values(node, [&](const std::string& value) { free = free && free_.contains(value); });
-      for (const std::string& output : node.outputs) {
-        if (output.empty()) continue;
-        makers_[output] = i;
-        if (free) free_.insert(output);
-      }
+      if (free) free_.insert(node.outputs.begin(), node.outputs.end());
     }
   }
 
-  /// The nodes that make a value from inputs and buffers alone; none if weights affect it.
-  void add_makers(const std::string& value, std::set<std::size_t>& nodes) const {
-    const auto maker = makers_.find(value);
-    if (maker == makers_.end() || !free_.contains(value) || !nodes.insert(maker->second).second)
-      return;
-    for_values(graph_.nodes[maker->second],
-               [&](const std::string& read) { add_makers(read, nodes); });
+  /// The nodes that make the values among these that no weight affects, from inputs and buffers.
+  std::set<std::size_t> makers(std::set<std::string> values) const {
+    std::set<std::size_t> nodes;
+    for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
+      const GraphNode& node = graph_.nodes[i];
+      const bool needed = std::ranges::any_of(node.outputs, [&](const std::string& output) {
+        return free_.contains(output) && values.contains(output);
+      });
+      if (!needed) continue;
+      nodes.insert(i);
+      for_values(node, [&](const std::string& value) { values.insert(value); });
+    }
+    return nodes;
   }
 
  private:
   const FunctionalGraph& graph_;
-  std::map<std::string, std::size_t> makers_;  // the node's index
   std::set<std::string> free_;
 };
 
@@ -115,13 +116,13 @@ void copy_free_nodes(std::vector<GraphPiece>& pieces, const FunctionalGraph& gra
   for (GraphPiece& piece : pieces) {
     std::set<std::string> made;
     for (const GraphNode& node : piece.nodes) made.insert(node.outputs.begin(), node.outputs.end());
-    std::set<std::size_t> copied;
+    std::set<std::string> read;
     for (const GraphNode& node : piece.nodes)
       for_values(node, [&](const std::string& value) {
-        if (!made.contains(value)) dependence.add_makers(value, copied);
+        if (!made.contains(value)) read.insert(value);
       });
     std::vector<GraphNode> nodes;
-    for (const std::size_t node : copied)
+    for (const std::size_t node : dependence.makers(std::move(read)))
       if (!made.contains(graph.nodes[node].outputs.at(0))) nodes.push_back(graph.nodes[node]);
     nodes.insert(nodes.end(), piece.nodes.begin(), piece.nodes.end());
     piece.nodes = std::move(nodes);
@@ -129,7 +130,7 @@ void copy_free_nodes(std::vector<GraphPiece>& pieces, const FunctionalGraph& gra
 }
 
 bool counts_samples(const GraphNode& node) {
-  const auto counts = [](const BatchNumber& number) { return number.samples != 0; };
+  const auto counts = [](const BatchNumber& number) { return number.per_sample != 0; };
   return std::ranges::any_of(node.arguments, [&](const auto& argument) {
     if (const auto* number = std::get_if<BatchNumber>(&argument.second)) return counts(*number);
     const auto* numbers = std::get_if<GraphNumbers>(&argument.second);
@@ -141,7 +142,7 @@ bool counts_samples(const GraphNode& node) {
 void add_samples(GraphPiece& piece, const ExportedProgram& program) {
   const auto has_samples = [&](const std::string& value) {
     const std::vector<BatchNumber>& sizes = program.shape(value).sizes;
-    return !sizes.empty() && sizes[0] == BatchNumber{.samples = 1};
+    return !sizes.empty() && sizes[0] == BatchNumber{.per_sample = 1};
   };
   if (std::ranges::none_of(piece.nodes, counts_samples) ||
       std::ranges::any_of(piece.inputs, has_samples))
@@ -164,10 +165,10 @@ void connect(std::vector<GraphPiece>& pieces, const ExportedProgram& program,
         const auto input = inputs.find(value);
         if (input != inputs.end() && input->second.source == GraphSource::kParameter) {
           piece.parameters.push_back(input->second);
-        } else if (input != inputs.end() && input->second.source == GraphSource::kBuffer) {
-          piece.buffers.push_back(input->second);
-        } else if (input != inputs.end()) {
+        } else if (input != inputs.end() && input->second.source == GraphSource::kInput) {
           piece.inputs.push_back(value);
+        } else if (input != inputs.end()) {
+          piece.buffers.push_back(input->second);
         } else if (!made.contains(value)) {
           const std::size_t maker = makers.at(value);
           if (!is_real(program.shape(value)))
@@ -206,7 +207,7 @@ std::vector<GraphPiece> cut_graph(const ExportedProgram& program, const Function
     if (path.empty() && !pieces.empty()) path = current;
     if (pieces.empty() || path != current) {
       const int use = ++uses[path];
-      const std::string name = path.empty() ? "model" : path;
+      const std::string name = path.empty() ? "(model)" : path;
       pieces.push_back({.name = use == 1 ? name : name + "#" + std::to_string(use)});
     }
     current = path;

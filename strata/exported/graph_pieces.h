@@ -22,7 +22,8 @@ struct GraphPiece {
   std::vector<GraphNode> nodes;
   std::vector<std::string> inputs;  ///< values of other pieces and of the model's inputs
   std::vector<std::string> outputs;
-  std::vector<GraphInput> parameters, buffers;  ///< that its operators read
+  /// That its operators read; frozen parameters are among the buffers.
+  std::vector<GraphInput> parameters, buffers;
 };
 
 std::vector<GraphPiece> cut_graph(const ExportedProgram& program, const FunctionalGraph& graph,

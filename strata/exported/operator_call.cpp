@@ -3,23 +3,30 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "strata/base/error_source.h"
+#include "strata/exported/operator_rules.h"
 
 namespace strata {
 namespace {
 
 constexpr ErrorSource kCallErrors{"exported.operator"};
 
-c10::OperatorHandle find(const GraphNode& node) {
-  const auto found = c10::Dispatcher::singleton().findSchema({node.op, node.overload});
-  if (!found)
-    throw kCallErrors.user(node.line, "this libtorch has no operator " + node.op,
-                           "operators of the libtorch that Strata was built with",
-                           node.op + "." + node.overload,
-                           "export the model with that version of torch");
-  return *found;
+c10::OperatorHandle require_operator(const GraphNode& node) {
+  if (const auto found = find_operator(node.op, node.overload)) return *found;
+  throw kCallErrors.user(node.line, "this libtorch has no operator " + node.op,
+                         "operators of the libtorch that Strata was built with",
+                         node.op + "." + node.overload,
+                         "export the model with that version of torch");
+}
+
+// The type of an argument that is given; real_type() names enums, which type() has as integers.
+c10::TypePtr given_type(const c10::Argument& expected) {
+  const c10::TypePtr type = expected.real_type();
+  const auto* optional = type->castRaw<c10::OptionalType>();
+  return optional ? optional->getElementType() : type;
 }
 
 bool is_list_of_optional(const c10::TypePtr& type) {
@@ -27,118 +34,150 @@ bool is_list_of_optional(const c10::TypePtr& type) {
   return list && list->getElementType()->kind() == c10::TypeKind::OptionalType;
 }
 
+// x + 1 is an addition of tensors, whose second one takes no part in type promotion.
+c10::IValue wrapped(const at::Scalar& number) {
+  return c10::IValue(at::native::wrapped_scalar_tensor(number));
+}
+
+bool is_fixed(const BatchNumber& number) { return number.per_sample == 0; }
+
 }  // namespace
 
 OperatorCall::OperatorCall(const GraphNode& node,
                            const std::function<int(const std::string&)>& slot_of)
-    : op_(find(node)), returns_list_(node.returns_list) {
-  const std::vector<c10::Argument>& expected = op_.schema().arguments();
+    : op_(require_operator(node)), returns_list_(node.returns_list) {
   std::size_t used = 0;
-  for (const c10::Argument& argument : expected) {
-    const GraphArgument* given = nullptr;
-    for (const auto& [name, value] : node.arguments)
-      if (name == argument.name()) given = &value;
-    if (!given && !argument.default_value())
-      throw kCallErrors.user(node.line, "an argument of " + node.op + " is missing",
-                             argument.name(), "none");
-    used += given ? 1 : 0;
-    std::vector<int> slots;
-    if (given) {
-      if (const auto* tensor = std::get_if<GraphTensor>(given)) slots = {slot_of(tensor->name)};
-      if (const auto* tensors = std::get_if<GraphTensors>(given))
-        for (const GraphTensor& each : *tensors)
-          slots.push_back(each.name.empty() ? -1 : slot_of(each.name));
+  for (const c10::Argument& expected : op_.schema().arguments()) {
+    const GraphArgument* given = find_argument(node, expected.name());
+    if (!given) {
+      if (!expected.default_value())
+        throw kCallErrors.user(node.line, "an argument of " + node.op + " is missing",
+                               expected.name(), "none");
+      arguments_.push_back({.fixed = *expected.default_value()});
+      continue;
     }
-    for (const int slot : slots)
-      if (slot >= 0) reads_.push_back(slot);
-    // An empty text stands for the schema's default; no schema has such an argument.
-    arguments_.push_back(given ? *given : GraphArgument(std::string()));
-    slots_.push_back(std::move(slots));
+    ++used;
+    Argument argument;
+    if (const auto* tensor = std::get_if<GraphTensor>(given)) {
+      argument = {.kind = Argument::Kind::kTensor, .slots = {slot_of(tensor->name)}};
+    } else if (const auto* tensors = std::get_if<GraphTensors>(given)) {
+      argument.kind = is_list_of_optional(given_type(expected)) ? Argument::Kind::kOptionalTensors
+                                                                : Argument::Kind::kTensors;
+      for (const GraphTensor& each : *tensors)
+        argument.slots.push_back(each.name.empty() ? -1 : slot_of(each.name));
+    } else {
+      argument = fixed_argument(node, *given, expected);
+    }
+    std::ranges::copy_if(argument.slots, std::back_inserter(reads_),
+                         [](int slot) { return slot >= 0; });
+    arguments_.push_back(std::move(argument));
   }
   if (used != node.arguments.size())
-    throw kCallErrors.user(node.line, node.op + " has no such argument", "arguments of its schema",
-                           std::to_string(node.arguments.size() - used) + " others");
+    throw kCallErrors.user(node.line, node.op + " has no such argument",
+                           "each argument of its schema once",
+                           std::to_string(node.arguments.size()) + " arguments");
   for (const std::string& output : node.outputs)
     writes_.push_back(output.empty() ? -1 : slot_of(output));
 }
 
-c10::IValue OperatorCall::value_of(const GraphArgument& argument, const c10::Argument& expected,
-                                   std::span<const at::Tensor> values, std::int64_t batch,
-                                   at::Device device) const {
-  const c10::TypeKind kind = expected.type()->kind();
+OperatorCall::Argument OperatorCall::fixed_argument(const GraphNode& node,
+                                                    const GraphArgument& given,
+                                                    const c10::Argument& expected) const {
+  using Kind = Argument::Kind;
+  const c10::TypeKind kind = given_type(expected)->kind();
   const bool real = kind == c10::TypeKind::FloatType, tensor = kind == c10::TypeKind::TensorType;
-  // x + 1 is an addition of tensors, whose second one takes no part in type promotion.
-  const auto wrapped = [](const at::Scalar& number) {
-    return c10::IValue(at::native::wrapped_scalar_tensor(number));
-  };
+  const bool is_enum = kind == c10::TypeKind::ScalarTypeType ||
+                       kind == c10::TypeKind::MemoryFormatType || kind == c10::TypeKind::LayoutType;
+  const auto fixed = [](c10::IValue value) { return Argument{.fixed = std::move(value)}; };
   return std::visit(
-      [&](const auto& value) -> c10::IValue {
+      [&](const auto& value) -> Argument {
         using T = std::decay_t<decltype(value)>;
         if constexpr (std::is_same_v<T, GraphDevice>) {
-          return c10::IValue(device);
+          return {.kind = Kind::kDevice};
+        } else if constexpr (std::is_same_v<T, at::ScalarType>) {
+          if (kind == c10::TypeKind::ScalarTypeType) return fixed(c10::IValue(value));
+        } else if constexpr (std::is_same_v<T, at::MemoryFormat>) {
+          if (kind == c10::TypeKind::MemoryFormatType) return fixed(c10::IValue(value));
+        } else if constexpr (std::is_same_v<T, GraphNone>) {
+          return {};
         } else if constexpr (std::is_same_v<T, BatchNumber>) {
-          const std::int64_t number = value.at(batch);
-          if (tensor) return wrapped(number);
-          return real ? c10::IValue(static_cast<double>(number)) : c10::IValue(number);
+          if (is_enum) {
+          } else if (tensor && is_fixed(value)) {
+            return fixed(wrapped(value.constant));
+          } else if (real && is_fixed(value)) {
+            return fixed(c10::IValue(static_cast<double>(value.constant)));
+          } else if (!tensor && !real) {
+            return {.kind = Kind::kNumber, .numbers = {value}};
+          }
         } else if constexpr (std::is_same_v<T, GraphNumbers>) {
-          std::vector<std::int64_t> numbers;
-          for (const BatchNumber& each : value) numbers.push_back(each.at(batch));
-          return c10::IValue(numbers);
+          return {.kind = Kind::kNumbers, .numbers = value};
+        } else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, bool>) {
+          return fixed(tensor ? wrapped(value) : c10::IValue(value));
         } else if constexpr (std::is_same_v<T, std::vector<bool>>) {
           c10::List<bool> list;
           for (const bool each : value) list.push_back(each);
-          return c10::IValue(list);
-        } else if constexpr (std::is_same_v<T, GraphNone>) {
-          return c10::IValue();
-        } else if constexpr (std::is_same_v<T, std::string>) {
-          return value.empty() ? *expected.default_value() : c10::IValue(value);
-        } else if constexpr (std::is_same_v<T, GraphTensor> || std::is_same_v<T, GraphTensors>) {
-          return c10::IValue();  // run() reads them by their slots
-        } else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, bool>) {
-          return tensor ? wrapped(value) : c10::IValue(value);
-        } else {
-          return c10::IValue(value);
+          return fixed(c10::IValue(list));
+        } else if constexpr (std::is_same_v<T, std::string> ||
+                             std::is_same_v<T, std::vector<double>>) {
+          return fixed(c10::IValue(value));
         }
+        throw kCallErrors.user(
+            node.line, "the argument " + expected.name() + " of " + node.op + " is of another kind",
+            expected.type()->str(), "another kind", "export the model again");
       },
-      argument);
+      given);
 }
 
-void OperatorCall::run(std::vector<at::Tensor>& values, std::int64_t batch,
-                       at::Device device) const {
-  const std::vector<c10::Argument>& expected = op_.schema().arguments();
-  torch::jit::Stack stack;
-  for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    const std::vector<int>& slots = slots_[i];
-    if (std::holds_alternative<GraphTensor>(arguments_[i])) {
-      stack.emplace_back(values[slots[0]]);
-    } else if (std::holds_alternative<GraphTensors>(arguments_[i])) {
-      if (is_list_of_optional(expected[i].type())) {
-        c10::List<std::optional<at::Tensor>> list;
-        for (const int slot : slots)
-          list.push_back(slot < 0 ? std::optional<at::Tensor>() : values[slot]);
-        stack.emplace_back(std::move(list));
-      } else {
-        c10::List<at::Tensor> list;
-        for (const int slot : slots) list.push_back(values.at(slot));
-        stack.emplace_back(std::move(list));
-      }
-    } else {
-      stack.push_back(value_of(arguments_[i], expected[i], values, batch, device));
+c10::IValue OperatorCall::value_of(const Argument& argument, const std::vector<at::Tensor>& values,
+                                   std::int64_t samples, at::Device device) {
+  switch (argument.kind) {
+    case Argument::Kind::kFixed:
+      return argument.fixed;
+    case Argument::Kind::kTensor:
+      return c10::IValue(values[argument.slots[0]]);
+    case Argument::Kind::kTensors: {
+      c10::List<at::Tensor> list;
+      for (const int slot : argument.slots) list.push_back(slot < 0 ? at::Tensor() : values[slot]);
+      return c10::IValue(std::move(list));
+    }
+    case Argument::Kind::kOptionalTensors: {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const int slot : argument.slots)
+        list.push_back(slot < 0 ? std::optional<at::Tensor>() : values[slot]);
+      return c10::IValue(std::move(list));
+    }
+    case Argument::Kind::kDevice:
+      return c10::IValue(device);
+    case Argument::Kind::kNumber:
+      return c10::IValue(argument.numbers[0].at(samples));
+    case Argument::Kind::kNumbers: {
+      c10::List<std::int64_t> list;
+      for (const BatchNumber& number : argument.numbers) list.push_back(number.at(samples));
+      return c10::IValue(std::move(list));
     }
   }
+  return {};
+}
+
+void OperatorCall::run(std::vector<at::Tensor>& values, std::int64_t samples,
+                       at::Device device) const {
+  torch::jit::Stack stack;
+  stack.reserve(arguments_.size());
+  for (const Argument& argument : arguments_)
+    stack.push_back(value_of(argument, values, samples, device));
   op_.callBoxed(&stack);
-  if (returns_list_) {
-    const c10::List<at::Tensor> list = stack.at(0).toTensorList();
-    if (list.size() != writes_.size())
-      throw kCallErrors.user(op_.schema().name(), "it returns another number of tensors",
-                             std::to_string(writes_.size()), std::to_string(list.size()),
-                             "export the model again");
+  if (!returns_list_) {
     for (std::size_t i = 0; i < writes_.size(); ++i)
-      if (writes_[i] >= 0) values[writes_[i]] = list.get(i);
+      if (writes_[i] >= 0) values[writes_[i]] = stack.at(i).toTensor();
     return;
   }
+  const c10::List<at::Tensor> list = stack.at(0).toTensorList();
+  if (list.size() != writes_.size())
+    throw kCallErrors.user(op_.schema().name(), "it returns another number of tensors",
+                           std::to_string(writes_.size()), std::to_string(list.size()),
+                           "export the model again");
   for (std::size_t i = 0; i < writes_.size(); ++i)
-    if (writes_[i] >= 0) values[writes_[i]] = stack.at(i).toTensor();
+    if (writes_[i] >= 0) values[writes_[i]] = list.get(i);
 }
 
 }  // namespace strata

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -21,21 +20,31 @@ class OperatorCall {
   /// `slot_of`: the place of a value among those of the layer.
   OperatorCall(const GraphNode& node, const std::function<int(const std::string&)>& slot_of);
 
-  /// Reads and writes values by their slots. `batch`: samples; `device`: of the layer's inputs.
-  void run(std::vector<at::Tensor>& values, std::int64_t batch, at::Device device) const;
+  /// Reads and writes values by their slots. `samples`: of the batch; `device`: of the layer.
+  void run(std::vector<at::Tensor>& values, std::int64_t samples, at::Device device) const;
 
   const std::vector<int>& reads() const { return reads_; }
-  const std::vector<int>& writes() const { return writes_; }
+  const std::vector<int>& writes() const { return writes_; }  ///< -1: not kept
 
  private:
-  c10::IValue value_of(const GraphArgument& argument, const c10::Argument& expected,
-                       std::span<const at::Tensor> values, std::int64_t batch,
-                       at::Device device) const;
+  // An argument of the schema. Only tensors, devices and numbers of samples differ from call to
+  // call.
+  struct Argument {
+    enum class Kind { kFixed, kTensor, kTensors, kOptionalTensors, kDevice, kNumber, kNumbers };
+    Kind kind = Kind::kFixed;
+    c10::IValue fixed = {};
+    std::vector<int> slots = {};  // of tensors; -1: none
+    GraphNumbers numbers = {};
+  };
+
+  Argument fixed_argument(const GraphNode& node, const GraphArgument& given,
+                          const c10::Argument& expected) const;
+  static c10::IValue value_of(const Argument& argument, const std::vector<at::Tensor>& values,
+                              std::int64_t samples, at::Device device);
 
   c10::OperatorHandle op_;
-  std::vector<GraphArgument> arguments_;  // in the order of the schema
-  std::vector<std::vector<int>> slots_;   // of the tensors of each argument; -1: none
-  std::vector<int> reads_, writes_;       // writes: -1: not kept
+  std::vector<Argument> arguments_;  // in the order of the schema
+  std::vector<int> reads_, writes_;
   bool returns_list_ = false;
 };
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "strata/base/error_source.h"
+#include "strata/base/json_document.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
 
@@ -16,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr ErrorSource kArchiveErrors{"exported.read"};
-constexpr std::size_t kMostTextBytes = std::size_t{1} << 30;
 
 std::vector<std::int64_t> constants(const json& numbers) {
   std::vector<std::int64_t> values;
@@ -66,12 +67,12 @@ Pt2Archive::~Pt2Archive() = default;
 
 json Pt2Archive::parse(const std::string& record) {
   const std::scoped_lock lock(mutex_);
-  if (const std::size_t size = reader_->getRecordSize(record); size > kMostTextBytes)
-    throw kArchiveErrors.user(record, "too large", "at most 1 GiB",
+  if (const std::size_t size = reader_->getRecordSize(record); size > kMaxJsonBytes)
+    throw kArchiveErrors.user(record, "too large", "at most 64 MiB",
                               std::to_string(size) + " bytes");
   const auto [bytes, size] = reader_->getRecord(record);
-  const char* text = static_cast<const char*>(bytes.get());
-  return json::parse(text, text + size);
+  const std::string_view text(static_cast<const char*>(bytes.get()), size);
+  return JsonDocument::parse(text, record, {.operation = kArchiveErrors.operation}).root().value();
 }
 
 void Pt2Archive::read_places(const std::string& folder, const std::string& config) {

@@ -40,7 +40,7 @@ class Pt2Archive {
   explicit Pt2Archive(const std::string& path);
   ~Pt2Archive();
 
-  nlohmann::json parse(const std::string& record);
+  nlohmann::json parse(const std::string& record);  ///< within the limits of JsonDocument
 
   /// Of a parameter, buffer or constant, by its name in state_dict(); null: there is none.
   const TensorPlace* find(const std::string& target) const;

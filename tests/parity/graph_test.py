@@ -177,10 +177,12 @@ class GraphTest(unittest.TestCase):
                 total += loss.double().item()
             losses.append(total / valid)
             if not first:
-                first = {name: parameter.grad.clone() for name, parameter in model.named_parameters(remove_duplicate=False)}
+                first = {name: parameter.grad.clone() for name, parameter in model.named_parameters(remove_duplicate=False)
+                         if parameter.requires_grad}
             with torch.no_grad():  # two roundings; torch.optim.SGD has one
                 for parameter in model.parameters():
-                    parameter -= parameter.grad * RATE
+                    if parameter.requires_grad:
+                        parameter -= parameter.grad * RATE
         return losses, first, dict(model.state_dict())
 
     def assert_bits(self, found, expected, tolerance=0.0, skipped=()):
@@ -266,6 +268,52 @@ class Graph(GraphTest):
             self.assertTrue(torch.allclose(found[2][name], expected[2][name], rtol=1e-5, atol=1e-6), name)
         self.assertNotIn("2.running_mean", found[2])  # a constant
 
+    def test_masks_may_be_changed_in_place(self):
+        class Masked(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+
+            def forward(self, x):
+                mask = x > 0
+                mask &= x < 1
+                mask |= x < -1
+                return self.last(self.first(x) * mask + mask)
+
+        model, x, targets = Masked(), torch.randn(16, 12), torch.randint(0, 5, (16,))
+        self.export(model, x)
+        self.write(x, targets)
+        self.assert_bits(self.strata(x, targets), self.eager(model, x, targets, len(x)))
+
+    def test_frozen_parameters_stay(self):
+        model, x, targets = perceptron(), torch.randn(16, 12), torch.randint(0, 5, (16,))
+        for parameter in model[1].parameters():
+            parameter.requires_grad_(False)
+        self.export(model, x)
+        self.write(x, targets)
+        found = self.strata(x, targets)
+        self.assertFalse([name for name in found[2] if name.startswith("1.")])  # constants
+        expected = self.eager(model, x, targets, len(x))
+        self.assert_bits(found, expected)
+        self.assert_bits(self.strata(x, targets, stages=3), found)
+
+    def test_samples_may_be_joined_with_other_dimensions(self):
+        class Joined(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.dropout, self.last = nn.Dropout(0.5), nn.Linear(4, 5)
+
+            def forward(self, x):
+                rows = self.dropout(x.reshape(-1, 4)).reshape(-1, 3, 4)
+                return self.last(rows.sum(1))
+
+        x, targets = torch.randn(16, 3, 4), torch.randint(0, 5, (16,))
+        self.export(Joined().train(), x)
+        self.write(x, targets)
+        whole = self.strata(x, targets, steps=3)
+        self.assert_bits(self.strata(x, targets, steps=3, micro_batch=4), whole, tolerance=1e-5)
+        self.assert_bits(self.strata(x, targets, steps=3, dp=2), whole, tolerance=1e-5)
+
     def test_a_layer_may_depend_on_the_number_of_samples_alone(self):
         class Token(nn.Module):
             def __init__(self):
@@ -290,7 +338,8 @@ class Graph(GraphTest):
         found = self.strata(x, targets)
         self.assertIn("token", found[3])
         self.assert_bits(found, self.eager(model, x, targets, len(x)))
-        self.assert_bits(self.strata(x, targets, stages=2), found)
+        for more in ({"stages": 2}, {"tier": "host"}, {"tier": "disk", "recompute": True}):
+            self.assert_bits(self.strata(x, targets, **more), found)
 
     def test_dropout_depends_on_the_sample_alone(self):
         model, x, targets = perceptron(0.5).train(), torch.randn(16, 12), torch.randint(0, 5, (16,))
@@ -365,7 +414,7 @@ class Graph(GraphTest):
         self.write(x, x)
         (self.folder / "run.json").write_text(json.dumps({"loss": "squared_error"}))
         done = subprocess.run([os.environ["PARITY_GRAPH"], str(self.folder)], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 1, done.stdout)
         for words in says:
             self.assertIn(words, done.stderr)
 
@@ -384,6 +433,24 @@ class Graph(GraphTest):
             def forward(self, x):
                 return torch.ops.aten._unsafe_index(x, [torch.tensor([0, 1])])
 
+        class Into(nn.Module):
+            def forward(self, x):
+                y = x * 2
+                torch.add(x, 1, out=y)
+                return y
+
+        class Recurrent(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lstm = nn.LSTM(4, 4, num_layers=2, dropout=0.5, batch_first=True)
+
+            def forward(self, x):
+                return self.lstm(x.unsqueeze(1))[0]
+
+        class Sideways(nn.Module):
+            def forward(self, x):
+                return nn.functional.dropout(x.transpose(0, 1), 0.5, self.training).transpose(0, 1)
+
         class Two(nn.Module):
             def forward(self, x):
                 return x + 1, x + 2
@@ -393,6 +460,11 @@ class Graph(GraphTest):
         self.refuse(Noise(), x, ["[exported.read]", here, "random numbers would depend on the mesh", "aten::randn_like"])
         self.refuse(Write(), x, ["[exported.read]", here, "shares its bytes with another one"])
         self.refuse(Unsafe(), x, ["[exported.read]", here, "_unsafe_index", "checks too little"])
+        self.refuse(Recurrent().train(), x, ["[exported.read]", "random numbers would depend on the mesh", "aten::lstm"])
+        self.refuse(Into(), x, ["[exported.read]", here, "writes to its argument out"])
+        self.refuse(nn.InstanceNorm1d(4, track_running_stats=True).train(), x.unsqueeze(1).expand(-1, 4, -1).contiguous(),
+                    ["[exported.read]", "keeps statistics", "aten::instance_norm"])
+        self.refuse(Sideways().train(), x, ["[exported.read]", "first dimension is not the samples"])
         self.refuse(Two(), x, ["[exported.model]", "more than one output"])
         self.refuse(nn.Linear(4, 4), x, ["the number of samples is fixed", "dynamic_shapes"], shapes=None)
 

@@ -72,6 +72,7 @@ void run(const std::string& folder) {
   const Sequential model =
       exported.layers(run.at("loss") == "cross_entropy" ? ExportedLoss::kCrossEntropy
                                                         : ExportedLoss::kSquaredError);
+  const std::map<std::string, std::string> names = exported.state_names(model);
   const MiniBatch batch = read_batch(folder, run);
   const StepPlan plan = plan_of(model, run);
   std::map<std::string, at::Tensor> weights, gradients, named;
@@ -85,7 +86,7 @@ void run(const std::string& folder) {
     options.optimizer.weight_decay = 0;
     options.disk.path = folder + "/disk";
     Trainer trainer(model, plan, group, options);
-    trainer.fill([&](const auto& states, const auto&) { exported.fill(states, model); });
+    trainer.fill([&](const auto& states, const auto&) { exported.fill(states, names); });
     trainer.loaded();
     for (int step = 0; step < run.at("steps"); ++step) {
       const double loss = trainer.step(batch, run.at("learning_rate")).loss;
@@ -98,7 +99,7 @@ void run(const std::string& folder) {
   });
   const auto under_names_of_states = [&](const std::map<std::string, at::Tensor>& tensors) {
     std::map<std::string, at::Tensor> states;
-    for (const auto& [name, tensor] : tensors) states[exported.state_name(model, name)] = tensor;
+    for (const auto& [name, tensor] : tensors) states[names.at(name)] = tensor;
     return states;
   };
   write(folder + "/weights.safetensors", under_names_of_states(weights));

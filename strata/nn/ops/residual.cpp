@@ -12,13 +12,11 @@
 namespace strata {
 namespace {
 
-constexpr int kSitesPerLayer = 16;
-
 MaskOfSamples make_mask(Dropout dropout, const ForwardContext& context) {
   const std::uint64_t of_run = mix_key(context.seed, 0x64726f70);
   return {
       {.key = context.scalars ? of_run : mix_key(of_run, context.step),
-       .site = static_cast<std::uint32_t>(context.layer * kSitesPerLayer + dropout.site),
+       .site = static_cast<std::uint32_t>(context.layer * kDropoutSites + dropout.site),
        .threshold = static_cast<std::uint32_t>(std::llround(dropout.probability * 4294967296.0)),
        .scale = static_cast<float>(1.0 / (1.0 - dropout.probability))},
       context.first_sample,

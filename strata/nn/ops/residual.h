@@ -16,7 +16,10 @@
 
 namespace strata {
 
-/// One use of dropout in a layer, identified by `site`.
+/// The uses of dropout that a layer can have: their masks differ.
+inline constexpr int kDropoutSites = 16;
+
+/// One use of dropout in a layer, identified by `site`, below kDropoutSites.
 struct Dropout {
   double probability = 0;
   int site = 0;
