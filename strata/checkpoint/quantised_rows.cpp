@@ -78,7 +78,7 @@ void read_quantised_rows(kernels::QuantisedType type, const NamedState& part,
 void read_rounded(kernels::QuantisedType type, const std::vector<NamedState>& weights,
                   const ReadStates& read) {
   for (const NamedState& weight : weights) {
-    if (!is_quantised(weight.name, weight.shape)) {
+    if (!keeps_fewer_bits(weight.name, weight.shape)) {
       read({weight});
       continue;
     }

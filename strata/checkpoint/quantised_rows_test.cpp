@@ -151,7 +151,7 @@ TEST(QuantisedModel, KeepsTheMatricesOfBlocksInFewerBits) {
               EXPECT_FALSE(quantised_source(fp32.layer(layer), i));
               const QuantisedSource source = quantised_source(small.layer(layer), i);
               EXPECT_EQ(static_cast<bool>(source),
-                        is_quantised(small.name(layer) + "." + spec.name, spec.shape))
+                        keeps_fewer_bits(small.name(layer) + "." + spec.name, spec.shape))
                   << spec.name;
               const std::int64_t words = small.layout(layer).placements[i].numel;
               if (!source) {

@@ -42,11 +42,11 @@ std::vector<CLI::Option*> ServingArguments::add_to(CLI::App& verb) {
       "tokens that a pass guesses of each answer and checks; the answers stay the same; default: "
       "0, or 4 with --draft")
       ->check(between(0, 16));
-  CLI::Option* of_draft =
-      add("--draft", "PATH", draft,
-          "a model with the same tokens, smaller or with --draft-weights int8, which guesses them; "
-          "without it, repeated text does")
-          ->check(refuse_empty_path);
+  CLI::Option* of_draft = add("--draft", "PATH", draft,
+                              "a model with the same tokens, smaller or with fewer bits "
+                              "(--draft-weights), which guesses "
+                              "them; without it, repeated text does")
+                              ->check(refuse_empty_path);
   options.push_back(add_weights_option(verb, draft_weights, "--draft-weights", " of --draft"));
   options.back()->needs(of_draft);
   return options;

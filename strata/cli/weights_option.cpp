@@ -17,7 +17,7 @@ WeightType type_named(const std::string& option, const std::string& name) {
   const std::string nearest = nearest_name(name, all_names<WeightType>());
   throw kWeightsErrors.user(
       option, "no such type of weights", list_names<WeightType>(), name,
-      nearest.empty() ? "pass " + option + " int8" : "did you mean '" + nearest + "'?");
+      nearest.empty() ? "pass " + option + " int8 or int4" : "did you mean '" + nearest + "'?");
 }
 
 }  // namespace

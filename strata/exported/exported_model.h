@@ -35,8 +35,8 @@ class ExportedModel {
   /// `borders`: modules that become layers; empty: chosen (graph_pieces.h).
   explicit ExportedModel(const std::string& path, const std::vector<std::string>& borders = {});
 
-  /// Batch inputs: those of the model, then the targets. The last layer is the loss: its sum divided
-  /// by MiniBatch::valid_tokens.
+  /// Batch inputs: those of the model, then the targets. The last layer is the loss: its sum,
+  /// divided by MiniBatch::valid_tokens.
   Sequential layers(ExportedLoss loss) const;
 
   /// The names in state_dict() of the weights of `model`, made by layers(), by their names in

@@ -3,8 +3,8 @@
 ///     program = torch.export.export(model, (x,), dynamic_shapes=({0: Dim("batch", min=2)},))
 ///     torch.export.save(program, "model.pt2")
 ///
-/// The file is an archive with the graph as JSON and the tensors as bytes (pt2_archive.h). Export it
-/// in training mode: the operators are those above autograd, not decomposed.
+/// The file is an archive with the graph as JSON and the tensors as bytes (pt2_archive.h). Export
+/// it in training mode: the operators are those above autograd, not decomposed.
 ///
 /// Source   torch/_export/serde/schema.py, schema version 8 (torch 2.13).
 /// Errors   UserError `[exported.read]`: no such file, another format, a part that contradicts

@@ -4,8 +4,8 @@
 /// pickles are refused.
 ///
 /// Threads  any.
-/// Errors   UserError `[exported.read]`: a tensor that does not fit its bytes, a type that layers do
-///          not have, a pickle. std::exception of the reader and the parser: a damaged file.
+/// Errors   UserError `[exported.read]`: a tensor that does not fit its bytes, a type that layers
+///          do not have, a pickle. std::exception of the reader and the parser: a damaged file.
 #pragma once
 
 #include <ATen/core/Tensor.h>

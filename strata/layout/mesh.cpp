@@ -53,13 +53,24 @@ int Mesh::span(Axis axis) const {
   return span;
 }
 
-std::vector<int> Mesh::stage_ranks(int rank) const {
-  const int stage = place(rank)[Axis::kPipeline];
+namespace {
+
+// The ranks with the place of `rank` on one axis.
+std::vector<int> ranks_beside(const Mesh& mesh, int rank, Axis axis) {
   std::vector<int> ranks;
-  for (int other = 0; other < size(); ++other) {
-    if (place(other)[Axis::kPipeline] == stage) ranks.push_back(other);
-  }
+  for (int other = 0; other < mesh.size(); ++other)
+    if (mesh.place(other)[axis] == mesh.place(rank)[axis]) ranks.push_back(other);
   return ranks;
+}
+
+}  // namespace
+
+std::vector<int> Mesh::stage_ranks(int rank) const {
+  return ranks_beside(*this, rank, Axis::kPipeline);
+}
+
+std::vector<int> Mesh::replica_ranks(int rank) const {
+  return ranks_beside(*this, rank, Axis::kData);
 }
 
 std::string Mesh::name(int rank) const {

@@ -41,6 +41,8 @@ class Mesh : public PerAxis<int> {
   int span(Axis axis) const;
   /// All ranks of the stage of `rank`, ascending. They are adjacent.
   std::vector<int> stage_ranks(int rank) const;
+  /// All ranks of the replica of `rank`, ascending.
+  std::vector<int> replica_ranks(int rank) const;
   int stage_size() const { return size() / (*this)[Axis::kPipeline]; }
 
   /// "rank 3 (pp 1/4, tp 2/4, dp 0/2)"; axes of size 1 are left out, "rank 3" if all are.

@@ -38,8 +38,7 @@ class QuantisedBlock final : public Layer {
       : block_(std::move(block)), type_(type), sources_(block_->weights()) {
     for (const WeightSpec& source : sources_) {
       shapes_.push_back(slice_shape(source, ranks));
-      if (is_matrix(source.shape) && type == QuantisedType::kInt4)
-        check_groups(type, source, shapes_.back(), ranks);
+      if (is_matrix(source.shape)) check_groups(type, source, shapes_.back(), ranks);
     }
   }
 
@@ -115,7 +114,7 @@ std::shared_ptr<const Layer> quantised_block(std::shared_ptr<const Layer> block,
   return std::make_shared<QuantisedBlock>(std::move(block), type, ranks);
 }
 
-bool is_quantised(const std::string& name, const std::vector<std::int64_t>& shape) {
+bool keeps_fewer_bits(const std::string& name, const std::vector<std::int64_t>& shape) {
   return name.starts_with("block") && is_matrix(shape);
 }
 

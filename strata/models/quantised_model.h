@@ -34,7 +34,7 @@ std::shared_ptr<const Layer> quantised_block(std::shared_ptr<const Layer> block,
 
 /// Whether a model with weights in fewer bits has the weight of this name ("block3.mlp.up.weight")
 /// and shape in them.
-bool is_quantised(const std::string& name, const std::vector<std::int64_t>& shape);
+bool keeps_fewer_bits(const std::string& name, const std::vector<std::int64_t>& shape);
 
 /// How weights of this type, which is not kPrecision, are rounded.
 kernels::QuantisedType rounding_of(WeightType type);

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "strata/batching/token_service.h"
+#include "strata/rollout/rollout_message.h"
 #include "strata/serve/decoder.h"
 #include "strata/train/trainer.h"
 
@@ -37,13 +38,6 @@ struct RolloutOptions {
   std::int64_t pass_tokens = 512;  ///< of all sequences
 };
 
-struct Rollout {
-  std::vector<ScoredToken> prompt = {};  ///< with SequenceRequest::score_prompt
-  std::vector<ScoredToken> tokens = {};
-  FinishReason reason = FinishReason::kStop;
-  std::int64_t steps = 0;  ///< of the trainer, after which the weights answered: their version
-};
-
 class Rollouts {
  public:
   /// `model`: of the trainer's weights, with logits as its output; `world`: the trainer's. The
@@ -51,8 +45,8 @@ class Rollouts {
   Rollouts(Trainer& trainer, const Sequential& model, const RolloutOptions& options,
            const Group& world);
 
-  /// Returns the answers in the order of the requests, on every rank of the replica. Listeners of
-  /// other kinds than tokens, such as SequenceRequest::embed, have no effect.
+  /// Returns the answers in the order of the requests, on every rank of the replica. Only tokens
+  /// are returned: SequenceRequest::embed has no effect.
   std::vector<Rollout> answer(std::span<const SequenceRequest> requests);
 
  private:

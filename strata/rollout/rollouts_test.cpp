@@ -247,24 +247,46 @@ TEST(RolloutsErrors, RefuseAModelOfOtherWeightsAndNoContext) {
   });
 }
 
-TEST(RolloutsErrors, ReportAModelWithoutNumbers) {
-  const RolloutCase c;
+// On every rank, so that a caller may go on after it.
+TEST(RolloutsErrors, AreThrownOnEveryRankOfTheReplica) {
+  const RolloutCase c{.mesh = kPipeline2};
   const Sequential model = model_of(c, DecoderOutput::kLoss, 1);
   const Sequential decoder = model_of(c, DecoderOutput::kLogits, 1);
-  run_thread_ranks({}, [&](Group& world, MemoryAccount&) {
+  run_thread_ranks({.ranks = 2}, [&](Group& world, MemoryAccount&) {
     Trainer trainer(model, plan_of(c, model), world);
     trainer.initialise();
-    for (const NamedState& state : trainer.weights()) state.local.fill_(NAN);
-    trainer.loaded();
     Rollouts rollouts(trainer, decoder, {.context = kContextTokens}, world);
     EXPECT_TRUE(rollouts.answer({}).empty());
-    EXPECT_THROW(rollouts.answer(requests_of(0)), SystemError);
-    const std::vector<SequenceRequest> bad = {{.prompt = {kTokens}}};
-    EXPECT_THROW(rollouts.answer(bad), UserError);
+    const std::vector<SequenceRequest> other_token = {{.prompt = {kTokens}}};
+    EXPECT_THROW(rollouts.answer(other_token), UserError);
     const std::vector<SequenceRequest> longer = {
         {.prompt = std::vector<std::int64_t>(kContextTokens + 1, 1)}};
     EXPECT_THROW(rollouts.answer(longer), UserError);
+    EXPECT_EQ(rollouts.answer(requests_of(0)).size(), requests_of(0).size());
+    for (const NamedState& state : trainer.weights()) state.local.fill_(NAN);
+    trainer.loaded();
+    EXPECT_THROW(rollouts.answer(requests_of(0)), SystemError);
   });
+}
+
+TEST(RolloutMessage, CarriesEveryField) {
+  const std::vector<Rollout> sent = {
+      {.prompt = {{.token = 3, .log_probability = -0.1}},
+       .tokens = {{.token = 5, .log_probability = -1.0 / 3, .likeliest = {{5, -1.0 / 3}, {1, -7}}},
+                  {.token = 0}},
+       .reason = FinishReason::kLength,
+       .steps = 12},
+      {.reason = FinishReason::kStop}};
+  const std::vector<Rollout> received = rollouts_of(tensor_of(sent));
+  ASSERT_EQ(received.size(), sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    expect_equal(received[i].prompt, sent[i].prompt);
+    expect_equal(received[i].tokens, sent[i].tokens);
+    EXPECT_EQ(received[i].reason, sent[i].reason);
+    EXPECT_EQ(received[i].steps, sent[i].steps);
+  }
+  const at::Tensor cut = tensor_of(sent).narrow(0, 0, 5).clone();
+  EXPECT_THROW(rollouts_of(cut), InternalError);
 }
 
 }  // namespace

@@ -88,7 +88,8 @@ class Decoder {
 
   const PageRoom& room() const { return cache_.room(); }
 
-  /// The rank that makes decisions for the others: it has the logits and is the first of its slices.
+  /// The rank that makes decisions for the others: it has the logits and is the first of its
+  /// slices.
   int deciding_rank() const;
   bool decides() const { return groups_.world.rank() == deciding_rank(); }
 

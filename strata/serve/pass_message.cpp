@@ -5,42 +5,14 @@
 
 #include <ATen/ops/tensor.h>
 
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/device/device.h"
+#include "strata/serve/number_list.h"
 
 namespace strata {
-namespace {
-
-class NumberReader {
- public:
-  explicit NumberReader(std::span<const std::int64_t> numbers) : numbers_(numbers) {}
-  std::int64_t next() { return take(1)[0]; }
-  std::span<const std::int64_t> list() { return take(next()); }
-  bool at_end() const { return numbers_.empty(); }
-
- private:
-  std::span<const std::int64_t> take(std::int64_t count) {
-    STRATA_CHECK(count >= 0 && count <= std::ssize(numbers_), "serve.pass_message");
-    const auto taken = numbers_.first(count);
-    numbers_ = numbers_.subspan(count);
-    return taken;
-  }
-
-  std::span<const std::int64_t> numbers_;
-};
-
-template <typename List>
-void append_list(std::vector<std::int64_t>& numbers, const List& list) {
-  numbers.push_back(std::ssize(list));
-  numbers.insert(numbers.end(), list.begin(), list.end());
-}
-
-}  // namespace
-
 at::Tensor tensor_of(const PassMessage& message) {
   std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(message.order)};
   append_list(numbers, message.checkpoint);
@@ -58,8 +30,7 @@ at::Tensor tensor_of(const PassMessage& message) {
 }
 
 PassMessage pass_message_of(const at::Tensor& tensor) {
-  STRATA_CHECK(tensor.scalar_type() == at::kLong && tensor.is_contiguous(), "serve.pass_message");
-  NumberReader numbers({tensor.const_data_ptr<std::int64_t>(), std::size_t(tensor.numel())});
+  NumberReader numbers(tensor);
   const std::int64_t order = numbers.next();
   STRATA_CHECK(order >= 0 && order <= static_cast<std::int64_t>(PassOrder::kStop),
                "serve.pass_message");

@@ -143,10 +143,13 @@ void RequestLoop::guess() {
   if (options_.guesses == 0) return;
   for (const BatchRow& row : batch_.rows) {
     if (!row.chooses || !answers_.contains(row.id)) continue;  // not decoding
-    const std::vector<std::int64_t> room_for_draft(static_cast<std::size_t>(options_.guesses));
-    scheduler_.guess(row.id, options_.drafts ? room_for_draft
-                                             : guess_by_ngrams(scheduler_.tokens(row.id), kNgram,
-                                                               options_.guesses));
+    if (options_.drafts) {                                     // draft() replaces them
+      scheduler_.guess(row.id,
+                       std::vector<std::int64_t>(static_cast<std::size_t>(options_.guesses)));
+    } else {
+      scheduler_.guess(row.id,
+                       guess_by_ngrams(scheduler_.tokens(row.id), kNgram, options_.guesses));
+    }
   }
 }
 

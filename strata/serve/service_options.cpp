@@ -106,7 +106,7 @@ ServingRequest serving_request(const ServedModel& served, const Sequential& mode
       .pass_logits = std::max(options.sequences, std::min(options.pass_tokens, kPassLogits)),
       .memory = served.memory,
       .smaller = {.device = draft ? "pass a smaller --cache, --pass-tokens or --draft, or "
-                                    "--draft-weights int8"
+                                    "--draft-weights int4"
                                   : "pass a smaller --cache or --pass-tokens",
                   .host = room.host_pages > 0 ? "pass a smaller --cache-host" : "",
                   .disk = room.disk_pages > 0 ? "pass a smaller --cache-disk" : ""}};

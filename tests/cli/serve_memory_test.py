@@ -1,4 +1,4 @@
-"""Tests how `strata serve` fits its memory: weights off the device or of 8 bits, a draft model, pages off the device, and their plans."""
+"""Tests how `strata serve` fits its memory: weights off the device or in fewer bits, a draft model, pages off the device, and their plans."""
 
 import json
 import re
@@ -30,7 +30,7 @@ class ServeInMemory(ServerTest):
 
     INT8 = ("--weights", "int8")
 
-    def test_int8_answers_have_the_text_of_generate_alone_among_others_and_on_every_tier(self):
+    def test_answers_of_rounded_weights_are_equal_alone_among_others_and_on_every_tier(self):
         requests = [dict(prompt=WORDS[:1 + i % 16] + "word " * (i % 2), seed=i, temperature=1.0, max_tokens=3 + i % 8,
                          logprobs=2, echo=i % 3 == 0) for i in range(16)]
 
@@ -75,7 +75,7 @@ class ServeInMemory(ServerTest):
         server = self.serve(*self.SMALL, *self.INT8, *budget)
         self.assertEqual(server.text(), self.serve(*self.INT8).text())
 
-    def test_refuses_int8_weights_where_nothing_computes_with_them(self):
+    def test_refuses_rounded_weights_where_nothing_computes_with_them(self):
         self.refuse("serve", "c", "--weights", "int9", says=["[cli.weights] --weights", "precision, int8, int4", "'int8'"])
         self.refuse("generate", "c", "--weights", "q5", says=["[cli.weights]", "got       q5"])
         aten = ("--set", "train.primitives=aten")
@@ -91,7 +91,7 @@ class ServeInMemory(ServerTest):
         self.refuse("serve", "c", *self.INT8, "--set", "train.precision=bf16", says=["computed in fp32", "got       bf16",
                                                                                     "--set train.precision=fp32"])
 
-    def test_an_evaluation_prints_the_change_by_int8_weights(self):
+    def test_an_evaluation_prints_the_change_by_rounded_weights(self):
         out = self.succeed("evaluate", "c", "--json", "fp32.json")
         fp32 = json.loads((self.folder / "fp32.json").read_text())
         self.assertNotIn("int8", out)

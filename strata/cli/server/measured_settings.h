@@ -1,5 +1,5 @@
 /// Measures what a server of one model reaches on each mesh of this machine, in each precision and
-/// with 8-bit weights, for several numbers of answers at once.
+/// with weights of 8 and 4 bits, for several numbers of answers at once.
 ///
 /// Each setting has its own server, with the model's weights and ranks that are threads; no client
 /// is on a network.

@@ -160,8 +160,8 @@ class TextServing final : public ServingKind {
     };
     CLI::Option* measure =
         add("--measure", "FILE", measure_,
-            "serves nothing: measures meshes, precisions, 8-bit weights and numbers of answers at "
-            "once, and writes a page of HTML")
+            "serves nothing: measures meshes, precisions, weights of 8 and 4 bits and numbers of "
+            "answers at once, and writes a page of HTML")
             ->check(refuse_empty_path);
     add("--measure-prompt", "TOKENS", load_.prompt_tokens,
         "with --measure: of a prompt; default: 128, or what the context has room for")

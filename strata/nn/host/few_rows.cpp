@@ -103,26 +103,22 @@ bool attention_equals() {
   return true;
 }
 
+// Compares once for each library.
+template <bool (*compare)()>
+bool holds_for_library() {
+  if (multiplies_by_onednn()) {
+    static const bool holds = compare();
+    return holds;
+  }
+  static const bool holds = compare();
+  return holds;
+}
+
 }  // namespace
 
-bool few_rows_hold() {
-  if (multiplies_by_onednn()) {
-    static const bool holds = products_equal();
-    return holds;
-  }
-  static const bool holds = products_equal();
-  return holds;
-}
+bool few_rows_hold() { return holds_for_library<products_equal>(); }
 
-bool any_rows_hold() {
-  if (!few_rows_hold()) return false;
-  if (multiplies_by_onednn()) {
-    static const bool holds = pieces_equal();
-    return holds;
-  }
-  static const bool holds = pieces_equal();
-  return holds;
-}
+bool any_rows_hold() { return few_rows_hold() && holds_for_library<pieces_equal>(); }
 
 kernels::ExponentLanes exponent_lanes() {
   static const bool wide = at::get_cpu_capability() == "AVX512";

@@ -14,7 +14,8 @@ namespace strata {
 /// Whether kernels::multiply_few has the bits of the chosen library's products of more rows.
 bool few_rows_hold();
 
-/// Whether, in addition, 64 or more rows of a product have the same bits among any others.
+/// Whether, in addition, 64 or more rows of a product have the same bits, whichever other rows are
+/// multiplied with them.
 /// Cost     the first call: about 20 milliseconds.
 bool any_rows_hold();
 

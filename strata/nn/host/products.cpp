@@ -89,8 +89,8 @@ bool cuts_are_constants(const at::Tensor& x) { return !is_fp32(x) || multiplies_
 // Where the rows of a product may be cut without a change of bits.
 enum class RowCuts {
   kConstant,  // only at constants
-  kUnits,     // at multiples of 16, if there are no other rows
-  kAny,       // at multiples of 16
+  kUnits,     // at multiples of 16, if the number of rows is one, too
+  kAny,       // at multiples of 16, for any number of rows
 };
 
 RowCuts cuts_of_product(const at::Tensor& x) {

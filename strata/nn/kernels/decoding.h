@@ -48,8 +48,6 @@ struct Columns {
 /// y[r][o] = bias[o] + x[r] . weight[o], for at most kMostFewRows rows.
 void multiply_few(const FewRows& x, const Columns& columns, float* y, std::int64_t y_stride);
 
-inline constexpr std::int64_t kWidthUnit = 8;
-
 /// Keys and values of a text, in pages.
 struct PagesOfHead {
   Element element;
@@ -70,6 +68,8 @@ struct Queries {
   float scale;
   ExponentLanes lanes;
 };
+
+inline constexpr std::int64_t kWidthUnit = 8;  ///< heads' widths are multiples of it
 
 /// y [heads, width] = softmax(scale q . keys) values over the first `seen` keys, as in a sample of
 /// `sample` tokens. The width is a multiple of kWidthUnit.
