@@ -1,14 +1,13 @@
 // A value is let go after its last use, as in eager mode.
 #include "strata/exported/graph_layer.h"
 
-#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "strata/base/error_source.h"
-#include "strata/base/user_text.h"
 #include "strata/exported/graph_step.h"
 
 namespace strata {
@@ -19,7 +18,8 @@ constexpr ErrorSource kLayerErrors{"exported.read"};
 class GraphLayer final : public Layer {
  public:
   GraphLayer(const ExportedProgram& program, const GraphPiece& piece,
-             const std::map<std::string, std::string>& ties) {
+             const std::map<std::string, std::string>& ties)
+      : name_(piece.name) {
     for (const std::string& input : piece.inputs) {
       if (samples_input_ < 0 && counts_samples(program.shape(input)))
         samples_input_ = static_cast<int>(inputs_.size());
@@ -45,18 +45,16 @@ class GraphLayer final : public Layer {
   std::vector<WeightSpec> weights() const override { return specs_; }
   std::string signature() const override { return signature_; }
 
+  // Those that the graph states: many operators compute shapes alone only in Python.
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    const at::NoGradGuard no_grad;
-    const at::Device meta(at::kMeta);
-    const at::TensorOptions options = at::TensorOptions().device(meta);
-    std::vector<at::Tensor> weights, values;
-    for (const WeightSpec& spec : specs_)
-      weights.push_back(at::empty(spec.shape, options.dtype(at::kFloat)));
-    for (const TensorSpec& input : inputs)
-      values.push_back(at::empty(input.shape, options.dtype(input.dtype)));
+    const std::int64_t samples = samples_input_ < 0 ? 0 : inputs[samples_input_].shape.at(0);
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (const TensorSpec expected = spec_of(inputs_[i], samples); inputs[i] != expected)
+        throw kLayerErrors.user("input of " + name_, "it does not fit the exported model",
+                                text_of(expected), text_of(inputs[i]),
+                                "export the model with inputs of these sizes");
     std::vector<TensorSpec> specs;
-    for (const at::Tensor& output : run({}, weights, values, meta))
-      specs.push_back({output.sizes().vec(), output.scalar_type()});
+    for (const int output : outputs_) specs.push_back(spec_of(output, samples));
     return specs;
   }
 
@@ -70,23 +68,24 @@ class GraphLayer final : public Layer {
   }
 
  private:
-  // What the graph says of a value.
-  struct Value {
-    at::ScalarType dtype;
-    std::int64_t dimensions;
-  };
-
   static bool counts_samples(const GraphShape& shape) {
     return !shape.sizes.empty() && shape.sizes[0] == BatchNumber{.per_sample = 1};
   }
 
   int slot(const ExportedProgram& program, const std::string& value) {
-    const auto [place, is_new] = slots_.emplace(value, static_cast<int>(values_.size()));
-    if (is_new) {
-      const GraphShape& shape = program.shape(value);
-      values_.push_back({shape.dtype, std::ssize(shape.sizes)});
-    }
+    const auto [place, is_new] = slots_.emplace(value, static_cast<int>(shapes_.size()));
+    if (is_new) shapes_.push_back(program.shape(value));
     return place->second;
+  }
+
+  TensorSpec spec_of(int value, std::int64_t samples) const {
+    TensorSpec spec{.shape = {}, .dtype = shapes_[value].dtype};
+    for (const BatchNumber& size : shapes_[value].sizes) spec.shape.push_back(size.at(samples));
+    return spec;
+  }
+
+  static std::string text_of(const TensorSpec& spec) {
+    return c10::toString(spec.dtype) + c10::str(at::IntArrayRef(spec.shape));
   }
 
   void add_parameter(const ExportedProgram& program, const GraphPiece& piece,
@@ -145,7 +144,7 @@ class GraphLayer final : public Layer {
 
   std::vector<at::Tensor> run(const ForwardContext& context, std::span<const at::Tensor> weights,
                               std::span<const at::Tensor> inputs, at::Device device) const {
-    std::vector<at::Tensor> values(values_.size());
+    std::vector<at::Tensor> values(shapes_.size());
     for (std::size_t i = 0; i < inputs_.size(); ++i) values[inputs_[i]] = inputs[i];
     for (std::size_t i = 0; i < weights_.size(); ++i) values[weights_[i]] = weights[i];
     for (const auto& [place, constant] : constants_) values[place] = constant.to(device);
@@ -154,7 +153,7 @@ class GraphLayer final : public Layer {
                       .samples = samples_input_ < 0 ? 0 : inputs[samples_input_].size(0),
                       .device = device};
     for (const GraphStep& step : steps_) {
-      device.is_meta() ? run_checked(step, run) : run_step(step, run);
+      run_checked(step, run);
       for (const int value : step.last_uses) values[value].reset();
     }
     std::vector<at::Tensor> results;
@@ -162,42 +161,46 @@ class GraphLayer final : public Layer {
     return results;
   }
 
-  // The first run of a layer, which computes shapes alone, finds graphs that contradict themselves.
+  // A value of another shape or type than the graph states could let later operators read on.
   void run_checked(const GraphStep& step, const StepRun& run) const {
-    const auto refuse = [&](const std::string& got) {
-      return kLayerErrors.user(step.line, "the values of the graph do not fit its operators",
-                               "the shapes and types that the graph states", got,
-                               "export the model again");
-    };
     try {
       run_step(step, run);
-    } catch (const c10::Error& error) {
-      throw refuse(excerpt(error.what_without_backtrace()));
+    } catch (c10::Error& error) {
+      error.add_context("in " + step.line);
+      throw;
     }
     for (const int write : step.writes) {
-      if (write < 0 || !run.values[write].defined()) continue;
+      if (write < 0) continue;
       const at::Tensor& value = run.values[write];
-      if (value.scalar_type() != values_[write].dtype || value.dim() != values_[write].dimensions)
-        throw refuse(std::string(c10::toString(value.scalar_type())) + " of " +
-                     std::to_string(value.dim()) + " dimensions");
+      const std::vector<BatchNumber>& sizes = shapes_[write].sizes;
+      const bool fits = value.defined() && value.scalar_type() == shapes_[write].dtype &&
+                        std::ranges::equal(value.sizes(), sizes,
+                                           [&](std::int64_t size, const BatchNumber& number) {
+                                             return size == number.at(run.samples);
+                                           });
+      if (!fits)
+        throw kLayerErrors.user(
+            step.line, "an operator returns another value than the graph states",
+            text_of(spec_of(write, run.samples)),
+            value.defined() ? text_of({value.sizes().vec(), value.scalar_type()}) : "none",
+            "export the model again");
     }
   }
 
   // Weights may leave the device after the layer, so no output has their bytes. A pipeline passes a
   // gradient back for every real value; a value that no weight affects becomes a leaf.
   static at::Tensor result(const at::Tensor& value, std::span<const at::Tensor> weights) {
-    if (!value.is_meta() && std::ranges::any_of(weights, [&](const at::Tensor& weight) {
-          return value.is_alias_of(weight);
-        }))
+    if (std::ranges::any_of(weights,
+                            [&](const at::Tensor& weight) { return value.is_alias_of(weight); }))
       return value.clone();
     if (!at::GradMode::is_enabled() || value.requires_grad() || !value.is_floating_point())
       return value;
     return value.detach().requires_grad_();
   }
 
-  std::string signature_;
+  std::string name_, signature_;
   std::map<std::string, int> slots_;
-  std::vector<Value> values_;  // by slot
+  std::vector<GraphShape> shapes_;  // by slot
   std::vector<int> inputs_, outputs_, weights_;
   std::vector<WeightSpec> specs_;
   std::vector<std::pair<int, at::Tensor>> constants_;

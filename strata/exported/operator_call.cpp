@@ -117,8 +117,9 @@ OperatorCall::Argument OperatorCall::fixed_argument(const GraphNode& node,
           c10::List<bool> list;
           for (const bool each : value) list.push_back(each);
           return fixed(c10::IValue(list));
-        } else if constexpr (std::is_same_v<T, std::string> ||
-                             std::is_same_v<T, std::vector<double>>) {
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          if (kind == c10::TypeKind::StringType) return fixed(c10::IValue(value));
+        } else if constexpr (std::is_same_v<T, std::vector<double>>) {
           return fixed(c10::IValue(value));
         }
         throw kCallErrors.user(

@@ -74,6 +74,10 @@ void run(const std::string& folder) {
                                                         : ExportedLoss::kSquaredError);
   const std::map<std::string, std::string> names = exported.state_names(model);
   const MiniBatch batch = read_batch(folder, run);
+  std::vector<TensorSpec> inputs;
+  for (const at::Tensor& input : batch.inputs)
+    inputs.push_back({input.sizes().vec(), input.scalar_type()});
+  model.value_specs(inputs);  // as a planner does
   const StepPlan plan = plan_of(model, run);
   std::map<std::string, at::Tensor> weights, gradients, named;
   std::vector<double> losses;
