@@ -3,7 +3,7 @@
 # GPU.
 #
 #   tools/gpu_run.sh --collect        elsewhere, once: gets packages (.gpu/debs) and .gpu/data
-#   tools/gpu_run.sh --pack           elsewhere, after --build: packs programs for GPU_PACKED=1
+#   tools/gpu_run.sh --pack           elsewhere, after a build in build/gpu: packs programs and text
 #   tools/gpu_run.sh                  configures, builds with all cores, runs ctest -L cuda
 #   tools/gpu_run.sh --build          only builds
 #   tools/gpu_run.sh --facts          bench/gpu/gpu_facts (assumptions of the backend), doctor
@@ -13,10 +13,9 @@
 #
 # .gpu is copied with the checkout (git ignores it). GPU_DEADLINE: seconds after which a call ends,
 # to respect a limit of ten minutes per command; an interrupted build resumes. GPU_TARGETS: what to
-# build (cuda_tests: everything that needs the GPU). GPU_PACKED=1: builds nothing and uses the
-# packed programs, which need a glibc and a C++ library as new as those of their build, and the same
-# release of PyTorch. Logs: $OUT, or build/gpu-out. This script has not run on a GPU yet
-# (docs/cuda.md).
+# build (cuda_tests: everything that needs the GPU). GPU_PACKED=1: builds nothing, needs no packages
+# and uses the packed programs, which need a glibc and a C++ library as new as those of their build,
+# and the same release of PyTorch. Logs: $OUT, or build/gpu-out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,18 +43,23 @@ if [ "${1:-}" = --collect ]; then
   exit
 fi
 
-# Programs of build/gpu without debug information.
+# Programs of build/gpu without debug information, and the libraries that they load, except PyTorch's,
+# CUDA's and those of every system.
 if [ "${1:-}" = --pack ]; then
   stripped=$(mktemp -d)
   trap 'rm -r "$stripped"' EXIT
+  mkdir -p "$stripped/lib" .gpu/data && cp data/kjv.txt .gpu/data/
   cd build/gpu
   programs=(strata bench/gpu/gpu_facts tests/parity/parity_training folders/*/*_cuda_test)
   for program in "${programs[@]}"; do
     mkdir -p "$stripped/$(dirname "$program")"
     strip -o "$stripped/$program" "$program"
   done
-  tar -C "$stripped" -czf ../../.gpu/programs.tar.gz "${programs[@]}"
-  ls -l ../../.gpu/programs.tar.gz
+  ldd "${programs[@]}" | grep -oE '/(usr/)?lib/x86_64-linux-gnu/[^ ]+' | sort -u |
+    grep -vE '/(libc|libm|libdl|libpthread|librt|libutil|libresolv|libgcc_s|libstdc\+\+|libgomp)\.so' |
+    xargs cp -L -t "$stripped/lib"
+  tar -C "$stripped" -cf - "${programs[@]}" lib | xz -T2 >../../.gpu/programs.tar.xz
+  ls -l ../../.gpu/programs.tar.xz
   exit
 fi
 
@@ -64,7 +68,11 @@ mkdir -p "$out" data
 
 # The packages are in their own folder; libraries of Debian 12 run on any newer glibc.
 prefix=${TMPDIR:-/var/tmp}/strata-prefix
-if [ ! -e "$prefix/done" ]; then
+if [ -n "${GPU_PACKED:-}" ]; then
+  mkdir -p build/gpu
+  [ build/gpu/strata -nt .gpu/programs.tar.xz ] || tar -C build/gpu -xmJf .gpu/programs.tar.xz
+  LD_LIBRARY_PATH=$PWD/build/gpu/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+elif [ ! -e "$prefix/done" ]; then
   mkdir -p "$prefix"
   for deb in .gpu/debs/*.deb; do dpkg -x "$deb" "$prefix"; done
   touch "$prefix/done"
@@ -79,13 +87,17 @@ export LD_LIBRARY_PATH=$libraries:$prefix/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:
 export PATH=$PATH:$prefix/usr/bin
 command -v ninja >/dev/null && command -v cmake >/dev/null || say "no cmake or ninja: those of the packages are tried"
 
-read -r torch version < <(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__), torch.__version__)')
+# Without importing PyTorch: the first import on a fresh machine takes many seconds.
+torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')
+version=$(sed -n "s/^__version__ = '\(.*\)'/\1/p" "$torch/version.py")
 toolkit=$(tools/cuda_toolkit.sh --no-install)
+export LD_LIBRARY_PATH
 for folder in "$torch/lib" "$torch"/../nvidia/*/lib; do LD_LIBRARY_PATH+=:$folder; done  # for packed programs
 say "torch $version at $torch; $("$toolkit/bin/nvcc" --version | tail -1); $(g++ --version | head -1)"
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv,noheader || say "no GPU"
 
 build() {
+  [ -z "${GPU_PACKED:-}" ] || return 0
   tools/keep_times.py build/gpu-times.json CMakeLists.txt cmake strata tests bench examples
   # The presets name clang-19, which is not installed there.
   [ -e build/gpu/build.ninja ] ||
@@ -97,17 +109,36 @@ build() {
       -D CMAKE_BUILD_RPATH="$libraries;$torch/lib" -D CMAKE_POLICY_VERSION_MINIMUM=3.5 \
       >"$out/configure.log" 2>&1 || { rm -f build/gpu/build.ninja; tail -30 "$out/configure.log"; exit 1; }
   say configured
-  if [ -n "${GPU_PACKED:-}" ]; then
-    tar -C build/gpu -xzf .gpu/programs.tar.gz
-    say "programs as they were packed: $(tar -tzf .gpu/programs.tar.gz | wc -l)"
-    return
-  fi
   # Reports all failures at once, because the machine is available for minutes only.
   # shellcheck disable=SC2086  # several targets
   timeout --signal=INT "$(left)" cmake --build build/gpu -j "$(nproc)" --target ${GPU_TARGETS:-$1} -- -k 0 \
     >"$out/build.log" 2>&1 ||
     { grep -nE -A12 'error:|Error |FAILED|undefined' "$out/build.log" | head -120; tail -2 "$out/build.log"; exit 1; }
   say built
+}
+
+# What ctest -L cuda runs, six at a time, without a configured build. A line for each result; logs of
+# failures in $out. The programs of folders come first and run alone, as in ctest.
+packed_tests() {
+  export STRATA_PROGRAM=$PWD/build/gpu/strata STRATA_REAL_GPU=1 PARITY_TRAINING=$PWD/build/gpu/tests/parity/parity_training
+  local limit
+  limit=$(left)
+  run_one() {
+    local name=$1 began=$SECONDS rc=0
+    timeout "$2" "${@:3}" >"$out/$name.log" 2>&1 || rc=$?
+    printf 'gpu_run: %-60s rc %3d  %4d s\n' "$name" $rc $((SECONDS - began))
+    [ $rc = 0 ] || { tail -n 40 "$out/$name.log" | cut -c 1-400; }
+  }
+  export -f run_one
+  export out limit
+  for program in build/gpu/folders/*/*_cuda_test; do
+    run_one "$(basename "$program")" "$limit" "$program" --gtest_brief=1
+  done
+  {
+    grep -oE 'def test_[a-z0-9_]+' tests/emulated_gpu/emulated_gpu_test.py | cut -c 5- |
+      sed 's|.*|& python3 tests/emulated_gpu/emulated_gpu_test.py EmulatedGpu.&|'
+    echo "parity_cuda python3 tests/parity/cuda_test.py"
+  } | xargs -P 6 -I LINE bash -c 'set -- LINE; run_one "$1" "$limit" "${@:2}"'
 }
 
 case ${1:-} in
@@ -126,6 +157,9 @@ case ${1:-} in
     timeout "$(left)" python3 bench/gpu/curves.py --training build/gpu/tests/parity/parity_training --out "$out" \
       "${@:2}" | tee "$out/curves.log"
     ;;
+  "")
+    if [ -n "${GPU_PACKED:-}" ]; then packed_tests; exit; fi
+    ;;&
   *)
     if [ $# -le 1 ] && [ "${1:-cuda}" = cuda ]; then build cuda_tests; else build all; fi
     labels=$(IFS='|'; echo "${*:-cuda}")

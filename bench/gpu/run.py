@@ -2,7 +2,7 @@
 """Compares training of GPT-2 124M on one GPU with PyTorch of the same machine, in the same run.
 
     python3 bench/gpu/run.py --strata build/gpu/strata [--model 124m|1.5b] [--batches 1,32] [--rounds 2]
-                             [--out FILE.json]
+                             [--only "strata, aten;torch eager"] [--out FILE.json]
 
 Rounds alternate the order of contestants; a figure is the median of all measured steps, with the lowest and
 the highest median of a round. What is claimed and what has run: bench/gpu/README.md. Ends with 77 where
@@ -114,9 +114,13 @@ def main():
     parser.add_argument("--batches", default="1,32")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--only", default="", help="contestants, separated by semicolons (default: all)")
     parser.add_argument("--set", action="append", default=[], help="of ours, e.g. train.graph=off")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    contestants = [name.strip() for name in options.only.split(";")] if options.only else [*OURS, *PEERS]
+    if unknown := [name for name in contestants if name not in {**OURS, **PEERS}]:
+        parser.error(f"--only: no contestant {unknown[0]!r}; there are {'; '.join([*OURS, *PEERS])}")
     import torch  # pylint: disable=import-outside-toplevel
 
     if not torch.cuda.is_available():
@@ -128,7 +132,7 @@ def main():
     results = []
     for batch in map(int, options.batches.split(",")):
         for number in range(options.rounds):
-            for name in sorted({**OURS, **PEERS}, reverse=number % 2 == 1):
+            for name in sorted(contestants, reverse=number % 2 == 1):
                 result = (run_ours(options, *OURS[name], batch) if name in OURS
                           else run_peer(options, *PEERS[name], batch))
                 results.append({"name": name, "batch": batch, "round": number, **result})
@@ -137,7 +141,7 @@ def main():
                 if options.out:
                     options.out.write_text(json.dumps(results, indent=1) + "\n")
         medians = {}
-        for name in (*OURS, *PEERS):
+        for name in contestants:
             middle, row = row_of(options, results, name, batch)
             print(row)
             if middle:
