@@ -1,9 +1,9 @@
 # Targets for newcomers and CI. All use the presets in CMakePresets.json.
 
-all_tasks := text;recommender
+all_tasks := text;recommender;graph
 
 .DEFAULT_GOAL := build
-.PHONY: bootstrap bootstrap-text bootstrap-test build build-text build-all demo adult test test-long fuzz check format bench bench-mesh asan tsan dev gcc cuda-compile clean
+.PHONY: bootstrap bootstrap-text bootstrap-test build build-text build-all demo adult fashion test test-long fuzz check format bench bench-mesh asan tsan dev gcc cuda-compile clean
 
 bootstrap:
 	@tools/bootstrap.sh
@@ -32,6 +32,12 @@ build-all: bootstrap-test
 # every task keeps them; a new folder gets what the demo needs.
 demo: $(if $(shell grep -sL '^STRATA_TASKS:[A-Z]*=text$$' build/release/CMakeCache.txt),build,build-text)
 	@tools/demo.sh
+
+# Trains a network from PyTorch on pictures of clothes.
+fashion: build
+	@tools/fetch_fashion.sh
+	@.venv/bin/python examples/vision/export.py small_resnet --out data/fashion/small_resnet.pt2
+	@build/release/strata train recipes/fashion.yaml
 
 # Trains a recommender on the census data of UCI Adult, which a Python package contains.
 adult: build

@@ -3,10 +3,11 @@
 # STRATA_TASKS: the tasks of the program `strata`. A task may be left out where it has stand-ins,
 # strata/task/no_TASK and strata/cli/no_TASK; the folders and the system libraries that it alone
 # needs are left out with it. The tests need every task.
-set(STRATA_ALL_TASKS text recommender)
-set(STRATA_TASKS "${STRATA_ALL_TASKS}" CACHE STRING "Tasks of the program: text, or text;recommender")
+set(STRATA_ALL_TASKS text recommender graph)
+set(STRATA_TASKS "${STRATA_ALL_TASKS}" CACHE STRING "Tasks of the program: text, and of recommender and graph those wanted")
 # Folders of strata/ that only this task needs (tools/check_layers.py reads this line).
 set(STRATA_FOLDERS_OF_recommender tabular rowserver embed)
+set(STRATA_FOLDERS_OF_graph exported)
 
 # The server of models (strata serve) may be left out, too: it needs Boost's headers, gRPC and protobuf, as do the servers
 # of rows.

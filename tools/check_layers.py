@@ -81,7 +81,8 @@ def bare_factories(text):
 
 def task_of(folder, room):
     """The task that a program is built without, if it may not see this folder or room; none: ""."""
-    return next((task for task, folders in TASKS.items() if folder in folders or room == task), "")
+    has_rooms = folder in ("task", "run", "cli")  # nn/graph is no room of the task graph
+    return next((task for task, folders in TASKS.items() if folder in folders or has_rooms and room == task), "")
 
 
 def task_refusal(folder, file, seen, seen_path):

@@ -53,7 +53,7 @@ class CheckpointTest : public ::testing::Test {
     return state;
   }
   static at::Tensor read(const CheckpointReader& reader, const NamedState& state) {
-    reader.read_runs(state, file_tensors(nullptr, state));
+    reader.read_runs(state, file_tensors({}, state));
     return state.tensor();
   }
 
@@ -279,16 +279,15 @@ TEST_F(CheckpointTest, ReadsIntactPartsOfDamagedFile) {
   const CheckpointReader reader = CheckpointReader::open(path);
   NamedState rows{.name = "weight", .shape = {kRows, 1024}, .local = at::zeros({4096}), .runs = {}};
   rows.runs = {{0, 5000, 3000}, {3500, 20000, 596}};
-  reader.read_runs(rows, file_tensors(nullptr, rows));
+  reader.read_runs(rows, file_tensors({}, rows));
   EXPECT_TRUE(at::equal(rows.local.narrow(0, 0, 3000), whole.flatten().narrow(0, 5000, 3000)));
   EXPECT_TRUE(at::equal(rows.local.narrow(0, 3500, 596), whole.flatten().narrow(0, 20000, 596)));
   EXPECT_TRUE(at::equal(rows.local.narrow(0, 3000, 500), at::zeros({500})));
 
   rows.runs = {{0, 2 * kChunkBytes / 4 + 100, 10}};
   const std::string damaged = "a file of the checkpoint is damaged: its checksum is another";
-  EXPECT_EQ(
-      refusal("model.safetensors", [&] { reader.read_runs(rows, file_tensors(nullptr, rows)); }),
-      damaged);
+  EXPECT_EQ(refusal("model.safetensors", [&] { reader.read_runs(rows, file_tensors({}, rows)); }),
+            damaged);
   EXPECT_EQ(refusal("model.safetensors", [&] { reader.verify_all(); }), damaged);
 }
 

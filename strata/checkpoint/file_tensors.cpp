@@ -164,13 +164,16 @@ std::string text_of(at::IntArrayRef shape, at::ScalarType dtype) {
 
 }  // namespace
 
-std::vector<FileTensor> file_tensors(const DecoderOptions* model, const NamedState& weight) {
+std::vector<FileTensor> file_tensors(const FileNames& names, const NamedState& weight) {
   const std::int64_t rows = weight.shape.empty() ? 1 : weight.shape[0];
   const std::int64_t columns = rows == 0 ? 0 : weight.numel() / rows;
-  if (!model) return {{weight.name, weight.shape, 0, rows, columns, false}};
+  if (!names.decoder) {
+    const std::string& name = names.others ? names.others->at(weight.name) : weight.name;
+    return {{name, weight.shape, 0, rows, columns, false}};
+  }
   std::vector<FileTensor> tensors;
   std::int64_t covered = 0;
-  for (const HuggingFaceTensor& part : hugging_face_tensors(*model, weight.name)) {
+  for (const HuggingFaceTensor& part : hugging_face_tensors(*names.decoder, weight.name)) {
     const std::int64_t count = part.rows == 0 ? rows - part.row_begin : part.rows;
     STRATA_CHECK(part.row_begin >= 0 && count >= 0 && part.row_begin + count <= rows,
                  "checkpoint.file_tensors");

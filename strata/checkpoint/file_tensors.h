@@ -1,5 +1,5 @@
-/// Finds the tensors of a Hugging Face folder that hold one of our weights, copies the parts that a
-/// rank needs, and splits whole weights for files.
+/// Finds the tensors of files that hold one of our weights, copies the parts that a rank needs, and
+/// splits whole weights for files.
 ///
 /// Shapes  a file's tensor holds rows of our weight, all columns of each, possibly transposed; the
 ///         other dimensions of a weight count as columns. 16-bit floats in the file widen to fp32;
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,14 @@ struct FileTensor {
   bool transposed = false;  ///< [columns, rows] in the file
 };
 
-/// `weight`: only its name and shape are used. Null model: every tensor has its own name.
-std::vector<FileTensor> file_tensors(const DecoderOptions* model, const NamedState& weight);
+/// The names that weights have in files; by default their own.
+struct FileNames {
+  const DecoderOptions* decoder = nullptr;                     ///< Hugging Face's for this model
+  const std::map<std::string, std::string>* others = nullptr;  ///< by a weight's own name
+};
+
+/// `weight`: only its name and shape are used.
+std::vector<FileTensor> file_tensors(const FileNames& names, const NamedState& weight);
 
 /// Reads those runs of `state.local` that lie in `part`, whose `transposed` holds for files that
 /// are not outputs_first().

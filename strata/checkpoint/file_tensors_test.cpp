@@ -123,7 +123,7 @@ TEST_F(FileTensorsTest, ReadsScalars) {
   write_safetensors(path_, std::vector<NamedTensor>{{"scale", at::full({}, 65536.0)}});
   const NamedState state{
       .name = "scale", .shape = {}, .local = at::zeros({1}), .runs = {{0, 0, 1}}};
-  copy_runs(SafetensorsFile::open(path_), file_tensors(nullptr, state)[0], state);
+  copy_runs(SafetensorsFile::open(path_), file_tensors({}, state)[0], state);
   EXPECT_EQ(state.local.item<float>(), 65536.0f);
 }
 
@@ -131,7 +131,7 @@ TEST_F(FileTensorsTest, RejectsNarrowing) {
   write_safetensors(path_, std::vector<NamedTensor>{{"x", at::ones({4}, at::kDouble)}});
   const NamedState state{.name = "x", .shape = {4}, .local = at::zeros({4}), .runs = {{0, 0, 4}}};
   try {
-    copy_runs(SafetensorsFile::open(path_), file_tensors(nullptr, state)[0], state);
+    copy_runs(SafetensorsFile::open(path_), file_tensors({}, state)[0], state);
     FAIL() << "lost bits";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().what, "'x' has another shape or dtype");

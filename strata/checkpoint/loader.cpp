@@ -79,8 +79,7 @@ void read_rounded(const CheckpointReader& checkpoint, const NamedState& state,
 }
 
 // Files hold no split weights, and only the host reads them.
-void read(const CheckpointReader& checkpoint, const DecoderOptions* names,
-          const NamedState& state) {
+void read(const CheckpointReader& checkpoint, const FileNames& names, const NamedState& state) {
   const std::vector<FileTensor> files = file_tensors(names, state);
   if (is_rounded(state)) return read_rounded(checkpoint, state, files);
   NamedState read = state;
@@ -98,7 +97,7 @@ void StateLoader::read_weights(const std::vector<NamedState>& weights) const {
 }
 
 void StateLoader::read_slots(const std::vector<NamedState>& slots) const {
-  for (const NamedState& slot : slots) read(*checkpoint_, nullptr, slot);
+  for (const NamedState& slot : slots) read(*checkpoint_, {}, slot);
 }
 
 TrainingPosition load_states(const std::string& path, const CheckpointModel& model,

@@ -6,6 +6,7 @@
 /// Errors  UserError: a later version, a field that is missing, unknown or of another kind.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "strata/base/json_document.h"
+#include "strata/checkpoint/file_tensors.h"
 #include "strata/models/decoder_options.h"
 
 namespace strata {
@@ -31,13 +33,18 @@ DecoderOptions without_derived_sizes(const DecoderOptions& model);
 /// another network, described by its fields.
 struct CheckpointModel {
   CheckpointModel(DecoderOptions options) : decoder(std::move(options)) {}
-  explicit CheckpointModel(std::string fields) : network(std::move(fields)) {}
+  explicit CheckpointModel(std::string fields, std::map<std::string, std::string> names = {})
+      : network(std::move(fields)), file_names(std::move(names)) {}
 
   std::optional<DecoderOptions> decoder;
   std::string network;  ///< a JSON object, equal for equal models; "" for a decoder
+  /// Of a network's weights, by their own names; empty: they keep those.
+  std::map<std::string, std::string> file_names;
 
-  /// The decoder whose Hugging Face names files use; null: weights keep their own names.
-  const DecoderOptions* names() const { return decoder ? &*decoder : nullptr; }
+  FileNames names() const {
+    return {.decoder = decoder ? &*decoder : nullptr,
+            .others = file_names.empty() ? nullptr : &file_names};
+  }
 };
 
 /// What a model must have in common with the checkpoint that its run starts from.

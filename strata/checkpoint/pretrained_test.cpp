@@ -92,7 +92,7 @@ class GgufWeightsTest : public ::testing::Test {
         if (layout.placements[i].borrowed) continue;  // the file has a tied weight once
         const NamedState state{.name = model.name(layer) + "." + spec.name, .shape = spec.shape};
         const at::Tensor whole = at::randn(spec.shape);
-        for (const FileTensor& part : file_tensors(&options, state)) {
+        for (const FileTensor& part : file_tensors({.decoder = &options}, state)) {
           tensors.push_back({part.name, part_of(whole, part).contiguous()});
           at::Tensor rows = whole.narrow(0, part.row_begin, part.rows);
           if (part.name.find("q_proj") != std::string::npos) rows = interleaved(rows, 2);

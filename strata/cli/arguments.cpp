@@ -100,16 +100,40 @@ void require_writable_folder(const std::string& path, const std::string& field) 
 }
 
 void RecipeArguments::add_to(CLI::App& verb) {
-  verb.add_option("recipe", path, "YAML file that describes the run")->required();
+  verb.add_option("recipe", path, "YAML file that describes the run");
   verb.add_option("--set", overrides, "override a field: --set train.steps=10")
       ->allow_extra_args(false)
       ->type_name("FIELD=VALUE");
+  verb.add_option("--model", model,
+                  "model of torch.export: task=graph, model.file=FILE; the recipe may be left out")
+      ->check(refuse_empty_path)
+      ->type_name("FILE");
+  verb.parse_complete_callback([this] {
+    if (path.empty() && model.empty()) throw CLI::RequiredError("recipe");
+  });
+}
+
+std::vector<std::string> RecipeArguments::words() const {
+  std::vector<std::string> words;
+  if (!path.empty()) words.push_back(path);
+  if (!model.empty()) words.insert(words.end(), {"--model", model});
+  for (const std::string& override : overrides) words.insert(words.end(), {"--set", override});
+  return words;
 }
 
 std::string RecipeArguments::text() const {
-  std::string text = path;
-  for (const std::string& override : overrides) text += " --set " + shell_text({override});
+  std::string text;
+  for (const std::string& word : words())
+    text += (text.empty() ? "" : " ") + (word == path ? path : shell_text({word}));
   return text;
+}
+
+Recipe RecipeArguments::load(const RecipeDefaults& defaults) const {
+  std::vector<std::string> assignments = overrides;
+  if (!model.empty())
+    assignments.insert(assignments.begin(), {"task=graph", "model.file=" + model});
+  return path.empty() ? parse_recipe("{}", "the empty recipe of --model", assignments, defaults)
+                      : load_recipe(path, assignments, defaults);
 }
 
 void TrainArguments::add_to(CLI::App& verb) {
@@ -143,11 +167,11 @@ Recipe TrainArguments::load() const {
 }
 
 std::vector<std::string> TrainArguments::resume_command(const std::string& checkpoint) const {
-  std::vector<std::string> words{"train", recipe.path};
+  std::vector<std::string> words = recipe.words();
+  words.insert(words.begin(), "train");
   const auto add = [&](const char* option, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {option, value});
   };
-  for (const std::string& override : recipe.overrides) add("--set", override);
   add("--from", from);
   add("--resume", checkpoint);
   add("--metrics", metrics);

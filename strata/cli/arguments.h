@@ -33,17 +33,17 @@ ServerAddress tcp_address(const std::string& text, const std::string& option,
 /// errors.
 void require_writable_folder(const std::string& path, const std::string& field);
 
-/// The arguments of every verb with a recipe: the file and `--set`.
+/// The arguments of every verb with a recipe: the file, `--set` and `--model`.
 struct RecipeArguments {
-  std::string path;
-  std::vector<std::string> overrides;
+  std::string path;  ///< empty: an empty recipe, for `model`
+  std::vector<std::string> overrides = {};
+  std::string model = {};  ///< file of torch.export that the run shall train; empty: the recipe's
 
   void add_to(CLI::App& verb);
-  std::string text() const;  ///< "recipes/tiny.yaml --set train.steps=10"
+  std::vector<std::string> words() const;  ///< {"recipes/tiny.yaml", "--set", "train.steps=10"}
+  std::string text() const;                ///< the same as shell input, the path as it is
   /// `defaults` apply unless the recipe overrides them.
-  Recipe load(const RecipeDefaults& defaults = nullptr) const {
-    return load_recipe(path, overrides, defaults);
-  }
+  Recipe load(const RecipeDefaults& defaults = nullptr) const;
 };
 
 struct TrainArguments {

@@ -100,9 +100,9 @@ void require_samples(const EvaluateArguments& arguments, const TaskData& data) {
   throw UserError({.operation = "cli.evaluate",
                    .where = arguments.checkpoint,
                    .what = "its recipe has no samples to evaluate on",
-                   .expected = "data.validation, or a data.validation_fraction above 0",
+                   .expected = "a file of them, or a data.validation_fraction above 0",
                    .got = "neither",
-                   .fix = "pass --set data.validation=FILE"});
+                   .fix = "pass --set data.validation_fraction=0.1, or name the file with --set"});
 }
 
 void run_evaluate(const EvaluateArguments& arguments) {
@@ -131,6 +131,7 @@ void run_evaluate(const EvaluateArguments& arguments) {
   print(arguments, recipe, result);
   if (!arguments.json.empty()) {
     nlohmann::ordered_json json = {{"loss", result.validation_loss}, {"steps", recipe.train.steps}};
+    for (const auto& [name, value] : result.validation_metrics) json[name] = value;
     if (result.rounded_loss)
       json[name_of(arguments.weights)] = {
           {"loss", *result.rounded_loss},

@@ -102,7 +102,7 @@ std::string first_weights_text(const TrainArguments& arguments, const Recipe& re
                                const ResumePoint& begin) {
   if (!arguments.resume.empty()) return text_of(begin);
   if (!arguments.from.empty()) return "weights  of " + arguments.from + "\n";
-  return "weights  random, of train.seed " + std::to_string(recipe.train.seed) + "\n";
+  return "weights  " + recipe.task->first_weights(recipe) + "\n";
 }
 
 // The rate of disk writes of this run, because disks wear out.

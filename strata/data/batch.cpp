@@ -66,7 +66,7 @@ MiniBatch padded(const MiniBatch& batch, int replicas, std::int64_t micro_batch_
     sizes[0] = missing;
     at::Tensor copies = input.narrow(0, 0, 1).expand(sizes).clone();
     const bool is_target = &input == &full.inputs.back() && full.inputs.size() > 1;
-    if (is_target) copies.fill_(kIgnoredTarget);
+    if (is_target) copies.fill_(batch.ignored_target);
     input = at::cat({input, copies});
   }
   return full;

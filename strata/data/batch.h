@@ -15,9 +15,10 @@ namespace strata {
 struct MiniBatch {
   std::vector<at::Tensor> inputs;  ///< in the order of the model's batch inputs
   std::int64_t samples = 0;
-  /// Targets that count (not kIgnoredTarget), of the whole step; known before backward.
+  /// Targets that count (not ignored_target), of the whole step; known before backward.
   std::int64_t valid_tokens = 0;
-  std::int64_t first_sample = 0;  ///< for a part: its position in the whole mini-batch
+  std::int64_t first_sample = 0;           ///< for a part: its position in the whole mini-batch
+  double ignored_target = kIgnoredTarget;  ///< the target of a sample that only pads
 };
 
 struct MicroBatch {

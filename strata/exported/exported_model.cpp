@@ -1,8 +1,13 @@
 #include "strata/exported/exported_model.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/movedim.h>
 
+#include "strata/base/enum_names.h"
 #include "strata/base/error_source.h"
 #include "strata/base/ignored_target.h"
 #include "strata/device/account.h"
@@ -23,6 +28,28 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
+bool has_classes(ExportedLoss loss) {
+  return loss == ExportedLoss::kCrossEntropy || loss == ExportedLoss::kCrossEntropyOfChannels;
+}
+
+// The dimension of the classes.
+std::int64_t class_dimension(ExportedLoss loss, std::int64_t dimensions) {
+  return loss == ExportedLoss::kCrossEntropyOfChannels ? 1 : dimensions - 1;
+}
+
+// The targets of an output.
+TensorSpec targets_of(ExportedLoss loss, TensorSpec output) {
+  if (!has_classes(loss)) return output;
+  const auto dimensions = static_cast<std::int64_t>(output.shape.size());
+  if (dimensions < 2)
+    throw kModelErrors.user("loss", "the model's output has no dimension of classes",
+                            "[samples, ..., classes]", text_of(output.shape),
+                            std::string("take another loss than ") + name_of(loss));
+  output.shape.erase(output.shape.begin() + class_dimension(loss, dimensions));
+  output.dtype = at::kLong;
+  return output;
+}
+
 // The sum of the losses of a micro-batch, times the step's scale.
 class SumOfLosses final : public Layer {
  public:
@@ -31,36 +58,59 @@ class SumOfLosses final : public Layer {
   bool is_loss() const override { return true; }
   std::vector<WeightSpec> weights() const override { return {}; }
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    std::vector<std::int64_t> expected = inputs[0].shape;
-    if (loss_ == ExportedLoss::kCrossEntropy && !expected.empty()) expected.pop_back();
-    if (inputs[1].shape != expected)
-      throw kModelErrors.user("targets", "they do not fit the model's output", text_of(expected),
-                              text_of(inputs[1].shape), "give each output one target");
+    if (const TensorSpec expected = targets_of(loss_, inputs[0]); inputs[1] != expected)
+      throw kModelErrors.user("targets", "they do not fit the model's output",
+                              text_of(expected.shape), text_of(inputs[1].shape),
+                              "give each output one target");
     return {{}};
   }
-  std::string signature() const override {
-    return loss_ == ExportedLoss::kCrossEntropy ? "cross entropy" : "squared error";
-  }
+  std::string signature() const override { return name_of(loss_); }
 
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
     const at::Tensor sum = loss(context, inputs[0], inputs[1]);
     if (context.loss) context.loss->sum += sum.detach().to(at::kDouble);
+    if (has_classes(loss_) && context.loss && context.loss->scores && !context.training)
+      context.loss->scores->push_back(right_answers(inputs[0], inputs[1]));
     return {sum * context.loss_scale};
   }
 
  private:
+  // Of each sample.
+  at::Tensor right_answers(const at::Tensor& output, const at::Tensor& targets) const {
+    const at::Tensor answers = output.argmax(class_dimension(loss_, output.dim()));
+    return answers.eq(targets).to(at::kFloat).view({output.size(0), -1}).sum(1);
+  }
+
   at::Tensor loss(const ForwardContext& context, const at::Tensor& output,
                   const at::Tensor& targets) const {
-    if (loss_ == ExportedLoss::kSquaredError) return (output - targets).square().sum();
-    return at::cross_entropy_loss(output.reshape({-1, output.size(-1)}), targets.reshape({-1}), {},
-                                  at::Reduction::Sum, kIgnoredTarget, context.label_smoothing);
+    if (has_classes(loss_)) {
+      const at::Tensor rows = output.movedim(class_dimension(loss_, output.dim()), -1);
+      return at::cross_entropy_loss(rows.reshape({-1, rows.size(-1)}), targets.reshape({-1}), {},
+                                    at::Reduction::Sum, kIgnoredTarget, context.label_smoothing);
+    }
+    const at::Tensor none = targets.isnan(), known = targets.nan_to_num();
+    const at::Tensor each =
+        loss_ == ExportedLoss::kSquaredError
+            ? (output - known).square()
+            : at::binary_cross_entropy_with_logits(output, known, {}, {}, at::Reduction::None);
+    return each.masked_fill(none, 0).sum();
   }
 
   ExportedLoss loss_;
 };
 
 }  // namespace
+
+const char* name_of(ExportedLoss loss) {
+  using enum ExportedLoss;
+  static constexpr EnumNames<ExportedLoss> kNames{
+      {kCrossEntropy, "cross_entropy"},
+      {kCrossEntropyOfChannels, "cross_entropy_of_channels"},
+      {kBinaryCrossEntropy, "binary_cross_entropy"},
+      {kSquaredError, "squared_error"}};
+  return kNames[loss];
+}
 
 ExportedModel::ExportedModel(const std::string& path, const std::vector<std::string>& borders)
     : path_(path), program_(ExportedProgram::read(path)) {
@@ -91,6 +141,26 @@ Sequential ExportedModel::layers(ExportedLoss loss) const {
   return model;
 }
 
+TensorSpec ExportedModel::spec_of(const std::string& value, std::int64_t samples) const {
+  const GraphShape& shape = program_.shape(value);
+  TensorSpec spec{.shape = {}, .dtype = shape.dtype};
+  for (const BatchNumber& size : shape.sizes) spec.shape.push_back(size.at(samples));
+  return spec;
+}
+
+std::vector<TensorSpec> ExportedModel::batch_inputs(ExportedLoss loss, std::int64_t samples) const {
+  std::vector<TensorSpec> specs;
+  for (const std::string& input : inputs_) specs.push_back(spec_of(input, samples));
+  specs.push_back(targets_of(loss, spec_of(output_, samples)));
+  return specs;
+}
+
+std::int64_t ExportedModel::classes(ExportedLoss loss) const {
+  if (!has_classes(loss)) return 0;
+  const TensorSpec output = spec_of(output_, 1);
+  return output.shape.at(class_dimension(loss, static_cast<std::int64_t>(output.shape.size())));
+}
+
 std::map<std::string, std::string> ExportedModel::state_names(const Sequential& model) const {
   std::map<std::string, std::string> names;
   for (int layer = 0; layer < static_cast<int>(pieces_.size()); ++layer) {
@@ -110,8 +180,10 @@ void ExportedModel::fill(const std::vector<NamedState>& states,
   const UnchargedScope reading;
   for (const NamedState& state : states) {
     const at::Tensor whole = program_.tensor(names.at(state.name)).view({-1});
-    for (const Run& run : state.runs)
-      state.local.narrow(0, run.local, run.numel).copy_(whole.narrow(0, run.global, run.numel));
+    if (state.runs.empty()) continue;
+    std::vector<at::Tensor> parts;
+    for (const Run& run : state.runs) parts.push_back(whole.narrow(0, run.global, run.numel));
+    state.assign(at::cat(parts));
   }
 }
 

@@ -15,6 +15,7 @@
 ///         without a single output.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,10 +26,17 @@
 
 namespace strata {
 
-enum class ExportedLoss {
-  kCrossEntropy,  ///< of logits [..., classes] and int64 targets [...]; kIgnoredTarget: no loss
-  kSquaredError,  ///< of the output and targets of its shape
+enum class ExportedLoss : std::uint8_t {
+  /// of logits [..., classes] and int64 targets [...]; kIgnoredTarget: no loss
+  kCrossEntropy,
+  /// the same with classes in dimension 1: of images [N, classes, H, W] and [N, H, W]
+  kCrossEntropyOfChannels,
+  /// of logits and targets of their shape, from 0 to 1; NaN: no loss
+  kBinaryCrossEntropy,
+  /// of the output and targets of its shape; NaN: no loss
+  kSquaredError,
 };
+const char* name_of(ExportedLoss loss);  ///< "cross_entropy", ...
 
 class ExportedModel {
  public:
@@ -36,8 +44,14 @@ class ExportedModel {
   explicit ExportedModel(const std::string& path, const std::vector<std::string>& borders = {});
 
   /// Batch inputs: those of the model, then the targets. The last layer is the loss: its sum,
-  /// divided by MiniBatch::valid_tokens.
+  /// divided by MiniBatch::valid_tokens. With classes it scores samples (LossSink::scores): how
+  /// many of a sample's targets have the largest logit.
   Sequential layers(ExportedLoss loss) const;
+
+  /// The batch inputs of layers() for so many samples.
+  std::vector<TensorSpec> batch_inputs(ExportedLoss loss, std::int64_t samples) const;
+  /// The number of classes of a cross-entropy; 0: the loss has none.
+  std::int64_t classes(ExportedLoss loss) const;
 
   /// The names in state_dict() of the weights of `model`, made by layers(), by their names in
   /// checkpoints. A weight that PyTorch names twice has one of its names.
@@ -48,6 +62,8 @@ class ExportedModel {
             const std::map<std::string, std::string>& names) const;
 
  private:
+  TensorSpec spec_of(const std::string& value, std::int64_t samples) const;
+
   std::string path_;
   ExportedProgram program_;
   std::vector<GraphPiece> pieces_;

@@ -9,6 +9,7 @@
 
 #include "strata/base/error_source.h"
 #include "strata/exported/graph_step.h"
+#include "strata/exported/operator_flops.h"
 
 namespace strata {
 namespace {
@@ -35,8 +36,10 @@ class GraphLayer final : public Layer {
         constants_.emplace_back(slot(program, buffer.name), program.tensor(buffer.target));
     int dropouts = 0;
     const auto slot_of = [&](const std::string& value) { return slot(program, value); };
-    for (const GraphNode& node : piece.nodes)
+    for (const GraphNode& node : piece.nodes) {
       steps_.push_back(make_step(program, node, slot_of, dropouts));
+      for (FlopTerm& term : operator_flops(program, node)) flops_.push_back(std::move(term));
+    }
     for (const std::string& output : piece.outputs) outputs_.push_back(slot(program, output));
     find_last_uses();
     sign();
@@ -47,7 +50,7 @@ class GraphLayer final : public Layer {
 
   // Those that the graph states: many operators compute shapes alone only in Python.
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    const std::int64_t samples = samples_input_ < 0 ? 0 : inputs[samples_input_].shape.at(0);
+    const std::int64_t samples = samples_of(inputs);
     for (std::size_t i = 0; i < inputs_.size(); ++i)
       if (const TensorSpec expected = spec_of(inputs_[i], samples); inputs[i] != expected)
         throw kLayerErrors.user("input of " + name_, "it does not fit the exported model",
@@ -56,6 +59,12 @@ class GraphLayer final : public Layer {
     std::vector<TensorSpec> specs;
     for (const int output : outputs_) specs.push_back(spec_of(output, samples));
     return specs;
+  }
+
+  double forward_flops(std::span<const TensorSpec> inputs) const override {
+    double operations = 0;
+    for (const FlopTerm& term : flops_) operations += term.at(samples_of(inputs));
+    return operations;
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
@@ -70,6 +79,10 @@ class GraphLayer final : public Layer {
  private:
   static bool counts_samples(const GraphShape& shape) {
     return !shape.sizes.empty() && shape.sizes[0] == BatchNumber{.per_sample = 1};
+  }
+
+  std::int64_t samples_of(std::span<const TensorSpec> inputs) const {
+    return samples_input_ < 0 ? 0 : inputs[samples_input_].shape.at(0);
   }
 
   int slot(const ExportedProgram& program, const std::string& value) {
@@ -205,6 +218,7 @@ class GraphLayer final : public Layer {
   std::vector<WeightSpec> specs_;
   std::vector<std::pair<int, at::Tensor>> constants_;
   std::vector<GraphStep> steps_;
+  std::vector<FlopTerm> flops_;
   int samples_input_ = -1;  // an input whose first dimension is the samples
 };
 

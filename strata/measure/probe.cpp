@@ -46,7 +46,7 @@ std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs, Devi
   for (const TensorSpec& spec : specs)
     inputs.push_back(c10::isFloatingType(spec.dtype)
                          ? at::randn(spec.shape, device.options(at::kFloat)).to(spec.dtype)
-                         : at::randint(0, 2, spec.shape, device.options(at::kLong)));
+                         : at::randint(0, 2, spec.shape, device.options(at::kLong)).to(spec.dtype));
   return inputs;
 }
 

@@ -96,7 +96,7 @@ class RankLoop {
 
   void load() {
     const TrainingRequest& request = state_.request;
-    if (request.resume.empty()) trainer_.initialise();
+    if (request.resume.empty()) state_.recipe.task->initialise(trainer_);
     if (trainer_.resumes_on_disk()) {  // the files have changed if this rank was a commit ahead
       begun_at_ = trainer_.resume();
       committed_ = begun_at_.steps_done;

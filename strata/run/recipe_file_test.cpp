@@ -191,7 +191,12 @@ TEST(Recipe, RecipesOfRepositoryAreLegal) {
   int recipes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(STRATA_SOURCE_DIR "/recipes")) {
     if (entry.path().extension() != ".yaml") continue;
-    EXPECT_NO_THROW(load_recipe(entry.path(), {})) << entry.path();
+    try {
+      load_recipe(entry.path(), {});
+    } catch (const UserError& error) {
+      // `make fashion` exports the model first; all fields have been read by then.
+      EXPECT_EQ(error.text().where, "data/fashion/small_resnet.pt2") << entry.path();
+    }
     ++recipes;
   }
   EXPECT_GT(recipes, 0);

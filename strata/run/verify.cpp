@@ -48,7 +48,7 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                      Trainer trainer(model, plan, group, std::move(options));
                      TrainingPosition position;
                      if (resume.empty()) {
-                       trainer.initialise();
+                       recipe.task->initialise(trainer);
                      } else {
                        position = load_trainer(trainer, recipe.task->checkpoint_model(), resume);
                      }
@@ -113,7 +113,8 @@ Verification verify(const Recipe& input, const PlannedRun& run, const std::strin
     LayerComparison comparison{.layer = one.name(layer)};
     const LayerLayout& layout = one.layout(layer);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-      if (layout.placements[i].borrowed) continue;
+      // Running statistics have no gradient.
+      if (layout.placements[i].borrowed || layout.specs[i].statistic != Statistic::kNone) continue;
       const std::string name = one.name(layer) + "." + layout.specs[i].name;
       compare(comparison, name, mesh.by_name.at(name), reference.by_name.at(name));
     }

@@ -1,6 +1,9 @@
 /// Runs a task whose data are whole mini-batches, and evaluates it by the mean loss of its
-/// validation samples.
+/// validation samples, and by their mean score if the model scores samples.
 #pragma once
+
+#include <string>
+#include <utility>
 
 #include "strata/task/task_data.h"
 #include "strata/task/task_run.h"
@@ -9,11 +12,15 @@ namespace strata {
 
 class MeanLossRun final : public TaskRun {
  public:
-  explicit MeanLossRun(const TaskData& data) : data_(data) {}
+  /// `score`: the name of the metric that is the sum of the samples' scores divided by the number
+  /// of valid targets; empty: the model does not score samples.
+  explicit MeanLossRun(const TaskData& data, std::string score = "")
+      : data_(data), score_(std::move(score)) {}
   std::unique_ptr<TaskRank> rank(Group& group) override;
 
  private:
   const TaskData& data_;
+  std::string score_;
 };
 
 }  // namespace strata

@@ -9,6 +9,12 @@ MeshLimits Task::mesh_limits(const Recipe& recipe) const {
   return {.mini_batch = recipe.train.mini_batch, .layers = model(recipe, {}).num_layers()};
 }
 
+void Task::initialise(Trainer& trainer) const { trainer.initialise(); }
+
+std::string Task::first_weights(const Recipe& recipe) const {
+  return "random, of train.seed " + std::to_string(recipe.train.seed);
+}
+
 std::unique_ptr<TaskRun> Task::start(const Recipe&, const StepPlan&, const TaskData& data,
                                      const TaskStart&) const {
   return std::make_unique<MeanLossRun>(data);

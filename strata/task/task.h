@@ -102,6 +102,10 @@ class Task {
   /// By default a MeanLossRun (mean_loss_run.h).
   virtual std::unique_ptr<TaskRun> start(const Recipe& recipe, const StepPlan& steps,
                                          const TaskData& data, const TaskStart& start) const;
+  /// Collective. Gives the model its first weights: by default drawn by counter.
+  virtual void initialise(Trainer& trainer) const;
+  /// What those are: "random, of train.seed 1".
+  virtual std::string first_weights(const Recipe& recipe) const;
   /// Refuses to use first weights without their run: --from alone.
   virtual void check_first_weights(const std::string& /*from*/) const {}
   /// Refuses to resume with another task than `before`, which the checkpoint at `path` was trained

@@ -119,11 +119,11 @@ class Configuration(unittest.TestCase):
             self.assertIn("bootstrap.sh text", commands("demo"))
         for kept in ("STRATA_TASKS:STRING=text;recommender", "CMAKE_BUILD_TYPE:STRING=Release"):
             cache.write_text(f"A:B=c\n{kept}\n")
-            self.assertIn('STRATA_TASKS="text;recommender"', commands("demo"), kept)
+            self.assertIn('STRATA_TASKS="text;recommender;graph"', commands("demo"), kept)
             self.assertNotIn("bootstrap.sh text", commands("demo"))
         cache.write_text("STRATA_TASKS:STRING=text\n")
         for target in ("build", "build-all"):
-            self.assertIn('STRATA_TASKS="text;recommender"', commands(target))
+            self.assertIn('STRATA_TASKS="text;recommender;graph"', commands(target))
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ class Verbs(ProgramTest):
                 self.assertLessEqual(max(map(len, text.splitlines())), 100)
         self.assertIn("-n,--processes COUNT", self.succeed("launch", "--help"))
         self.assertIn("Usage: strata launch [OPTIONS] VERB ...\n", self.succeed("launch", "--help"))
-        self.assertIn("Usage: strata train [OPTIONS] RECIPE\n", self.succeed("train", "--help"))
+        self.assertIn("Usage: strata train [OPTIONS] [RECIPE]\n", self.succeed("train", "--help"))
         size = self.succeed("size", "embeddings", "--help")
         self.assertEqual(size.count("scaled_int8"), 1)
         self.assertIn("  --wire NAME", size)

@@ -51,7 +51,7 @@ Weights read_weights(const Sequential& model, const CheckpointReader& reader,
       NamedState state{.name = stored_name(model, layer, spec), .shape = spec.shape};
       state.local = at::empty({state.numel()});
       state.runs = {{0, 0, state.numel()}};
-      reader.read_runs(state, file_tensors(&options, state));
+      reader.read_runs(state, file_tensors({.decoder = &options}, state));
       weights.back().push_back(state.local.view(spec.shape));
     }
   }
@@ -159,7 +159,7 @@ void print_rounded(kernels::QuantisedType type, const std::string& folder,
       weight.runs = {{0, 0, weight.numel()}};
       read_rounded(type, {weight}, [&](const std::vector<NamedState>& states) {
         for (const NamedState& state : states)
-          reader.read_runs(state, file_tensors(&options, state));
+          reader.read_runs(state, file_tensors({.decoder = &options}, state));
       });
       const float* value = weight.local.const_data_ptr<float>();
       for (std::int64_t i = 0; i < weight.numel(); ++i)

@@ -80,8 +80,7 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
   const at::AutoGradMode grad(true);
   const std::vector<at::Tensor> weights = leaves(layer, specs), inputs = example_inputs(specs);
   LossSink sink;
-  const ForwardContext context{
-      .training = true, .keep_intermediates = keep_intermediates, .loss = &sink};
+  ForwardContext context{.training = true, .keep_intermediates = keep_intermediates, .loss = &sink};
 
   const std::int64_t before = account.current_bytes();
   const auto forward_peak = [&] {
@@ -90,10 +89,12 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
     return std::pair(std::move(outputs), account.peak_bytes() - before);
   };
   LayerBytes forward;
-  {
+  for (const bool training : {false, true}) {  // a validation, and a forward that will run again
     const at::NoGradGuard no_grad;
+    context.training = training;
     const auto [outputs, peak] = forward_peak();
-    forward.no_grad_transient = peak - new_bytes(outputs, inputs);
+    forward.no_grad_transient =
+        std::max(forward.no_grad_transient.value_or(0), peak - new_bytes(outputs, inputs));
   }
   auto [outputs, peak] = forward_peak();
   const std::int64_t made = new_bytes(outputs, inputs), held = account.current_bytes() - before;

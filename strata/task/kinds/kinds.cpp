@@ -8,6 +8,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/task/graph/graph_kind.h"
 #include "strata/task/recommender/recommender_kind.h"
 #include "strata/task/text/text_task.h"
 
@@ -22,7 +23,7 @@ struct Registry {
 Registry& registry() {
   static Registry all = [] {
     Registry sorted;
-    for (TaskKind& kind : std::vector{text_task_kind(), recommender_task_kind()})
+    for (TaskKind& kind : std::vector{text_task_kind(), recommender_task_kind(), graph_task_kind()})
       (kind.make ? sorted.built : sorted.left_out).push_back(std::move(kind));
     return sorted;
   }();

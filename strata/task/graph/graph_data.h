@@ -1,0 +1,58 @@
+/// Reads the samples of an exported model from arrays: those for training, in an order that needs
+/// no memory, and those for validation.
+///
+/// A sample may have other dimensions than the model's input, with as many elements in the same
+/// order: an image [28, 28] is read as [1, 28, 28]. Integers become real numbers where the model
+/// has them, times data.scale, plus data.shift; real numbers never become integers.
+///
+/// Threads  const, any thread.
+/// Errors   UserError `[graph.data]`: arrays that do not fit the model or one another, a class that
+///          the model does not have. As ArrayFile.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "strata/base/sampler.h"
+#include "strata/data/array_file.h"
+#include "strata/nn/graph/layer.h"
+#include "strata/task/graph/graph_fields.h"
+#include "strata/task/recipe.h"
+#include "strata/task/task_data.h"
+
+namespace strata {
+
+class GraphData final : public TaskData {
+ public:
+  /// `specs`: of the inputs and the targets of one sample (ExportedModel::batch_inputs).
+  GraphData(const GraphDataFields& fields, std::vector<TensorSpec> specs, std::int64_t classes,
+            const TrainOptions& options);
+  MiniBatch at(std::int64_t samples_seen) const override;
+  std::int64_t seen_after(std::int64_t samples_seen) const override;
+  std::int64_t steps() const override { return options_.steps; }
+  std::string unit() const override;
+  bool evaluates() const override { return validation_.count > 0; }
+  std::vector<MiniBatch> validation() const override;
+
+ private:
+  /// Samples of arrays: inputs, then targets.
+  struct Samples {
+    std::vector<ArrayFile> arrays;
+    std::int64_t first = 0, count = 0;
+  };
+
+  Samples open(const std::vector<std::string>& inputs, const std::string& targets,
+               const char* inputs_field, const char* targets_field) const;
+  MiniBatch batch(const Samples& from, const std::vector<std::int64_t>& numbers) const;
+  at::Tensor converted(const at::Tensor& samples, const TensorSpec& spec, bool is_target) const;
+  void check_classes(const ArrayFile& array, const at::Tensor& targets) const;
+
+  GraphDataFields fields_;
+  std::vector<TensorSpec> specs_;
+  std::int64_t classes_;
+  TrainOptions options_;
+  Samples training_, validation_;
+  std::optional<Sampler> sampler_;
+};
+
+}  // namespace strata
