@@ -91,7 +91,20 @@ class Rewriter {
     }
   }
 
-  void rewrite(const GraphNode& node, std::size_t index) {
+  // Bytes that nobody wrote become zeros; models write to them before they read them.
+  static GraphNode with_bytes_written(GraphNode node) {
+    const std::string form = node.op + "." + node.overload;
+    if (form == "aten::new_empty.") node.op = "aten::new_zeros";
+    if (form == "aten::empty_like.") node.op = "aten::zeros_like";
+    if (form != "aten::empty.memory_format") return node;
+    node.op = "aten::zeros";
+    node.overload = "";
+    std::erase_if(node.arguments, [](const auto& each) { return each.first == "memory_format"; });
+    return node;
+  }
+
+  void rewrite(const GraphNode& given, std::size_t index) {
+    const GraphNode node = with_bytes_written(given);
     if (const auto refusal = refusal_of(node)) throw refuse(node, refusal->what, refusal->fix);
     const std::string changed = changed_argument(node);
     if (changed.empty()) {
@@ -116,9 +129,9 @@ class Rewriter {
       throw refuse(node, "it changes a value that shares its bytes with another one",
                    "return a new value instead of writing to part of one");
     rename(node);
-    const std::string functional = form_without_change(node.op);
-    rename_arguments(node, functional);
-    node.op = functional;
+    GraphNode functional = without_change(node);
+    rename_arguments(functional, node);
+    node = std::move(functional);
     const std::string last = renamed(changed);
     for (auto& [from, to] : names_)
       if (to == last) to = node.outputs.at(0);
@@ -127,13 +140,13 @@ class Rewriter {
   }
 
   // The two forms may name an argument differently.
-  static void rename_arguments(GraphNode& node, const std::string& functional) {
+  static void rename_arguments(GraphNode& functional, const GraphNode& node) {
     const auto from = find_operator(node.op, node.overload);
-    const auto to = find_operator(functional, node.overload);
-    if (!to || functional == node.op ||
+    const auto to = find_operator(functional.op, functional.overload);
+    if (!to || functional.op == node.op ||
         to->schema().arguments().size() != from->schema().arguments().size())
       throw refuse(node, "there is no form of it that changes nothing", "return a new value");
-    for (auto& [name, argument] : node.arguments)
+    for (auto& [name, argument] : functional.arguments)
       if (const std::optional<int> place = from->schema().argumentIndexWithName(name))
         name = to->schema().arguments()[static_cast<std::size_t>(*place)].name();
   }

@@ -6,6 +6,7 @@
 
 #include "strata/base/error_source.h"
 #include "strata/base/user_text.h"
+#include "strata/exported/random_step.h"
 
 namespace strata {
 namespace {
@@ -72,8 +73,10 @@ void add_once(std::vector<std::string>& names, const std::string& name) {
 bool is_real(const GraphShape& shape) { return at::isFloatingType(shape.dtype); }
 
 // A copy would draw other numbers, or add to statistics twice.
-const std::set<std::string> kKept = {"aten::dropout", "aten::scaled_dot_product_attention",
-                                     "aten::batch_norm"};
+bool has_one_place(const GraphNode& node) {
+  return is_random_step(node) || node.op == "aten::scaled_dot_product_attention" ||
+         node.op == "aten::batch_norm";
+}
 
 // Which values no weight affects.
 class Dependence {
@@ -83,7 +86,7 @@ class Dependence {
       if (input.source == GraphSource::kBuffer || input.source == GraphSource::kInput)
         free_.insert(input.name);
     for (const GraphNode& node : graph.nodes) {
-      bool free = !kKept.contains(node.op);
+      bool free = !has_one_place(node);
       for_values(node, [&](const std::string& value) { free = free && free_.contains(value); });
       if (free) free_.insert(node.outputs.begin(), node.outputs.end());
     }

@@ -39,30 +39,6 @@ at::Tensor value_at(const std::vector<at::Tensor>& values, int slot) {
   return slot < 0 ? at::Tensor() : values[slot];
 }
 
-bool flag_named(const GraphNode& node, const std::string& name) {
-  const GraphArgument* found = find_argument(node, name);
-  const auto* flag = found ? std::get_if<bool>(found) : nullptr;
-  return flag && *flag;
-}
-
-// Masks are drawn for each sample, so a value says where its samples are.
-void require_samples(const ExportedProgram& program, const GraphNode& node,
-                     const std::string& value) {
-  const std::vector<BatchNumber>& sizes = program.shape(value).sizes;
-  if (!sizes.empty() && sizes[0].per_sample > 0 && sizes[0].constant == 0) return;
-  throw kStepErrors.user(node.line, "dropout of a value whose first dimension is not the samples",
-                         "samples, or a multiple of them, first", "another dimension",
-                         "put the samples first, or leave this dropout out");
-}
-
-Dropout next_dropout(const GraphNode& node, double probability, int& dropouts) {
-  if (dropouts >= kDropoutSites)
-    throw kStepErrors.user(node.line, "a layer has too many uses of dropout",
-                           "at most " + std::to_string(kDropoutSites), "more",
-                           "choose smaller modules as layers");
-  return {.probability = probability, .site = dropouts++};
-}
-
 using SlotOf = std::function<int(const std::string&)>;
 
 int optional_slot(const GraphNode& node, const char* name, const SlotOf& slot_of) {
@@ -70,19 +46,15 @@ int optional_slot(const GraphNode& node, const char* name, const SlotOf& slot_of
   return value.empty() ? -1 : slot_of(value);
 }
 
-GraphStep dropout_step(const ExportedProgram& program, const GraphNode& node, const SlotOf& slot_of,
-                       int& dropouts) {
-  const std::string x = value_named(node, "input");
-  const double probability = flag_named(node, "train") ? real_named(node, "p") : 0;
-  DropoutStep step{.x = slot_of(x), .y = slot_of(node.outputs.at(0))};
-  if (probability > 0) {
-    require_samples(program, node, x);
-    step.dropout = next_dropout(node, probability, dropouts);
-  }
+GraphStep drawn_step(const ExportedProgram& program, const GraphNode& node, const SlotOf& slot_of,
+                     int& dropouts) {
+  const DrawnStep step{.x = slot_of(random_input(node)),
+                       .y = slot_of(node.outputs.at(0)),
+                       .random = random_step(program, node, dropouts)};
   return {.what = step,
           .reads = {step.x},
           .writes = {step.y},
-          .signature = std::to_string(probability)};
+          .signature = std::to_string(step.random.dropout.probability)};
 }
 
 GraphStep attention_step(const ExportedProgram& program, const GraphNode& node,
@@ -143,7 +115,7 @@ GraphStep operator_step(const GraphNode& node, const SlotOf& slot_of) {
 
 GraphStep step_of(const ExportedProgram& program, const GraphNode& node, const SlotOf& slot_of,
                   int& dropouts) {
-  if (node.op == "aten::dropout") return dropout_step(program, node, slot_of, dropouts);
+  if (is_random_step(node)) return drawn_step(program, node, slot_of, dropouts);
   if (node.op == "aten::scaled_dot_product_attention" && find_argument(node, "dropout_p") &&
       real_named(node, "dropout_p") > 0)
     return attention_step(program, node, slot_of, dropouts);
@@ -157,6 +129,12 @@ std::string value_named(const GraphNode& node, const std::string& argument) {
   const GraphArgument* found = find_argument(node, argument);
   const auto* tensor = found ? std::get_if<GraphTensor>(found) : nullptr;
   return tensor ? tensor->name : "";
+}
+
+bool flag_named(const GraphNode& node, const std::string& name) {
+  const GraphArgument* found = find_argument(node, name);
+  const auto* flag = found ? std::get_if<bool>(found) : nullptr;
+  return flag && *flag;
 }
 
 double real_named(const GraphNode& node, const std::string& argument) {
@@ -195,8 +173,8 @@ void run_step(const GraphStep& step, const StepRun& run) {
       step.what);
 }
 
-void DropoutStep::run(const StepRun& run) const {
-  run.values[y] = dropout_of_samples(run.values[x], run.samples, dropout, run.context);
+void DrawnStep::run(const StepRun& run) const {
+  run.values[y] = random.apply(run.values[x], run.samples, run.context);
 }
 
 void AttentionStep::run(const StepRun& run) const {

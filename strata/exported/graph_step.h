@@ -1,8 +1,7 @@
-/// Runs one node of a graph in a layer: an operator as it is, or dropout, attention with dropout
-/// and batch norm by this project's rules (graph_layer.h).
+/// Runs one node of a graph in a layer: an operator as it is, or random operators, attention with
+/// dropout and batch norm by this project's rules (random_step.h).
 ///
-/// Errors  UserError `[exported.read]`: dropout of a value whose first dimension does not count
-///         samples, too many of them in a layer, batch norm of one value. As OperatorCall.
+/// Errors  UserError `[exported.read]`: batch norm of one value. As OperatorCall and random_step().
 #pragma once
 
 #include <functional>
@@ -13,6 +12,7 @@
 
 #include "strata/exported/attention_dropout.h"
 #include "strata/exported/operator_call.h"
+#include "strata/exported/random_step.h"
 
 namespace strata {
 
@@ -24,9 +24,9 @@ struct StepRun {
   at::Device device;
 };
 
-struct DropoutStep {
+struct DrawnStep {
   int x, y;
-  Dropout dropout = {};
+  RandomStep random = {};
   void run(const StepRun& run) const;
 };
 
@@ -47,7 +47,7 @@ struct BatchNormStep {
 };
 
 struct GraphStep {
-  std::variant<OperatorCall, DropoutStep, AttentionStep, BatchNormStep> what;
+  std::variant<OperatorCall, DrawnStep, AttentionStep, BatchNormStep> what;
   std::vector<int> reads, writes;   ///< slots; -1: none
   std::string line;                 ///< of the user's code
   std::string signature;            ///< operator, slots and numbers
@@ -65,6 +65,8 @@ bool moves_statistics(const GraphNode& node);
 
 /// The name of the value that is this argument; "": it is none.
 std::string value_named(const GraphNode& node, const std::string& argument);
+/// The argument, a flag; false: it is left out.
+bool flag_named(const GraphNode& node, const std::string& argument);
 /// The argument, a number that does not depend on the samples.
 double real_named(const GraphNode& node, const std::string& argument);
 

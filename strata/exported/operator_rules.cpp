@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "strata/exported/random_step.h"
+
 namespace strata {
 namespace {
 
@@ -14,7 +16,6 @@ std::string_view name_of(const std::string& op) {
   return std::string_view(op).substr(std::min(op.size(), kAten.size()));
 }
 
-const std::set<std::string_view> kOwnRandom = {"dropout", "scaled_dot_product_attention"};
 const std::set<std::string_view> kRecurrent = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
 
 // Results that may be an argument itself, which the schemas do not say.
@@ -45,8 +46,7 @@ bool has_tensor(const GraphNode& node, const std::string& name) {
 bool draws(const GraphNode& node, const std::string_view name) {
   const auto found = find_operator(node.op, node.overload);
   if (!found || !found->hasTag(at::Tag::nondeterministic_seeded)) return false;
-  const std::string plain = form_without_change(node.op);
-  if (kOwnRandom.contains(name_of(plain))) return false;
+  if (name == "scaled_dot_product_attention" || is_random_step(without_change(node))) return false;
   if (!kRecurrent.contains(name)) return true;
   const auto* train = argument<bool>(node, "train");
   const auto* real = argument<double>(node, "dropout");
@@ -97,7 +97,7 @@ std::optional<OperatorRefusal> refusal_of(const GraphNode& node) {
                            "write this part of the model with other operators"};
   if (draws(node, name))
     return OperatorRefusal{"its random numbers would depend on the mesh",
-                           "use dropout, or leave it out"};
+                           "use dropout or bernoulli_, or leave it out"};
   if (keeps_statistics(node, name))
     return OperatorRefusal{"it keeps statistics, which would depend on the micro-batches",
                            "use batch norm, or track_running_stats=False"};
@@ -121,6 +121,14 @@ std::string changed_argument(const GraphNode& node) {
     if (changed.empty() || argument.name() != "self") changed = argument.name();
   }
   return changed;
+}
+
+GraphNode without_change(GraphNode node) {
+  const std::string plain = form_without_change(node.op);
+  if (plain != node.op && plain == "aten::bernoulli" && node.overload == "float")
+    node.overload = "p";
+  node.op = plain;
+  return node;
 }
 
 std::string form_without_change(const std::string& op) {

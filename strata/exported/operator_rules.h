@@ -38,4 +38,7 @@ std::string changed_argument(const GraphNode& node);
 /// "aten::relu_" -> "aten::relu", "aten::__iand__" -> "aten::__and__"
 std::string form_without_change(const std::string& op);
 
+/// The node with that form; its arguments keep their names. "bernoulli_.float" -> "bernoulli.p"
+GraphNode without_change(GraphNode node);
+
 }  // namespace strata
