@@ -2,6 +2,7 @@
 """Runs one PyTorch contestant for a few steps and prints one JSON object.
 
     torch_peer.py eager --threads 2             one process, gradients accumulated
+    torch_peer.py compile --threads 2           the same, compiled
     torch_peer.py pipeline --schedule 1f1b      torch.distributed.pipelining on Gloo, 2 processes
 
 This file imports no torch, so that the process which starts a pipeline's ranks stays small; only
@@ -21,10 +22,10 @@ from sizes import add_sizes, sizes_of  # noqa: E402
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("mode", choices=["eager", "pipeline"])
+    parser.add_argument("mode", choices=["eager", "compile", "pipeline"])
     parser.add_argument("--schedule", choices=["gpipe", "1f1b"], default="1f1b")
     parser.add_argument("--precision", choices=["fp32", "autocast", "bf16"], default="fp32",
-                        help="of eager")
+                        help="of eager, compile")
     parser.add_argument("--processes", type=int, default=2, help="of a pipeline")
     parser.add_argument("--threads", type=int, default=1, help="per process")
     parser.add_argument("--steps", type=int, default=4, help="measured steps")
@@ -40,8 +41,9 @@ def run(options):
     import torch_train
 
     sizes, steps = sizes_of(options), options.warmup + options.steps
-    if options.mode == "eager":
-        result = torch_train.train_eager(sizes, steps, options.threads, options.precision)
+    if options.mode in ("eager", "compile"):
+        result = torch_train.train_eager(sizes, steps, options.threads, options.precision,
+                                         compiled=options.mode == "compile")
     else:
         result = torch_train.train_pipeline(sizes, steps, options.threads, options.schedule)
     if result is None:

@@ -20,7 +20,7 @@ def clip(parameters, distributed):
     torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm, foreach=True)
 
 
-def train_eager(sizes, steps, threads, precision="fp32"):
+def train_eager(sizes, steps, threads, precision="fp32", compiled=False):
     """One process; gradients of the micro-batches accumulate in .grad. `precision`: fp32, autocast
     (weights fp32, products and attention bf16) or bf16 (everything)."""
     torch.set_num_threads(threads)
@@ -32,6 +32,8 @@ def train_eager(sizes, steps, threads, precision="fp32"):
              else contextlib.nullcontext())
     optimizer = make_optimizer(model)
     parameters = list(model.parameters())
+    if compiled:
+        model = torch.compile(model)
     generator = torch.Generator().manual_seed(1)
     loss_of = token_loss(sizes.tokens)
     losses = []

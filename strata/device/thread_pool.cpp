@@ -84,6 +84,8 @@ void ThreadPool::run(std::int64_t pieces, c10::function_ref<void(std::int64_t)> 
     for (std::int64_t piece = 0; piece < pieces; ++piece) f(piece);
     return;
   }
+  // This thread takes pieces, too: ATen's threads would compete with the pool's.
+  const AtenThreadsScope one(1);
   job_ = {.f = &f, .account = current_memory_account(), .pieces = pieces};
   unfinished_.store(static_cast<std::uint32_t>(pieces), std::memory_order_relaxed);
   const std::uint32_t number = number_.load(std::memory_order_relaxed) + 1;
@@ -149,6 +151,18 @@ ThreadPoolScope::ThreadPoolScope(ThreadPool& pool, AtenThreads aten) : previous_
 }
 
 ThreadPoolScope::~ThreadPoolScope() { current_pool = previous_; }
+
+AtenThreadsScope::AtenThreadsScope(int threads) : before_(at::get_num_threads()) {
+  if (threads == before_) {
+    before_ = 0;
+  } else {
+    at::set_num_threads(threads);
+  }
+}
+
+AtenThreadsScope::~AtenThreadsScope() {
+  if (before_ > 0) at::set_num_threads(before_);
+}
 
 ThreadPool& thread_pool() {
   if (current_pool) return *current_pool;

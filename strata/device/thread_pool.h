@@ -85,6 +85,19 @@ class ThreadPoolScope {
   ThreadPool* previous_;
 };
 
+/// Lets operators of ATen divide their work among so many threads. Their sums may depend on the
+/// number.
+class AtenThreadsScope {
+ public:
+  explicit AtenThreadsScope(int threads);
+  ~AtenThreadsScope();
+  AtenThreadsScope(const AtenThreadsScope&) = delete;
+  AtenThreadsScope& operator=(const AtenThreadsScope&) = delete;
+
+ private:
+  int before_;  // 0: nothing was changed
+};
+
 /// The calling thread's pool; without a scope, a pool of at::get_num_threads() threads.
 ThreadPool& thread_pool();
 

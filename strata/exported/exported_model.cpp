@@ -56,6 +56,7 @@ class SumOfLosses final : public Layer {
   explicit SumOfLosses(ExportedLoss loss) : loss_(loss) {}
 
   bool is_loss() const override { return true; }
+  bool uses_aten_threads() const override { return true; }
   std::vector<WeightSpec> weights() const override { return {}; }
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     if (const TensorSpec expected = targets_of(loss_, inputs[0]); inputs[1] != expected)
@@ -130,13 +131,15 @@ ExportedModel::ExportedModel(const std::string& path, const std::vector<std::str
     if (count > 1) ties_[target] = target;
 }
 
-Sequential ExportedModel::layers(ExportedLoss loss) const {
+Sequential ExportedModel::layers(ExportedLoss loss, bool own_operations) const {
   std::vector<std::string> batch = inputs_;
   batch.emplace_back(kTargets);
   Sequential model(std::move(batch));
   for (const GraphPiece& piece : pieces_)
-    model.add(piece.name, reading_model(path_, [&] { return graph_layer(program_, piece, ties_); }),
-              piece.inputs, piece.outputs);
+    model.add(
+        piece.name,
+        reading_model(path_, [&] { return graph_layer(program_, piece, {ties_, own_operations}); }),
+        piece.inputs, piece.outputs);
   model.add("(loss)", std::make_shared<SumOfLosses>(loss), {output_, kTargets}, {"(loss)"});
   return model;
 }

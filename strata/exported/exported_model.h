@@ -46,7 +46,8 @@ class ExportedModel {
   /// Batch inputs: those of the model, then the targets. The last layer is the loss: its sum,
   /// divided by MiniBatch::valid_tokens. With classes it scores samples (LossSink::scores): how
   /// many of a sample's targets have the largest logit.
-  Sequential layers(ExportedLoss loss) const;
+  /// `own_operations`: linear layers and layer norms by Strata's operations (own_step.h).
+  Sequential layers(ExportedLoss loss, bool own_operations = false) const;
 
   /// The batch inputs of layers() for so many samples.
   std::vector<TensorSpec> batch_inputs(ExportedLoss loss, std::int64_t samples) const;

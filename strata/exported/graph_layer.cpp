@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -19,15 +20,18 @@ constexpr ErrorSource kLayerErrors{"exported.read"};
 class GraphLayer final : public Layer {
  public:
   GraphLayer(const ExportedProgram& program, const GraphPiece& piece,
-             const std::map<std::string, std::string>& ties)
+             const GraphLayerOptions& options)
       : name_(piece.name) {
     for (const std::string& input : piece.inputs) {
       if (samples_input_ < 0 && counts_samples(program.shape(input)))
         samples_input_ = static_cast<int>(inputs_.size());
       inputs_.push_back(slot(program, input));
     }
-    for (const GraphInput& parameter : piece.parameters)
-      add_parameter(program, piece, parameter, ties);
+    std::set<std::string> parameters;
+    for (const GraphInput& parameter : piece.parameters) {
+      add_parameter(program, piece, parameter, options.ties);
+      parameters.insert(parameter.name);
+    }
     std::set<std::string> statistics;
     for (const GraphNode& node : piece.nodes)
       if (moves_statistics(node)) add_statistics(program, piece, node, statistics);
@@ -37,7 +41,9 @@ class GraphLayer final : public Layer {
     int dropouts = 0;
     const auto slot_of = [&](const std::string& value) { return slot(program, value); };
     for (const GraphNode& node : piece.nodes) {
-      steps_.push_back(make_step(program, node, slot_of, dropouts));
+      const std::optional<OwnStep> own =
+          options.own_operations ? own_step(program, node, parameters, slot_of) : std::nullopt;
+      steps_.push_back(own ? make_step(node, *own) : make_step(program, node, slot_of, dropouts));
       for (FlopTerm& term : operator_flops(program, node)) flops_.push_back(std::move(term));
     }
     for (const std::string& output : piece.outputs) outputs_.push_back(slot(program, output));
@@ -46,6 +52,7 @@ class GraphLayer final : public Layer {
   }
 
   std::vector<WeightSpec> weights() const override { return specs_; }
+  bool uses_aten_threads() const override { return true; }
   std::string signature() const override { return signature_; }
 
   // Those that the graph states: many operators compute shapes alone only in Python.
@@ -229,8 +236,8 @@ std::string weight_in_piece(const GraphPiece& piece, const std::string& target) 
 }
 
 std::shared_ptr<const Layer> graph_layer(const ExportedProgram& program, const GraphPiece& piece,
-                                         const std::map<std::string, std::string>& ties) {
-  return std::make_shared<GraphLayer>(program, piece, ties);
+                                         const GraphLayerOptions& options) {
+  return std::make_shared<GraphLayer>(program, piece, options);
 }
 
 }  // namespace strata

@@ -20,9 +20,13 @@
 
 namespace strata {
 
-/// `ties`: a name for each parameter that several pieces use.
+struct GraphLayerOptions {
+  std::map<std::string, std::string> ties = {};  ///< of each parameter that several pieces use
+  bool own_operations = false;  ///< linear layers and norms without PyTorch's bits (own_step.h)
+};
+
 std::shared_ptr<const Layer> graph_layer(const ExportedProgram& program, const GraphPiece& piece,
-                                         const std::map<std::string, std::string>& ties);
+                                         const GraphLayerOptions& options);
 
 /// The name of a parameter in its layer: without the layer's own name, if it begins with that.
 std::string weight_in_piece(const GraphPiece& piece, const std::string& target);

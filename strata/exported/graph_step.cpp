@@ -123,6 +123,15 @@ GraphStep step_of(const ExportedProgram& program, const GraphNode& node, const S
   return operator_step(node, slot_of);
 }
 
+// Adds what a step says of itself in a layer's signature and in errors.
+GraphStep described(GraphStep step, const GraphNode& node) {
+  std::string slots;
+  for (const int read : step.reads) slots += ' ' + std::to_string(read);
+  step.signature = node.op + "." + node.overload + slots + " " + step.signature + "\n";
+  step.line = node.line;
+  return step;
+}
+
 }  // namespace
 
 std::string value_named(const GraphNode& node, const std::string& argument) {
@@ -153,19 +162,23 @@ bool moves_statistics(const GraphNode& node) {
 
 GraphStep make_step(const ExportedProgram& program, const GraphNode& node,
                     const std::function<int(const std::string&)>& slot_of, int& dropouts) {
-  GraphStep step = step_of(program, node, slot_of, dropouts);
-  std::string slots;
-  for (const int read : step.reads) slots += ' ' + std::to_string(read);
-  step.signature = node.op + "." + node.overload + slots + " " + step.signature + "\n";
-  step.line = node.line;
-  return step;
+  return described(step_of(program, node, slot_of, dropouts), node);
+}
+
+GraphStep make_step(const GraphNode& node, const OwnStep& own) {
+  return described(
+      {.what = own, .reads = {own.x, own.weight, own.bias}, .writes = {own.y}, .signature = "own"},
+      node);
 }
 
 void run_step(const GraphStep& step, const StepRun& run) {
   std::visit(
       [&](const auto& what) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(what)>, OperatorCall>) {
+        using Step = std::decay_t<decltype(what)>;
+        if constexpr (std::is_same_v<Step, OperatorCall>) {
           what.run(run.values, run.samples, run.device);
+        } else if constexpr (std::is_same_v<Step, OwnStep>) {
+          what.run(run.values);
         } else {
           what.run(run);
         }

@@ -12,6 +12,7 @@
 
 #include "strata/exported/attention_dropout.h"
 #include "strata/exported/operator_call.h"
+#include "strata/exported/own_step.h"
 #include "strata/exported/random_step.h"
 
 namespace strata {
@@ -47,7 +48,7 @@ struct BatchNormStep {
 };
 
 struct GraphStep {
-  std::variant<OperatorCall, DrawnStep, AttentionStep, BatchNormStep> what;
+  std::variant<OperatorCall, OwnStep, DrawnStep, AttentionStep, BatchNormStep> what;
   std::vector<int> reads, writes;   ///< slots; -1: none
   std::string line;                 ///< of the user's code
   std::string signature;            ///< operator, slots and numbers
@@ -57,6 +58,8 @@ struct GraphStep {
 /// `slot_of`: the place of a value. `dropouts`: how many uses of dropout the layer has so far.
 GraphStep make_step(const ExportedProgram& program, const GraphNode& node,
                     const std::function<int(const std::string&)>& slot_of, int& dropouts);
+/// The step of a node that Strata's own operations compute.
+GraphStep make_step(const GraphNode& node, const OwnStep& own);
 void run_step(const GraphStep& step, const StepRun& run);
 
 /// Batch norm that normalises by the micro-batch. One that is frozen is an operator like others,

@@ -1,6 +1,6 @@
 /// Runs the random operators of a graph: dropout of elements and of channels, alpha dropout, and
-/// Bernoulli numbers, drawn by counter (nn/ops/residual.h). They are the same on every mesh, because
-/// each sample has its own.
+/// Bernoulli numbers, drawn by counter (nn/ops/residual.h). They are the same on every mesh,
+/// because each sample has its own.
 ///
 /// In an evaluation dropout does nothing, and a Bernoulli number is its probability: stochastic
 /// depth, which divides by the probability, then does nothing either.

@@ -2,13 +2,21 @@
 // sent or consumed can be freed before its layer's backward.
 #include "strata/pipeline/layer_graph.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "strata/device/thread_pool.h"
+
 namespace strata {
+namespace {
+
+int aten_threads(bool all) { return all ? thread_pool().threads() : at::get_num_threads(); }
+
+}  // namespace
 
 std::vector<at::Tensor> make_inputs(std::vector<at::Tensor> values,
                                     const std::vector<bool>& differentiable) {
@@ -22,6 +30,7 @@ std::vector<at::Tensor> make_inputs(std::vector<at::Tensor> values,
 std::vector<at::Tensor> forward_with_graph(const Layer& layer, const ForwardContext& context,
                                            std::span<const at::Tensor> weights, LayerGraph& graph) {
   const at::AutoGradMode grad(true);
+  const AtenThreadsScope threads(aten_threads(graph.aten_threads = layer.uses_aten_threads()));
   std::vector<at::Tensor> outputs = layer.forward(context, weights, graph.inputs);
   for (at::Tensor& output : outputs) {
     // Keeps the edge only: the receiver of the output decides how long its bytes live.
@@ -35,10 +44,12 @@ std::vector<at::Tensor> forward_without_graph(const Layer& layer, const ForwardC
                                               std::span<const at::Tensor> weights,
                                               std::span<const at::Tensor> inputs) {
   const at::NoGradGuard no_grad;
+  const AtenThreadsScope threads(aten_threads(layer.uses_aten_threads()));
   return layer.forward(context, weights, inputs);
 }
 
 std::vector<at::Tensor> backward(LayerGraph graph, std::vector<at::Tensor> output_gradients) {
+  const AtenThreadsScope threads(aten_threads(graph.aten_threads));
   torch::autograd::edge_list roots = std::move(graph.roots);
   torch::autograd::Engine::get_default_engine().execute(
       roots, std::move(output_gradients), /*keep_graph=*/false, /*create_graph=*/false,

@@ -20,6 +20,7 @@ namespace strata {
 struct LayerGraph {
   std::vector<at::Tensor> inputs;    ///< leaves, as passed to forward
   torch::autograd::edge_list roots;  ///< edges of the outputs; empty without a graph
+  bool aten_threads = false;         ///< Layer::uses_aten_threads()
 };
 
 /// Makes the leaves of a graph. Integer inputs have no gradient, nor do those for which a non-empty

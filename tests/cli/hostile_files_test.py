@@ -36,6 +36,15 @@ class HostileFiles(ProgramTest):
             self.refuse("train", "recipe.yaml", "--set", f"data.tokenizer={path}", says=says)
             self.refuse("generate", path, "--prompt", "a", says=says)
 
+    def test_refuses_hostile_models_of_torch_export(self):
+        os.mkfifo(self.folder / "pipe")
+        os.symlink("loop", self.folder / "loop")
+        (self.folder / "text.pt2").write_text("no archive")
+        (self.folder / "end.pt2").write_bytes(b"PK\x05\x06" + bytes(18))  # an archive without files
+        for path in ("pipe", "loop", "/dev/zero", ".", "text.pt2", "end.pt2", "missing.pt2"):
+            for verb in ("train", "plan"):
+                self.refuse(verb, "--model", path, "--set", "data.inputs=x.npy", "--set", "data.targets=y.npy", says=path)
+
     def test_refuses_hostile_tokenizers(self):
         folder = self.tokenizer()
         options = ["--set", f"data.tokenizer={folder}", "--set", "train.steps=1"]

@@ -238,6 +238,18 @@ class Graph(GraphTest):
                     self.assert_bits(self.strata(x, targets, micro_batch=4, **more), expected)
                 self.assert_bits(self.strata(x, targets, micro_batch=4, dp=2, zero=3), expected, tolerance=2e-5)
 
+    def test_own_operations_change_only_rounding(self):
+        for name, model, x, targets, _ in self.cases():
+            self.export(model, x)
+            self.write(x, targets)
+            exact, own = (self.strata(x, targets, micro_batch=4, own=own) for own in (False, True))
+            with self.subTest(name):
+                for ours, theirs in zip(own[0], exact[0], strict=True):
+                    self.assertAlmostEqual(ours, theirs, delta=1e-5 * abs(theirs))
+                for weight, value in exact[1].items():
+                    self.assertTrue(torch.allclose(own[1][weight], value, rtol=1e-4, atol=1e-6), weight)
+                self.assert_bits(self.strata(x, targets, micro_batch=4, own=True, stages=2, recompute=True), own)
+
     def test_batch_norm_normalises_micro_batches_and_follows_the_mini_batch(self):
         model, x, targets = randomised(UNet()).train(), torch.randn(8, 3, 16, 16), torch.randn(8, 3, 16, 16)
         self.export(model, x)

@@ -69,9 +69,9 @@ void run(const std::string& folder) {
   const json run = json::parse(text);
   const ExportedModel exported(folder + "/model.pt2",
                                run.value("borders", std::vector<std::string>()));
-  const Sequential model =
-      exported.layers(run.at("loss") == "cross_entropy" ? ExportedLoss::kCrossEntropy
-                                                        : ExportedLoss::kSquaredError);
+  const Sequential model = exported.layers(
+      run.at("loss") == "cross_entropy" ? ExportedLoss::kCrossEntropy : ExportedLoss::kSquaredError,
+      run.value("own", false));
   const std::map<std::string, std::string> names = exported.state_names(model);
   const MiniBatch batch = read_batch(folder, run);
   std::vector<TensorSpec> inputs;

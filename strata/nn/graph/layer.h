@@ -168,6 +168,10 @@ class Layer {
   /// True for the last layer of a trained model, whose output is the loss of the micro-batch.
   virtual bool is_loss() const { return false; }
 
+  /// True for a layer that computes by ATen's operators: forward and backward run with ATen's own
+  /// threads, as many as the rank has.
+  virtual bool uses_aten_threads() const { return false; }
+
   /// Kind and sizes; layers with equal signatures cost the same and are probed once. By default the
   /// type and the shapes of the weights: a layer whose cost depends on more adds it.
   virtual std::string signature() const;

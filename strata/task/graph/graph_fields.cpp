@@ -14,6 +14,9 @@ void describe(OptionSet& set, const std::string& prefix, GraphModelFields& field
           named({kCrossEntropy, kCrossEntropyOfChannels, kBinaryCrossEntropy, kSquaredError}),
           {.help = "Loss of the model's output: cross_entropy has the classes in the last "
                    "dimension, cross_entropy_of_channels in the second."});
+  set.add(prefix + ".own_operations", &fields.own_operations,
+          {.help = "Linear layers and layer norms by Strata's own operations: faster, with other "
+                   "rounding than PyTorch's."});
 }
 
 void describe(OptionSet& set, const std::string& prefix, GraphDataFields& fields) {

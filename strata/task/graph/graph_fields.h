@@ -13,6 +13,7 @@ struct GraphModelFields {
   std::string file;                 ///< of torch.export.save()
   std::vector<std::string> layers;  ///< modules that become layers; empty: chosen
   ExportedLoss loss = ExportedLoss::kCrossEntropy;
+  bool own_operations = false;
 };
 
 struct GraphDataFields {

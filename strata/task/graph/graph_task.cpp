@@ -47,12 +47,15 @@ std::string layers_text(const Sequential& model) {
 struct GraphTask::Loaded {
   explicit Loaded(const GraphModelFields& fields)
       : exported(fields.file, fields.layers),
-        model(exported.layers(fields.loss)),
-        names(exported.state_names(model)) {}
+        model(exported.layers(fields.loss, fields.own_operations)),
+        names(exported.state_names(model)),
+        // Runs with and without own operations resume one another.
+        layers(layers_text(fields.own_operations ? exported.layers(fields.loss) : model)) {}
 
   ExportedModel exported;
   Sequential model;
   std::map<std::string, std::string> names;
+  std::string layers;
 };
 
 TaskKind graph_task_kind() {
@@ -112,7 +115,7 @@ MeshLimits GraphTask::mesh_limits(const Recipe& recipe) const {
 
 CheckpointModel GraphTask::checkpoint_model() const {
   const nlohmann::ordered_json fields = {
-      {"task", "graph"}, {"file", layers_text(loaded().model)}, {"loss", name_of(model_.loss)}};
+      {"task", "graph"}, {"file", loaded().layers}, {"loss", name_of(model_.loss)}};
   return CheckpointModel(fields.dump(), loaded().names);
 }
 
