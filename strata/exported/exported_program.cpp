@@ -2,12 +2,12 @@
 #include "strata/exported/exported_program.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "strata/base/error_source.h"
 #include "strata/base/errors.h"
+#include "strata/base/random_access_file.h"
 #include "strata/base/user_text.h"
 #include "strata/device/account.h"
 #include "strata/exported/batch_number.h"
@@ -349,9 +349,9 @@ class ProgramReader {
 };
 
 ExportedProgram ExportedProgram::read(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path))
-    throw kReadErrors.user(path, "there is no such file", "a .pt2 file of torch.export.save()",
-                           "none");
+  // Refuses pipes, devices and folders, which the reader of archives would wait for or misread.
+  RandomAccessFile::open(
+      path, {.operation = kReadErrors.operation, .fix = "name a .pt2 file of torch.export.save()"});
   const UnchargedScope reading;
   return reading_model(path, [&] { return ProgramReader(path).read(); });
 }
@@ -366,7 +366,7 @@ const GraphShape& ExportedProgram::shape(const std::string& value) const {
   const auto found = shapes_.find(value);
   if (found == shapes_.end())
     throw kReadErrors.user(value, "the graph does not say the shape of this value", "a shape",
-                           "none");
+                           "none", "export the model again");
   return found->second;
 }
 

@@ -43,6 +43,17 @@ def network(norm=nn.Identity):
                          nn.Flatten(), nn.Linear(8, 5))
 
 
+class Brightened(nn.Module):
+    """A parameter of the model itself, which the layer that reads it names otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain, self.body = nn.Parameter(torch.tensor([1.5])), network()
+
+    def forward(self, x):
+        return self.body(x * self.gain)
+
+
 def images(count, seed):
     """Bytes [count, 12, 12] of five kinds, with noise."""
     random = numpy.random.default_rng(seed)
@@ -58,7 +69,7 @@ class GraphRecipeTest(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
         torch.manual_seed(3)
         torch.set_num_threads(1)
-        self.model = network()
+        self.model = Brightened()
         self.export(self.model)
         self.arrays = {}
         for inputs, targets, count, seed in (("x", "y", STEPS * BATCH, 1), ("vx", "vy", 45, 2)):
@@ -119,7 +130,7 @@ class GraphRecipeTest(unittest.TestCase):
         ours = [float.fromhex(loss) for loss in self.train(train__checkpoint_folder="saved")]
         losses = self.eager_losses(self.model)
         self.assertEqual(ours, losses)
-        loaded = network()
+        loaded = Brightened()
         loaded.load_state_dict(self.saved_weights("saved"))  # under the model's own names, strict
         for name, value in self.model.state_dict().items():
             self.assertTrue(torch.equal(loaded.state_dict()[name], value), name)
