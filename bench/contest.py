@@ -100,6 +100,27 @@ def strata(recipe, settings, options, launch=(), read_trace=None):
             "step_seconds": seconds, **more}
 
 
+STAGES = 2
+KINDS = {"pipeline": Kind(processes=STAGES, threads=1,
+                          ideal_share=SIZES.micro_batches / (SIZES.micro_batches + STAGES - 1)),
+         "one rank": Kind(processes=1, threads=2)}
+
+
+def torch_contestants(options, names):
+    """Of bench/pipeline/torch_peer.py, by name."""
+    peers = {"torch gpipe": ("pipeline", ("pipeline", "--schedule", "gpipe", "--threads", "1")),
+             "torch 1f1b": ("pipeline", ("pipeline", "--schedule", "1f1b", "--threads", "1")),
+             "torch eager": ("one rank", ("eager", "--threads", "2")),
+             "torch compile": ("one rank", ("compile", "--threads", "2"))}
+
+    def run(arguments):
+        entry = torch_peer(ROOT / "bench/pipeline/torch_peer.py", arguments, options)
+        # The processes that compile are its children, so it measures its memory itself.
+        return {**entry, "peak_resident_bytes": entry["resident_bytes"][0]} if arguments[0] == "compile" else entry
+
+    return {name: Contestant(peers[name][0], lambda arguments=peers[name][1]: run(arguments)) for name in names}
+
+
 def gemm(kind):
     command = [PYTHON, str(ROOT / "bench/gemm.py"), "--processes", str(kind.processes), "--threads",
                str(kind.threads)]

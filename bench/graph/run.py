@@ -14,19 +14,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import contest  # noqa: E402
-from contest import Contestant, Kind, Pair  # noqa: E402
+from contest import Contestant, Pair  # noqa: E402
 
-STAGES = 2
-KINDS = {"pipeline": Kind(processes=STAGES, threads=1, ideal_share=contest.SIZES.micro_batches
-                          / (contest.SIZES.micro_batches + STAGES - 1)),
-         "one rank": Kind(processes=1, threads=2)}
 PAIRS = [Pair("graph one rank", ("torch eager",)),
          Pair("own one rank", ("torch eager",)),
          Pair("own one rank", ("torch compile",)),
          Pair("graph 1f1b", ("torch gpipe", "torch 1f1b")),
          Pair("own 1f1b", ("torch gpipe", "torch 1f1b"))]
 OWN = "model.own_operations=true"
-PEER = HERE.parent / "pipeline/torch_peer.py"
 
 
 def contestants_in(folder):
@@ -36,23 +31,12 @@ def contestants_in(folder):
                      (("model.file", "model.pt2"), ("data.inputs", "inputs.npy"), ("data.targets", "targets.npy"))]
             return Contestant(kind, lambda: contest.strata("bench/graph/recipe.yaml", [*files, *settings], options))
 
-        def peer(kind, *arguments):
-            return Contestant(kind, lambda: contest.torch_peer(PEER, arguments, options))
-
-        def compiled():
-            # The processes that compile are its children, so it measures its memory itself.
-            entry = contest.torch_peer(PEER, ("compile", "--threads", "2"), options)
-            return {**entry, "peak_resident_bytes": entry["resident_bytes"][0]}
-
         return {
             "graph one rank": ours("one rank", "mesh.pp=1", "mesh.threads=2"),
             "own one rank": ours("one rank", "mesh.pp=1", "mesh.threads=2", OWN),
-            "torch eager": peer("one rank", "eager", "--threads", "2"),
-            "torch compile": Contestant("one rank", compiled),
             "graph 1f1b": ours("pipeline", "mesh.pp=2", "mesh.threads=1"),
             "own 1f1b": ours("pipeline", "mesh.pp=2", "mesh.threads=1", OWN),
-            "torch gpipe": peer("pipeline", "pipeline", "--schedule", "gpipe", "--threads", "1"),
-            "torch 1f1b": peer("pipeline", "pipeline", "--schedule", "1f1b", "--threads", "1"),
+            **contest.torch_contestants(options, ("torch eager", "torch compile", "torch gpipe", "torch 1f1b")),
         }
     return contestants
 
@@ -60,7 +44,7 @@ def contestants_in(folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([contest.PYTHON, str(HERE / "export.py"), folder], check=True)
-        contest.run(HERE, __doc__, contestants_in(folder), KINDS, PAIRS)
+        contest.run(HERE, __doc__, contestants_in(folder), contest.KINDS, PAIRS)
 
 
 if __name__ == "__main__":

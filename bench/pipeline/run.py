@@ -16,12 +16,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import contest  # noqa: E402
-from contest import Contestant, Kind, Pair  # noqa: E402
+from contest import Contestant, Pair  # noqa: E402
 
-STAGES = 2
-KINDS = {"pipeline": Kind(processes=STAGES, threads=1, ideal_share=contest.SIZES.micro_batches
-                          / (contest.SIZES.micro_batches + STAGES - 1)),
-         "one rank": Kind(processes=1, threads=2)}
 PAIRS = [Pair("strata 1f1b", ("torch gpipe", "torch 1f1b")),
          Pair("strata one rank", ("torch eager",))]
 
@@ -30,16 +26,10 @@ def contestants(options):
     def ours(kind, *settings):
         return Contestant(kind, lambda: contest.strata("recipes/bench.yaml", settings, options))
 
-    def peer(kind, *arguments):
-        return Contestant(
-            kind, lambda: contest.torch_peer(HERE / "torch_peer.py", arguments, options))
-
     return {
         "strata 1f1b": ours("pipeline", "mesh.pp=2", "mesh.schedule=1f1b", "mesh.threads=1"),
-        "torch gpipe": peer("pipeline", "pipeline", "--schedule", "gpipe", "--threads", "1"),
-        "torch 1f1b": peer("pipeline", "pipeline", "--schedule", "1f1b", "--threads", "1"),
         "strata one rank": ours("one rank", "mesh.pp=1", "mesh.threads=2"),
-        "torch eager": peer("one rank", "eager", "--threads", "2"),
+        **contest.torch_contestants(options, ("torch gpipe", "torch 1f1b", "torch eager")),
     }
 
 
@@ -64,7 +54,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     contest.add_options(parser)
     options = contest.parse(parser)
-    result, rounds = contest.compare(options, contestants(options), KINDS, PAIRS,
+    result, rounds = contest.compare(options, contestants(options), contest.KINDS, PAIRS,
                                      {"first_step_seconds": first_step_seconds})
     first = contest.summary([r["first_step_seconds"] for r in rounds])
     print(f"command to first finished step (recipes/tiny.yaml): {first['median']:.2f} s "

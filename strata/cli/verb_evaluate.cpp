@@ -100,9 +100,9 @@ void require_samples(const EvaluateArguments& arguments, const TaskData& data) {
   throw UserError({.operation = "cli.evaluate",
                    .where = arguments.checkpoint,
                    .what = "its recipe has no samples to evaluate on",
-                   .expected = "a file of them, or a data.validation_fraction above 0",
-                   .got = "neither",
-                   .fix = "pass --set data.validation_fraction=0.1, or name the file with --set"});
+                   .expected = "samples for validation",
+                   .got = "none",
+                   .fix = "pass --set data.validation_fraction=0.1"});
 }
 
 void run_evaluate(const EvaluateArguments& arguments) {

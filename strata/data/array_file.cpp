@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <numeric>
 
 #include "strata/data/array_formats.h"
 #include "strata/device/device.h"
@@ -18,17 +20,13 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 
 // Elements of a sample; refuses sizes whose product cannot be counted.
 std::int64_t count_sample(const std::string& path, const ArrayHeader& header) {
-  double elements = static_cast<double>(header.shape[0]);
-  std::int64_t sample = 1;
-  for (std::size_t i = 1; i < header.shape.size(); ++i) {
-    elements *= static_cast<double>(header.shape[i]);
-    if (elements > static_cast<double>(kMostElements)) break;
-    sample *= header.shape[i];
-  }
+  double elements = 1;
+  for (const std::int64_t size : header.shape) elements *= static_cast<double>(size);
   if (elements > static_cast<double>(kMostElements) || elements < 1)
     throw kArrayErrors.user(path, "the array has no elements, or more than can be counted",
                             "1 to 2^50 elements", "another number");
-  return sample;
+  return std::accumulate(header.shape.begin() + 1, header.shape.end(), std::int64_t{1},
+                         std::multiplies<>());
 }
 
 }  // namespace

@@ -108,7 +108,8 @@ TEST_F(ArrayFileTest, RefusesOtherFilesWithTheReason) {
   EXPECT_EQ(of("'|O'", "False", "(8,)"), "numbers of a type that is not read");
   EXPECT_EQ(of("'<f4'", "False", "()"), "the array has no dimension of samples");
   EXPECT_EQ(of("'<f4'", "False", "(4, -2)"), "a shape that cannot be read");
-  for (const char* shape : {"(0, 2)", "(4611686018427387904, 4)", "(1048576, 1048576, 1048576)"})
+  for (const char* shape : {"(0, 2)", "(0, 4611686018427387904, 4611686018427387904)",
+                            "(4611686018427387904, 4)", "(1048576, 1048576, 1048576)"})
     EXPECT_EQ(of("'<f4'", "False", shape), "the array has no elements, or more than can be counted")
         << shape;
   EXPECT_EQ(refusal(std::string("\0\0\x0D\x01\0\0\0\x01\0\0\0\0", 12)).what,

@@ -122,6 +122,10 @@ ArrayHeader read_idx(const RandomAccessFile& file) {
   if (type != 0x08 && type != 0x09)
     throw kArrayErrors.user(file.path(), "IDX numbers of a type that is not read",
                             "bytes: type 8 or 9", "type " + std::to_string(type));
+  if (dimensions > kMostDimensions)
+    throw kArrayErrors.user(file.path(), "too many dimensions",
+                            "at most " + std::to_string(kMostDimensions),
+                            std::to_string(dimensions));
   ArrayHeader header{
       .first_byte = 4 + 4 * dimensions, .shape = {}, .dtype = type == 0x08 ? at::kByte : at::kChar};
   const std::string sizes = bytes_at(file, 4, 4 * dimensions);

@@ -41,14 +41,17 @@ void parallel_elements(std::int64_t n, F f) {
 /// Calls f on ranges of rows; each row has `columns` elements.
 template <typename F>
 void parallel_rows(std::int64_t rows, std::int64_t columns, F f) {
-  parallel_ranges(rows, std::max<std::int64_t>(1, kLeastElements / columns), f);
+  parallel_ranges(
+      rows, std::max<std::int64_t>(1, kLeastElements / std::max<std::int64_t>(1, columns)), f);
 }
 
 /// Calls f on ranges of columns, for sums over all rows. Each row's part is several cache lines
 /// long: kernels read several vectors of a row before the next row.
 template <typename F>
 void parallel_columns(std::int64_t rows, std::int64_t columns, F f) {
-  parallel_ranges(columns, std::max<std::int64_t>(1, kLeastElements / rows), f, kColumnUnit);
+  parallel_ranges(columns,
+                  std::max<std::int64_t>(1, kLeastElements / std::max<std::int64_t>(1, rows)), f,
+                  kColumnUnit);
 }
 
 }  // namespace strata

@@ -7,11 +7,15 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/movedim.h>
 
+#include <algorithm>
+
+#include "strata/base/checksum.h"
 #include "strata/base/enum_names.h"
 #include "strata/base/error_source.h"
 #include "strata/base/ignored_target.h"
 #include "strata/device/account.h"
 #include "strata/exported/graph_layer.h"
+#include "strata/nn/aten/aten_scope.h"
 #include "strata/nn/graph/weight_name.h"
 
 namespace strata {
@@ -73,7 +77,10 @@ class SumOfLosses final : public Layer {
     if (context.loss) context.loss->sum += sum.detach().to(at::kDouble);
     if (has_classes(loss_) && context.loss && context.loss->scores && !context.training)
       context.loss->scores->push_back(right_answers(inputs[0], inputs[1]));
-    return {sum * context.loss_scale};
+    if (!context.scalars) return {sum * context.loss_scale};
+    // A recorded step reads the factor of the step in which it runs.
+    const at::Tensor factor = gradient_scale(context.loss_scale, context.scalars, sum);
+    return {(sum.to(at::kDouble) * factor).to(sum.scalar_type())};
   }
 
  private:
@@ -124,6 +131,13 @@ ExportedModel::ExportedModel(const std::string& path, const std::vector<std::str
                             std::to_string(graph.outputs.size()),
                             "export a module that returns what the loss needs");
   output_ = graph.outputs[0];
+  const GraphShape& shape = program_.shape(output_);
+  if (!at::isFloatingType(shape.dtype) || !shape.begins_with_samples())
+    throw kModelErrors.user(path, "the model's output has no real numbers for each sample",
+                            "real numbers [samples, ...]",
+                            shape.sizes.empty() ? "one number for all samples"
+                                                : "another type, or another first dimension",
+                            "export a module that returns an output for each sample");
   std::map<std::string, int> uses;
   for (const GraphPiece& piece : pieces_)
     for (const GraphInput& parameter : piece.parameters) ++uses[parameter.target];
@@ -144,24 +158,48 @@ Sequential ExportedModel::layers(ExportedLoss loss, bool own_operations) const {
   return model;
 }
 
-TensorSpec ExportedModel::spec_of(const std::string& value, std::int64_t samples) const {
-  const GraphShape& shape = program_.shape(value);
-  TensorSpec spec{.shape = {}, .dtype = shape.dtype};
-  for (const BatchNumber& size : shape.sizes) spec.shape.push_back(size.at(samples));
-  return spec;
-}
-
 std::vector<TensorSpec> ExportedModel::batch_inputs(ExportedLoss loss, std::int64_t samples) const {
   std::vector<TensorSpec> specs;
-  for (const std::string& input : inputs_) specs.push_back(spec_of(input, samples));
-  specs.push_back(targets_of(loss, spec_of(output_, samples)));
+  for (const std::string& input : inputs_) specs.push_back(program_.shape(input).at(samples));
+  specs.push_back(targets_of(loss, program_.shape(output_).at(samples)));
   return specs;
 }
 
 std::int64_t ExportedModel::classes(ExportedLoss loss) const {
   if (!has_classes(loss)) return 0;
-  const TensorSpec output = spec_of(output_, 1);
-  return output.shape.at(class_dimension(loss, static_cast<std::int64_t>(output.shape.size())));
+  const TensorSpec output = program_.shape(output_).at(1);
+  targets_of(loss, output);  // refuses an output without classes
+  return output.shape.at(class_dimension(loss, std::ssize(output.shape)));
+}
+
+bool ExportedModel::has_frozen_parameters() const {
+  return std::ranges::any_of(program_.inputs(), [](const GraphInput& input) {
+    return input.source == GraphSource::kFrozen;
+  });
+}
+
+std::string ExportedModel::identity() const {
+  std::string text;
+  std::size_t weights = 0;
+  const auto add = [&](const std::string& value) {
+    text += ' ' + value;
+    if (value.empty()) return;
+    for (const BatchNumber& size : program_.shape(value).sizes)
+      text += ' ' + std::to_string(size.per_sample) + 'n' + std::to_string(size.constant);
+  };
+  for (const GraphPiece& piece : pieces_) {
+    text += piece.name;
+    weights += piece.parameters.size();
+    for (const GraphInput& parameter : piece.parameters) add(parameter.name);
+    for (const GraphNode& node : piece.nodes) {
+      text += '\n' + node.op + '.' + node.overload;
+      for_values(node, add);
+      for (const std::string& output : node.outputs) add(output);
+    }
+    text += '\n';
+  }
+  return std::to_string(weights) + " weights, graph " +
+         checksum_text(checksum(std::as_bytes(std::span(text))));
 }
 
 std::map<std::string, std::string> ExportedModel::state_names(const Sequential& model) const {

@@ -12,7 +12,7 @@
 ///     });
 ///
 /// Errors  as ExportedProgram, cut_graph() and graph_layer(); UserError `[exported.model]`: a model
-///         without a single output.
+///         without a single output of real numbers [samples, ...]; a loss that does not fit it.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,11 @@ class ExportedModel {
   /// The number of classes of a cross-entropy; 0: the loss has none.
   std::int64_t classes(ExportedLoss loss) const;
 
+  /// Equal for files with the same layers and operators, whatever the values of their weights.
+  std::string identity() const;
+  /// They are constants of layers, which no plan counts.
+  bool has_frozen_parameters() const;
+
   /// The names in state_dict() of the weights of `model`, made by layers(), by their names in
   /// checkpoints. A weight that PyTorch names twice has one of its names.
   std::map<std::string, std::string> state_names(const Sequential& model) const;
@@ -63,8 +68,6 @@ class ExportedModel {
             const std::map<std::string, std::string>& names) const;
 
  private:
-  TensorSpec spec_of(const std::string& value, std::int64_t samples) const;
-
   std::string path_;
   ExportedProgram program_;
   std::vector<GraphPiece> pieces_;

@@ -362,6 +362,16 @@ UserError damaged_model(const std::string& path, const std::exception& error) {
                           "export the model again");
 }
 
+TensorSpec GraphShape::at(std::int64_t samples) const {
+  TensorSpec spec{.shape = {}, .dtype = dtype};
+  for (const BatchNumber& size : sizes) spec.shape.push_back(size.at(samples));
+  return spec;
+}
+
+bool GraphShape::begins_with_samples() const {
+  return !sizes.empty() && sizes[0] == BatchNumber{.per_sample = 1};
+}
+
 const GraphShape& ExportedProgram::shape(const std::string& value) const {
   const auto found = shapes_.find(value);
   if (found == shapes_.end())

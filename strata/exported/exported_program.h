@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/nn/graph/layer.h"
 
 namespace strata {
 
@@ -76,6 +77,10 @@ struct GraphInput {
 struct GraphShape {
   std::vector<BatchNumber> sizes;
   at::ScalarType dtype = at::kFloat;
+
+  TensorSpec at(std::int64_t samples) const;
+  /// The first dimension is the samples.
+  bool begins_with_samples() const;
 };
 
 class ExportedProgram {

@@ -91,8 +91,8 @@ class Rewriter {
     }
   }
 
-  // Bytes that nobody wrote become zeros; models write to them before they read them.
-  static GraphNode with_bytes_written(GraphNode node) {
+  // Memory that PyTorch leaves unwritten is zeros here; models write to it before they read it.
+  static GraphNode without_unwritten_memory(GraphNode node) {
     const std::string form = node.op + "." + node.overload;
     if (form == "aten::new_empty.") node.op = "aten::new_zeros";
     if (form == "aten::empty_like.") node.op = "aten::zeros_like";
@@ -104,7 +104,7 @@ class Rewriter {
   }
 
   void rewrite(const GraphNode& given, std::size_t index) {
-    const GraphNode node = with_bytes_written(given);
+    const GraphNode node = without_unwritten_memory(given);
     if (const auto refusal = refusal_of(node)) throw refuse(node, refusal->what, refusal->fix);
     const std::string changed = changed_argument(node);
     if (changed.empty()) {

@@ -23,9 +23,8 @@ class GraphLayer final : public Layer {
              const GraphLayerOptions& options)
       : name_(piece.name) {
     for (const std::string& input : piece.inputs) {
-      if (samples_input_ < 0 && counts_samples(program.shape(input)))
-        samples_input_ = static_cast<int>(inputs_.size());
       inputs_.push_back(slot(program, input));
+      if (!samples_) samples_ = samples_place(program.shape(input));
     }
     std::set<std::string> parameters;
     for (const GraphInput& parameter : piece.parameters) {
@@ -59,12 +58,12 @@ class GraphLayer final : public Layer {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     const std::int64_t samples = samples_of(inputs);
     for (std::size_t i = 0; i < inputs_.size(); ++i)
-      if (const TensorSpec expected = spec_of(inputs_[i], samples); inputs[i] != expected)
+      if (const TensorSpec expected = shapes_[inputs_[i]].at(samples); inputs[i] != expected)
         throw kLayerErrors.user("input of " + name_, "it does not fit the exported model",
                                 text_of(expected), text_of(inputs[i]),
                                 "export the model with inputs of these sizes");
     std::vector<TensorSpec> specs;
-    for (const int output : outputs_) specs.push_back(spec_of(output, samples));
+    for (const int output : outputs_) specs.push_back(shapes_[output].at(samples));
     return specs;
   }
 
@@ -84,24 +83,38 @@ class GraphLayer final : public Layer {
   }
 
  private:
-  static bool counts_samples(const GraphShape& shape) {
-    return !shape.sizes.empty() && shape.sizes[0] == BatchNumber{.per_sample = 1};
+  // The size of an input that says how many samples there are.
+  struct SamplesPlace {
+    std::size_t input = 0, dimension = 0;
+    BatchNumber number = {};
+  };
+
+  // Of the last input so far.
+  std::optional<SamplesPlace> samples_place(const GraphShape& shape) const {
+    for (std::size_t i = 0; i < shape.sizes.size(); ++i)
+      if (shape.sizes[i].per_sample > 0)
+        return SamplesPlace{.input = inputs_.size() - 1, .dimension = i, .number = shape.sizes[i]};
+    return std::nullopt;
+  }
+
+  // `size_of(input, dimension)`: a size of an input.
+  template <typename SizeOf>
+  std::int64_t count_samples(SizeOf size_of) const {
+    if (!samples_) return 0;
+    const std::int64_t size = size_of(samples_->input, samples_->dimension);
+    return (size - samples_->number.constant) / samples_->number.per_sample;
   }
 
   std::int64_t samples_of(std::span<const TensorSpec> inputs) const {
-    return samples_input_ < 0 ? 0 : inputs[samples_input_].shape.at(0);
+    return count_samples([&](std::size_t input, std::size_t dimension) {
+      return inputs[input].shape.at(dimension);
+    });
   }
 
   int slot(const ExportedProgram& program, const std::string& value) {
     const auto [place, is_new] = slots_.emplace(value, static_cast<int>(shapes_.size()));
     if (is_new) shapes_.push_back(program.shape(value));
     return place->second;
-  }
-
-  TensorSpec spec_of(int value, std::int64_t samples) const {
-    TensorSpec spec{.shape = {}, .dtype = shapes_[value].dtype};
-    for (const BatchNumber& size : shapes_[value].sizes) spec.shape.push_back(size.at(samples));
-    return spec;
   }
 
   static std::string text_of(const TensorSpec& spec) {
@@ -170,7 +183,9 @@ class GraphLayer final : public Layer {
     for (const auto& [place, constant] : constants_) values[place] = constant.to(device);
     const StepRun run{.values = values,
                       .context = context,
-                      .samples = samples_input_ < 0 ? 0 : inputs[samples_input_].size(0),
+                      .samples = count_samples([&](std::size_t input, std::size_t dimension) {
+                        return inputs[input].size(static_cast<std::int64_t>(dimension));
+                      }),
                       .device = device};
     for (const GraphStep& step : steps_) {
       run_checked(step, run);
@@ -201,7 +216,7 @@ class GraphLayer final : public Layer {
       if (!fits)
         throw kLayerErrors.user(
             step.line, "an operator returns another value than the graph states",
-            text_of(spec_of(write, run.samples)),
+            text_of(shapes_[write].at(run.samples)),
             value.defined() ? text_of({value.sizes().vec(), value.scalar_type()}) : "none",
             "export the model again");
     }
@@ -226,7 +241,7 @@ class GraphLayer final : public Layer {
   std::vector<std::pair<int, at::Tensor>> constants_;
   std::vector<GraphStep> steps_;
   std::vector<FlopTerm> flops_;
-  int samples_input_ = -1;  // an input whose first dimension is the samples
+  std::optional<SamplesPlace> samples_;  // none: no input depends on the samples
 };
 
 }  // namespace

@@ -144,8 +144,8 @@ bool counts_samples(const GraphNode& node) {
 // A piece whose sizes depend on the number of samples reads a value that has them.
 void add_samples(GraphPiece& piece, const ExportedProgram& program) {
   const auto has_samples = [&](const std::string& value) {
-    const std::vector<BatchNumber>& sizes = program.shape(value).sizes;
-    return !sizes.empty() && sizes[0] == BatchNumber{.per_sample = 1};
+    return std::ranges::any_of(program.shape(value).sizes,
+                               [](const BatchNumber& size) { return size.per_sample > 0; });
   };
   if (std::ranges::none_of(piece.nodes, counts_samples) ||
       std::ranges::any_of(piece.inputs, has_samples))

@@ -55,7 +55,7 @@ bool draws(const GraphNode& node, const std::string_view name) {
   return drops && !(train && !*train);
 }
 
-// Operators that give bytes which nobody wrote, that read other bytes than those of their
+// Operators that return unwritten memory, that read other bytes than those of their
 // arguments, or that trust what a file says.
 bool trusts_too_much(const GraphNode& node, const std::string_view name) {
   static const std::set<std::string_view> kNames = {"from_file", "resize",   "resize_as",

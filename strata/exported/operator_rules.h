@@ -2,8 +2,8 @@
 /// layers do not run.
 ///
 /// Layers run pieces of a graph more than once and on parts of the mini-batch, and files may come
-/// from anywhere. So an operator may not draw random numbers, keep statistics, or reach bytes that
-/// are not its arguments'.
+/// from anywhere. So an operator may not draw random numbers but those of random_step.h, keep
+/// statistics, or reach bytes that are not its arguments'.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -23,7 +23,8 @@ struct OwnStep {
   void run(std::vector<at::Tensor>& values) const;
 };
 
-/// None: the node is another operator, or one of its weights is no parameter.
+/// None: the node is another operator, one of its weights is no parameter, or the shapes do not fit
+/// one another.
 std::optional<OwnStep> own_step(const ExportedProgram& program, const GraphNode& node,
                                 const std::set<std::string>& parameters,
                                 const std::function<int(const std::string&)>& slot_of);

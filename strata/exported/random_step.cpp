@@ -21,7 +21,7 @@ constexpr ErrorSource kRandomErrors{"exported.read"};
 struct Form {
   const char* input;
   RandomStep::Kind kind;
-  bool channels;
+  bool by_channel;
 };
 
 const Form* form_of(const GraphNode& node) {
@@ -41,7 +41,7 @@ const Form* form_of(const GraphNode& node) {
 at::Tensor kept_elements(const at::Tensor& x, std::int64_t samples, const RandomStep& step,
                          const ForwardContext& context) {
   std::vector<std::int64_t> shape = x.sizes().vec();
-  if (step.channels) std::fill(shape.begin() + 2, shape.end(), 1);
+  if (step.by_channel) std::fill(shape.begin() + 2, shape.end(), 1);
   const at::Tensor ones = at::ones(shape, x.options());
   if (step.dropout.probability == 1) return at::zeros_like(ones);
   return dropout_of_samples(ones, samples, step.dropout, context).gt(0).to(x.scalar_type());
@@ -63,7 +63,7 @@ at::Tensor RandomStep::apply(const at::Tensor& x, std::int64_t samples,
     return context.training ? kept_elements(x, samples, *this, context)
                             : at::full_like(x, 1 - dropped);
   if (!context.training || dropped == 0) return x;
-  if (dropped < 1 && kind == Kind::kDropout && !channels)
+  if (dropped < 1 && kind == Kind::kDropout && !by_channel)
     return dropout_of_samples(x, samples, dropout, context);
   const at::Tensor kept = kept_elements(x, samples, *this, context);
   if (dropped == 1) return x * kept;
@@ -76,7 +76,7 @@ std::string random_input(const GraphNode& node) { return value_named(node, form_
 
 RandomStep random_step(const ExportedProgram& program, const GraphNode& node, int& dropouts) {
   const Form& form = *form_of(node);
-  RandomStep step{.kind = form.kind, .channels = form.channels};
+  RandomStep step{.kind = form.kind, .by_channel = form.by_channel};
   const bool is_number = form.kind == RandomStep::Kind::kBernoulli;
   double dropped = 0;
   if (is_number) {
@@ -89,7 +89,11 @@ RandomStep random_step(const ExportedProgram& program, const GraphNode& node, in
   if (dropped == 0 && !is_number) return step;
   const std::string input = random_input(node);
   require_samples(program, node, input);
-  if (form.channels && program.shape(input).sizes.size() < 2)
+  const at::ScalarType dtype = program.shape(input).dtype;
+  if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf)
+    throw kRandomErrors.user(node.line, "random numbers of a type that is not drawn",
+                             "fp32, bf16 or fp16", c10::toString(dtype), "convert the result");
+  if (form.by_channel && program.shape(input).sizes.size() < 2)
     throw kRandomErrors.user(node.line, "dropout of channels of a value that has none",
                              "[samples, channels, ...]", "one dimension", "use dropout");
   step.dropout = next_dropout(node, dropped, dropouts);

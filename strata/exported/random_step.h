@@ -7,12 +7,13 @@
 ///
 /// Source  dropout: Srivastava et al. 2014; channels: Tompson et al. 2015; alpha: Klambauer et al.
 ///         2017; stochastic depth: Huang et al. 2016.
-/// Errors  UserError `[exported.read]`: a value whose first dimension does not count samples; too
-///         many of them in a layer.
+/// Errors  UserError `[exported.read]`: a value whose first dimension does not count samples, or
+///         whose type is not fp32, bf16 or fp16; too many uses of dropout in a layer.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "strata/exported/exported_program.h"
@@ -24,8 +25,8 @@ namespace strata {
 struct RandomStep {
   enum class Kind : std::uint8_t { kDropout, kAlphaDropout, kBernoulli };
   Kind kind = Kind::kDropout;
-  bool channels = false;  ///< a number for each [sample, channel], not for each element
-  Dropout dropout = {};   ///< its probability is that of 0
+  bool by_channel = false;  ///< a number for each [sample, channel], not for each element
+  Dropout dropout = {};     ///< its probability: that an element becomes 0
   at::Tensor apply(const at::Tensor& x, std::int64_t samples, const ForwardContext& context) const;
 };
 

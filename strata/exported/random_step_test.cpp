@@ -28,7 +28,7 @@ TEST(RandomStep, NumbersBelongToSamples) {
   const at::Tensor x = at::randn({kSamples, 8, 5, 5});
   for (const Kind kind : {Kind::kDropout, Kind::kAlphaDropout, Kind::kBernoulli})
     for (const bool channels : {false, true}) {
-      const RandomStep step{.kind = kind, .channels = channels, .dropout = {0.4, 1}};
+      const RandomStep step{.kind = kind, .by_channel = channels, .dropout = {0.4, 1}};
       const at::Tensor whole = apply(step, x);
       EXPECT_TRUE(at::equal(
           whole, at::cat({apply(step, x.narrow(0, 0, 1)), apply(step, x.narrow(0, 1, 5), 1)})));
@@ -41,7 +41,7 @@ TEST(RandomStep, NumbersBelongToSamples) {
 
 TEST(RandomStep, DropoutOfChannelsKeepsOrDropsWholeChannels) {
   const at::Tensor x = at::ones({kSamples, 64, 7});
-  const at::Tensor y = apply({.kind = Kind::kDropout, .channels = true, .dropout = {0.25, 0}}, x);
+  const at::Tensor y = apply({.kind = Kind::kDropout, .by_channel = true, .dropout = {0.25, 0}}, x);
   EXPECT_TRUE(at::equal(y, y.narrow(2, 0, 1).expand_as(y)));
   const at::Tensor first = y.select(2, 0);
   EXPECT_TRUE((first.eq(0) | (first - 4.0 / 3).abs().lt(1e-6)).all().item<bool>());

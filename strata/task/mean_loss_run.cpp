@@ -32,6 +32,7 @@ class MeanLossRank final : public TaskRank {
   Evaluation scored(Trainer& trainer, Group& group) {
     double losses = 0, valid = 0, mine = 0, all = 0;
     for (const MiniBatch& batch : validation_) {
+      if (batch.valid_tokens == 0) continue;
       const ReplicaScores scores = trainer.score(batch);
       const auto count = static_cast<double>(batch.valid_tokens);
       losses += scores.loss * count;
@@ -50,6 +51,11 @@ class MeanLossRank final : public TaskRank {
 };
 
 }  // namespace
+
+int validation_shapes(const TrainOptions& options) {
+  const std::int64_t samples = options.validation_samples, whole = options.mini_batch;
+  return samples == 0 ? 2 : (samples >= whole ? 1 : 0) + (samples % whole > 0 ? 1 : 0);
+}
 
 std::unique_ptr<TaskRank> MeanLossRun::rank(Group&) {
   return std::make_unique<MeanLossRank>(data_, score_);

@@ -5,10 +5,15 @@
 #include <string>
 #include <utility>
 
+#include "strata/task/recipe.h"
 #include "strata/task/task_data.h"
 #include "strata/task/task_run.h"
 
 namespace strata {
+
+/// How many sizes the mini-batches of a validation have: all have the same one, but the last.
+/// Without a number of samples in the recipe, both sizes may occur.
+int validation_shapes(const TrainOptions& options);
 
 class MeanLossRun final : public TaskRun {
  public:

@@ -274,7 +274,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                      .what = "no token of the mini-batch counts towards the loss",
                      .expected = "at least one target that isn't ignored",
                      .got = "0 of " + std::to_string(batch.samples) + " samples",
-                     .fix = "check the targets of data.train"});
+                     .fix = "check the targets of the samples"});
   }
   const int replicas = groups_[Axis::kData].size();
   const std::int64_t samples = plan_.decisions().micro_batch;
@@ -348,6 +348,7 @@ ReplicaScores Trainer::score(const MiniBatch& batch) {
 double Trainer::evaluate(const std::vector<MiniBatch>& batches) {
   double sum = 0, tokens = 0;
   for (const MiniBatch& batch : batches) {
+    if (batch.valid_tokens == 0) continue;
     run(batch, 0, /*training=*/false, /*update=*/false);
     sum += machine_->reduce_loss() * static_cast<double>(batch.valid_tokens);
     tokens += static_cast<double>(batch.valid_tokens);

@@ -93,7 +93,7 @@ class GraphFuzz(graph_test.GraphTest):
             self.write(x, targets)
             run = {"loss": "cross_entropy" if targets.dtype == torch.int64 else "squared_error", "inputs": [self.spec(x)],
                    "targets": self.spec(targets), "samples": len(x), "valid": targets.numel(), "micro_batch": len(x),
-                   "steps": 1, "learning_rate": 0.05}
+                   "steps": 1, "learning_rate": 0.05, "own": dice.random() < 0.5}
             (self.folder / "run.json").write_text(json.dumps(run))
             done = subprocess.run([os.environ["PARITY_GRAPH"], str(self.folder)], capture_output=True, check=False, timeout=120)
             self.assertIn(done.returncode, (0, 1), f"file {number} of seed {SEED}: {done.stderr.decode(errors='replace')[-800:]}")

@@ -2,9 +2,11 @@
 /// step's scalars are available as tensors.
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
 
 #include <cstdint>
 
@@ -47,5 +49,13 @@ class StepTensors {
   StepScalars& scalars_;
   c10::Device device_;
 };
+
+/// The factor on gradients, fp64 without dimensions: `scale`, or that of the step in which a
+/// recorded kernel runs.
+inline at::Tensor gradient_scale(double scale, const StepScalars* scalars, const at::Tensor& like) {
+  if (!scalars) return at::full({}, scale, like.options().dtype(at::kDouble));
+  const StepTensors step(*scalars, like.device());
+  return step(&StepScalars::loss_scale) * step(&StepScalars::inverse_valid_tokens);
+}
 
 }  // namespace strata

@@ -16,13 +16,6 @@
 namespace strata {
 namespace {
 
-// The factor on gradients: fp64, without dimensions.
-at::Tensor gradient_scale(double scale, const StepScalars* scalars, const at::Tensor& like) {
-  if (!scalars) return at::full({}, scale, like.options().dtype(at::kDouble));
-  const StepTensors step(*scalars, like.device());
-  return step(&StepScalars::loss_scale) * step(&StepScalars::inverse_valid_tokens);
-}
-
 // Returns the rank's columns that are classes, in fp32. Without a gradient the logits stay
 // unchanged.
 at::Tensor class_logits(const at::Tensor& logits, std::int64_t valid, bool may_overwrite) {

@@ -9,7 +9,6 @@
 #include "strata/base/error_source.h"
 #include "strata/base/ignored_target.h"
 #include "strata/base/units.h"
-#include "strata/device/account.h"
 
 namespace strata {
 namespace {
@@ -41,10 +40,11 @@ std::vector<std::int64_t> range(std::int64_t first, std::int64_t count) {
 
 }  // namespace
 
-GraphData::GraphData(const GraphDataFields& fields, std::vector<TensorSpec> specs,
-                     std::int64_t classes, const TrainOptions& options)
-    : fields_(fields), specs_(std::move(specs)), classes_(classes), options_(options) {
+GraphData::GraphData(const GraphDataFields& fields, GraphSamples samples,
+                     const TrainOptions& options)
+    : fields_(fields), model_(std::move(samples)), options_(options) {
   training_ = open(fields.inputs, fields.targets, "data.inputs", "data.targets");
+  check_scale();
   if (!fields.validation_inputs.empty() || !fields.validation_targets.empty()) {
     validation_ = open(fields.validation_inputs, fields.validation_targets,
                        "data.validation_inputs", "data.validation_targets");
@@ -67,18 +67,18 @@ GraphData::GraphData(const GraphDataFields& fields, std::vector<TensorSpec> spec
 GraphData::Samples GraphData::open(const std::vector<std::string>& inputs,
                                    const std::string& targets, const char* inputs_field,
                                    const char* targets_field) const {
-  if (inputs.size() + 1 != specs_.size())
+  if (inputs.size() + 1 != model_.specs.size())
     throw kDataErrors.user(inputs_field, "the model has another number of inputs",
-                           std::to_string(specs_.size() - 1) + " files",
+                           std::to_string(model_.specs.size() - 1) + " files",
                            std::to_string(inputs.size()), "name a file for each input");
   if (targets.empty())
     throw kDataErrors.user(targets_field, "no targets", "the path of a file", "nothing",
                            std::string("set ") + targets_field);
   Samples samples;
-  for (std::size_t i = 0; i < specs_.size(); ++i) {
+  for (std::size_t i = 0; i < model_.specs.size(); ++i) {
     const bool is_target = i == inputs.size();
     const ArrayFile array = ArrayFile::open(is_target ? targets : inputs[i]);
-    require_fits(array, specs_[i], is_target ? targets_field : inputs_field);
+    require_fits(array, model_.specs[i], is_target ? targets_field : inputs_field);
     if (i > 0 && array.samples() != samples.count)
       throw kDataErrors.user(
           array.path(), "the arrays have different numbers of samples",
@@ -102,24 +102,43 @@ at::Tensor GraphData::converted(const at::Tensor& samples, const TensorSpec& spe
   return values;
 }
 
-void GraphData::check_classes(const ArrayFile& array, const at::Tensor& targets) const {
-  const at::Tensor wrong = (targets.ge(classes_) | targets.lt(0)) & targets.ne(kIgnoredTarget);
-  if (!wrong.any().item<bool>()) return;
-  throw kDataErrors.user(array.path(), "a target is no class of the model",
-                         "0 to " + std::to_string(classes_ - 1) + ", or " +
-                             std::to_string(kIgnoredTarget) + " for none",
-                         std::to_string(targets.masked_select(wrong)[0].item<std::int64_t>()));
+void GraphData::check_scale() const {
+  if (fields_.scale == 1 && fields_.shift == 0) return;
+  for (std::size_t i = 0; i + 1 < model_.specs.size(); ++i)
+    if (c10::isFloatingType(model_.specs[i].dtype) &&
+        !c10::isFloatingType(training_.arrays[i].dtype()))
+      return;
+  throw kDataErrors.user(fields_.scale == 1 ? "data.shift" : "data.scale",
+                         "no array has integers for a real input", "integers, such as bytes",
+                         c10::toString(training_.arrays[0].dtype()),
+                         "scale the array itself, and leave out data.scale and data.shift");
+}
+
+void GraphData::check_targets(const ArrayFile& array, const at::Tensor& targets) const {
+  at::Tensor wrong;
+  std::string expected;
+  if (model_.classes > 0) {
+    wrong = (targets.ge(model_.classes) | targets.lt(0)) & targets.ne(kIgnoredTarget);
+    expected = "0 to " + std::to_string(model_.classes - 1) + ", or " +
+               std::to_string(kIgnoredTarget) + " for none";
+  } else if (model_.loss == ExportedLoss::kBinaryCrossEntropy) {
+    wrong = targets.gt(1) | targets.lt(0);
+    expected = "0 to 1, or NaN for none";
+  }
+  if (!wrong.defined() || !wrong.any().item<bool>()) return;
+  throw kDataErrors.user(array.path(), "a target is none of the model's loss", expected,
+                         format_double(targets.masked_select(wrong)[0].item<double>(), 6));
 }
 
 MiniBatch GraphData::batch(const Samples& from, const std::vector<std::int64_t>& numbers) const {
   MiniBatch batch{.samples = std::ssize(numbers)};
-  for (std::size_t i = 0; i < specs_.size(); ++i)
+  for (std::size_t i = 0; i < model_.specs.size(); ++i)
     batch.inputs.push_back(
-        converted(from.arrays[i].samples(numbers), specs_[i], i + 1 == specs_.size()));
+        converted(from.arrays[i].samples(numbers), model_.specs[i], i + 1 == model_.specs.size()));
   const at::Tensor& targets = batch.inputs.back();
+  check_targets(from.arrays.back(), targets);
   at::Tensor ignored;
-  if (classes_ > 0) {
-    check_classes(from.arrays.back(), targets);
+  if (model_.classes > 0) {
     ignored = targets.eq(kIgnoredTarget);
   } else {
     batch.ignored_target = std::numeric_limits<double>::quiet_NaN();
@@ -131,7 +150,7 @@ MiniBatch GraphData::batch(const Samples& from, const std::vector<std::int64_t>&
 
 MiniBatch GraphData::at(std::int64_t samples_seen) const {
   std::vector<std::int64_t> numbers = range(samples_seen, options_.mini_batch);
-  for (std::int64_t& number : numbers) number = training_.first + sampler_->at(number);
+  for (std::int64_t& number : numbers) number = sampler_->at(number);
   return batch(training_, numbers);
 }
 
@@ -139,7 +158,9 @@ std::int64_t GraphData::seen_after(std::int64_t samples_seen) const {
   return samples_seen + options_.mini_batch;
 }
 
-std::string GraphData::unit() const { return specs_.back().numel() == 1 ? "sample" : "target"; }
+std::string GraphData::unit() const {
+  return model_.specs.back().numel() == 1 ? "sample" : "target";
+}
 
 std::vector<MiniBatch> GraphData::validation() const {
   std::vector<MiniBatch> batches;

@@ -6,8 +6,8 @@
 /// has them, times data.scale, plus data.shift; real numbers never become integers.
 ///
 /// Threads  const, any thread.
-/// Errors   UserError `[graph.data]`: arrays that do not fit the model or one another, a class that
-///          the model does not have. As ArrayFile.
+/// Errors   UserError `[graph.data]`: arrays that do not fit the model or one another, a target
+///          that the loss does not have, a scale without integers. As ArrayFile.
 #pragma once
 
 #include <optional>
@@ -22,11 +22,16 @@
 
 namespace strata {
 
+/// What the model reads of samples.
+struct GraphSamples {
+  std::vector<TensorSpec> specs;  ///< of one sample: inputs, targets (ExportedModel::batch_inputs)
+  ExportedLoss loss = ExportedLoss::kSquaredError;
+  std::int64_t classes = 0;  ///< 0: the loss has none
+};
+
 class GraphData final : public TaskData {
  public:
-  /// `specs`: of the inputs and the targets of one sample (ExportedModel::batch_inputs).
-  GraphData(const GraphDataFields& fields, std::vector<TensorSpec> specs, std::int64_t classes,
-            const TrainOptions& options);
+  GraphData(const GraphDataFields& fields, GraphSamples samples, const TrainOptions& options);
   MiniBatch at(std::int64_t samples_seen) const override;
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   std::int64_t steps() const override { return options_.steps; }
@@ -45,11 +50,12 @@ class GraphData final : public TaskData {
                const char* inputs_field, const char* targets_field) const;
   MiniBatch batch(const Samples& from, const std::vector<std::int64_t>& numbers) const;
   at::Tensor converted(const at::Tensor& samples, const TensorSpec& spec, bool is_target) const;
-  void check_classes(const ArrayFile& array, const at::Tensor& targets) const;
+  /// Refuses data.scale and data.shift that nothing uses.
+  void check_scale() const;
+  void check_targets(const ArrayFile& array, const at::Tensor& targets) const;
 
   GraphDataFields fields_;
-  std::vector<TensorSpec> specs_;
-  std::int64_t classes_;
+  GraphSamples model_;
   TrainOptions options_;
   Samples training_, validation_;
   std::optional<Sampler> sampler_;

@@ -45,16 +45,18 @@ class GraphDataTest : public testing::Test {
     return {.inputs = {bytes("x", {10, 2, 2}, pixels)}, .targets = bytes("y", {10}, classes)};
   }
 
-  std::string refusal(const GraphDataFields& fields, std::vector<TensorSpec> specs = kSpecs) {
+  std::string refusal(const GraphDataFields& fields, const GraphSamples& samples = kImages) {
     try {
-      GraphData(fields, std::move(specs), 3, kTrain).at(0);
+      GraphData(fields, samples, kTrain).at(0);
     } catch (const UserError& error) {
       return error.text().what;
     }
     return "accepted";
   }
 
-  static inline const std::vector<TensorSpec> kSpecs = {{{1, 1, 2, 2}}, {{1}, at::kLong}};
+  static inline const GraphSamples kImages = {.specs = {{{1, 1, 2, 2}}, {{1}, at::kLong}},
+                                              .loss = ExportedLoss::kCrossEntropy,
+                                              .classes = 3};
   static inline const TrainOptions kTrain{.mini_batch = 3, .validation_samples = 0};
   ScratchFolder folder_;
 };
@@ -65,7 +67,7 @@ TEST_F(GraphDataTest, ImagesTakeTheShapeOfTheModelAndAreScaled) {
   fields.shuffle = false;
   fields.scale = 0.5;
   fields.shift = -1;
-  const GraphData data(fields, kSpecs, 3, kTrain);
+  const GraphData data(fields, kImages, kTrain);
   const MiniBatch batch = data.at(9);  // the last sample and, of the next epoch, two
   ASSERT_EQ(batch.inputs[0].sizes(), (std::vector<std::int64_t>{3, 1, 2, 2}));
   EXPECT_TRUE(at::equal(
@@ -80,7 +82,7 @@ TEST_F(GraphDataTest, ImagesTakeTheShapeOfTheModelAndAreScaled) {
 TEST_F(GraphDataTest, TheLastSamplesValidateAndNoOther) {
   GraphDataFields fields = images();
   fields.validation_fraction = 0.4;
-  const GraphData data(fields, kSpecs, 3, kTrain);
+  const GraphData data(fields, kImages, kTrain);
   std::set<float> trained;
   for (const std::int64_t seen : {0, 3}) {
     const MiniBatch batch = data.at(seen);
@@ -99,7 +101,7 @@ TEST_F(GraphDataTest, UnknownTargetsAreNotCounted) {
                          .targets = reals("y", {1, NAN, 3}),
                          .validation_fraction = 0,
                          .shuffle = false};
-  const MiniBatch batch = GraphData(fields, {{{1, 1}}, {{1, 1}}}, 0, kTrain).at(0);
+  const MiniBatch batch = GraphData(fields, {.specs = {{{1, 1}}, {{1, 1}}}}, kTrain).at(0);
   EXPECT_EQ(batch.valid_tokens, 2);
   EXPECT_TRUE(std::isnan(batch.ignored_target));
 }
@@ -116,10 +118,20 @@ TEST_F(GraphDataTest, ArraysThatDoNotFitAreRefused) {
   fields.targets = bytes("short", {9}, std::vector<int>(9));
   EXPECT_EQ(refusal(fields), "the arrays have different numbers of samples");
   fields.targets = bytes("wrong", {10}, {0, 3, 3, 3, 3, 3, 3, 3, 3, 3});
-  EXPECT_EQ(refusal(fields), "a target is no class of the model");
+  EXPECT_EQ(refusal(fields), "a target is none of the model's loss");
   fields.targets = reals("real", std::vector<float>(10));
   EXPECT_EQ(refusal(fields), "the array does not fit the model") << "classes are integers";
-  EXPECT_EQ(refusal(good, {{{1, 3, 3}}, {{1}, at::kLong}}), "the array does not fit the model");
+  EXPECT_EQ(refusal(good, {.specs = {{{1, 3, 3}}, {{1}, at::kLong}}, .classes = 3}),
+            "the array does not fit the model");
+  const GraphSamples logits{.specs = {{{1, 1}}, {{1, 1}}},
+                            .loss = ExportedLoss::kBinaryCrossEntropy};
+  fields = {.inputs = {reals("x1", {1, 2, 3})}, .targets = reals("y1", {0, 0.5, 255})};
+  fields.validation_fraction = 0;
+  EXPECT_EQ(refusal(fields, logits), "a target is none of the model's loss");
+  fields.targets = reals("y2", {0, 0.5, NAN});
+  EXPECT_EQ(refusal(fields, logits), "accepted");
+  fields.scale = 2;
+  EXPECT_EQ(refusal(fields, logits), "no array has integers for a real input");
   fields = good;
   fields.validation_inputs = good.inputs;
   EXPECT_EQ(refusal(fields), "no targets");

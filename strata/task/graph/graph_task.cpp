@@ -5,7 +5,6 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "strata/base/checksum.h"
 #include "strata/base/error_source.h"
 #include "strata/task/graph/graph_data.h"
 #include "strata/task/graph/graph_kind.h"
@@ -19,28 +18,6 @@ std::unique_ptr<Task> make_graph_task() { return std::make_unique<GraphTask>(); 
 
 constexpr ErrorSource kGraphErrors{"task.graph"};
 
-std::string hexadecimal(std::uint64_t number) {
-  std::string digits(16, '0');
-  for (int i = 15; i >= 0; --i, number >>= 4) digits[i] = "0123456789abcdef"[number & 15];
-  return digits;
-}
-
-// Equal for files with the same layers, whatever their weights' values.
-std::string layers_text(const Sequential& model) {
-  Checksum sum;
-  std::size_t weights = 0;
-  const auto add = [&](const std::string& text) {
-    sum.add(std::as_bytes(std::span(text)));
-    sum.add(std::as_bytes(std::span("\n", 1)));
-  };
-  for (int layer = 0; layer < model.num_layers(); ++layer) {
-    add(model.name(layer));
-    add(model.layer(layer).signature());
-    for (const WeightSpec& spec : model.layout(layer).specs) add(spec.name), ++weights;
-  }
-  return std::to_string(weights) + " weights, graph " + hexadecimal(sum.value());
-}
-
 }  // namespace
 
 // The file's model, and what follows from it.
@@ -48,14 +25,11 @@ struct GraphTask::Loaded {
   explicit Loaded(const GraphModelFields& fields)
       : exported(fields.file, fields.layers),
         model(exported.layers(fields.loss, fields.own_operations)),
-        names(exported.state_names(model)),
-        // Runs with and without own operations resume one another.
-        layers(layers_text(fields.own_operations ? exported.layers(fields.loss) : model)) {}
+        names(exported.state_names(model)) {}
 
   ExportedModel exported;
   Sequential model;
   std::map<std::string, std::string> names;
-  std::string layers;
 };
 
 TaskKind graph_task_kind() {
@@ -114,19 +88,25 @@ MeshLimits GraphTask::mesh_limits(const Recipe& recipe) const {
 }
 
 CheckpointModel GraphTask::checkpoint_model() const {
-  const nlohmann::ordered_json fields = {
-      {"task", "graph"}, {"file", loaded().layers}, {"loss", name_of(model_.loss)}};
+  const nlohmann::ordered_json fields = {{"task", "graph"},
+                                         {"file", loaded().exported.identity()}};
   return CheckpointModel(fields.dump(), loaded().names);
 }
 
-int GraphTask::evaluation_shapes(const Recipe&) const {
+int GraphTask::evaluation_shapes(const Recipe& recipe) const {
   const bool validates = !data_.validation_inputs.empty() || data_.validation_fraction > 0;
-  return validates ? 2 : 0;
+  return validates ? validation_shapes(recipe.train) : 0;
 }
 
+bool GraphTask::has_uncounted_memory() const { return loaded().exported.has_frozen_parameters(); }
+
 std::unique_ptr<TaskData> GraphTask::open(const Recipe& recipe, const std::string&) const {
-  return std::make_unique<GraphData>(data_, batch_inputs(1), loaded().exported.classes(model_.loss),
-                                     recipe.train);
+  return std::make_unique<GraphData>(
+      data_,
+      GraphSamples{.specs = batch_inputs(1),
+                   .loss = model_.loss,
+                   .classes = loaded().exported.classes(model_.loss)},
+      recipe.train);
 }
 
 std::unique_ptr<TaskRun> GraphTask::start(const Recipe&, const StepPlan&, const TaskData& data,

@@ -27,6 +27,7 @@ class GraphTask final : public Task {
   CheckpointModel checkpoint_model() const override;
 
   int evaluation_shapes(const Recipe& recipe) const override;
+  bool has_uncounted_memory() const override;
   std::unique_ptr<TaskData> open(const Recipe& recipe, const std::string& resume) const override;
   std::unique_ptr<TaskRun> start(const Recipe& recipe, const StepPlan& steps, const TaskData& data,
                                  const TaskStart& start) const override;

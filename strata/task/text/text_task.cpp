@@ -8,6 +8,7 @@
 #include "strata/checkpoint/reader.h"
 #include "strata/models/model.h"
 #include "strata/task/countable_sizes.h"
+#include "strata/task/mean_loss_run.h"
 #include "strata/task/text/text_data.h"
 #include "strata/tokenizer/tokenizer.h"
 
@@ -107,12 +108,9 @@ MeshLimits TextTask::mesh_limits(const Recipe& recipe) const {
           .context = model_.context};
 }
 
-// All mini-batches of an evaluation have the same size, except the last. Without a number of
-// samples in the recipe, both sizes occur.
 int TextTask::evaluation_shapes(const Recipe& recipe) const {
   if (data_.validation.empty() && data_.validation_fraction <= 0) return 0;
-  const std::int64_t samples = recipe.train.validation_samples, whole = recipe.train.mini_batch;
-  return samples == 0 ? 2 : (samples >= whole ? 1 : 0) + (samples % whole > 0 ? 1 : 0);
+  return validation_shapes(recipe.train);
 }
 
 std::unique_ptr<TaskData> TextTask::open(const Recipe& recipe, const std::string&) const {
