@@ -128,12 +128,17 @@ class Refusals(graph_test.GraphTest):
         def argument(name, value):
             return '{"name": "%s", "arg": {"as_tensor": {"name": "%s"}}' % (name, value)
 
+        both = {name: record.decode().replace(argument("weight", "p_1_weight"), argument("weight", "p_2_bias")).encode()
+                if name.endswith("model.json") else record for name, record in records.items()}
         for name, old, new in (("weight", "p_0_weight", "p_2_weight"), ("weight", "p_2_weight", "p_0_weight"),
                                ("weight", "p_2_weight", "p_2_bias"), ("bias", "p_0_bias", "p_2_bias"),
                                ("weight", "p_1_weight", "p_2_bias"), ("bias", "p_1_bias", "p_2_bias")):
             self.replace(records, argument(name, old), argument(name, new), "model.json")
+            if old == "p_1_bias":  # gain and bias
+                self.replace(both, argument(name, old), argument(name, new), "model.json")
+            says = "1 != 0.*normalized_shape" if old.startswith("p_1") else "1 != 0"
             for own in (False, True):
-                with self.subTest(old=old, new=new, own=own), self.assertRaisesRegex(AssertionError, "1 != 0"):
+                with self.subTest(old=old, new=new, own=own), self.assertRaisesRegex(AssertionError, says):
                     self.strata(x, x, steps=1, own=own)
 
     def test_hostile_graphs_are_refused(self):

@@ -88,8 +88,7 @@ MeshLimits GraphTask::mesh_limits(const Recipe& recipe) const {
 }
 
 CheckpointModel GraphTask::checkpoint_model() const {
-  const nlohmann::ordered_json fields = {{"task", "graph"},
-                                         {"file", loaded().exported.identity()}};
+  const nlohmann::ordered_json fields = {{"task", "graph"}, {"file", loaded().exported.identity()}};
   return CheckpointModel(fields.dump(), loaded().names);
 }
 
