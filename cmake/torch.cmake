@@ -1,11 +1,16 @@
 # Finds libtorch 2.11 or later and makes the target strata::torch of it.
 #
-# STRATA_TORCH (variable or environment): the folder that holds include/ and lib/. Otherwise the
-# wheel in .venv is used, which tools/bootstrap.sh installs.
+# STRATA_TORCH (variable or environment): the folder that holds include/ and lib/. Otherwise
+# `pip install` takes the PyTorch of its Python, and every other build the wheel in .venv, which
+# tools/bootstrap.sh installs.
 
 if(NOT STRATA_TORCH)
   if(DEFINED ENV{STRATA_TORCH} AND NOT "$ENV{STRATA_TORCH}" STREQUAL "")
     set(STRATA_TORCH "$ENV{STRATA_TORCH}")
+  elseif(SKBUILD)
+    execute_process(COMMAND "${Python_EXECUTABLE}" -c
+        "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
+      OUTPUT_VARIABLE STRATA_TORCH OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   else()
     file(GLOB STRATA_TORCH_WHEEL "${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch")
     if(STRATA_TORCH_WHEEL)

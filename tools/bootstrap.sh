@@ -12,6 +12,7 @@ case $for_what in text | all | test) ;; *) echo "bootstrap: text, test or nothin
 
 TORCH_VERSION=2.13.0
 TRANSFORMERS_VERSION=5.23.0
+NANOBIND_VERSION=3.1.0
 server_clients=("openai==3.57.0" "tritonclient[http,grpc]==2.73.0" "jsonschema==4.26.0" "llguidance==1.9.1"
                 "gguf==0.19.0" "accelerate==1.15.0")
 all_installed='
@@ -43,6 +44,7 @@ packages=(
   "libutf8proc-dev:Unicode normal forms for a tokenizer"
   "bible-kjv:the King James text that the demo trains on"
   "python3-venv:the virtual environment that holds PyTorch"
+  "python3-dev:headers for the Python package"
   "git:version in the binary, file lists of the checkers"
 )
 recommender_packages=(
@@ -93,6 +95,10 @@ if [ -z "${STRATA_TORCH:-}" ]; then
   if [ "$installed" != "$TORCH_VERSION" ]; then
     echo "bootstrap: installing torch==$TORCH_VERSION in .venv (libtorch, and the oracle of the tests)"
     .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check "torch==$TORCH_VERSION" numpy
+  fi
+  if [ "$for_what" = test ] && ! .venv/bin/python -c "$all_installed" "nanobind==$NANOBIND_VERSION" 2>/dev/null; then
+    echo "bootstrap: installing nanobind==$NANOBIND_VERSION in .venv (the Python package and its tests)"
+    .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check "nanobind==$NANOBIND_VERSION"
   fi
   # The oracle of tests/parity; without it they are skipped.
   if [ "$for_what" = test ] && ! .venv/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("transformers") != "'$TRANSFORMERS_VERSION'")' 2>/dev/null; then

@@ -22,7 +22,9 @@ LEVELS = [
     ["train", "serve"],
     ["task", "rollout"],
     ["run"],
+    ["session"],
     ["cli"],
+    ["python"],
 ]
 # The rooms of a folder: a room includes only itself, earlier rooms and the folder's own files;
 # tests may include all.

@@ -57,6 +57,9 @@ HostStates copy_to_host(const std::vector<NamedState>& states, const Stream& com
 /// filled with zeros.
 void assemble(const std::vector<NamedState>& states, std::map<std::string, at::Tensor>& whole);
 
+/// The inverse: copies the state's elements from its whole tensor.
+void assign_whole(const NamedState& state, const at::Tensor& whole);
+
 /// The rank of `ranks` that assembles each state: the same on every rank.
 std::vector<int> assemblers(const std::vector<NamedState>& states, int ranks);
 

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/movedim.h>
@@ -219,13 +218,7 @@ std::map<std::string, std::string> ExportedModel::state_names(const Sequential& 
 void ExportedModel::fill(const std::vector<NamedState>& states,
                          const std::map<std::string, std::string>& names) const {
   const UnchargedScope reading;
-  for (const NamedState& state : states) {
-    const at::Tensor whole = program_.tensor(names.at(state.name)).view({-1});
-    if (state.runs.empty()) continue;
-    std::vector<at::Tensor> parts;
-    for (const Run& run : state.runs) parts.push_back(whole.narrow(0, run.global, run.numel));
-    state.assign(at::cat(parts));
-  }
+  for (const NamedState& state : states) assign_whole(state, program_.tensor(names.at(state.name)));
 }
 
 }  // namespace strata

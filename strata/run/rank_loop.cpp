@@ -56,7 +56,7 @@ TrainerOptions options_of(const RunState& state, TaskRank& task, bool is_root) {
 }
 
 // The loop of one rank.
-class RankLoop {
+class RankLoop final : public RankBetweenSteps {
  public:
   RankLoop(RunState& state, Group& group, MemoryAccount& account)
       : state_(state),
@@ -66,8 +66,8 @@ class RankLoop {
         task_(state.task.rank(group)),
         trainer_(state.run.model, state.run.plan.steps, group,
                  options_of(state, *task_, group.rank() == 0)),
-        saver_(checkpoint_options(state.recipe, state.run, state.data), group,
-               group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
+        stage_(group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
+        saver_(checkpoint_options(state.recipe, state.run, state.data), group, stage_),
         learning_rate_(state.recipe.learning_rate()) {
     if (state.request.timeline) trainer_.trace_device(Stream::compute(group.device()));
   }
@@ -77,12 +77,42 @@ class RankLoop {
       begin();
       account_.reset_peak();
       bool stopped = false;
-      while (trainer_.steps_done() < options_.steps && !stopped) stopped = step();
+      while (trainer_.steps_done() < options_.steps && !stopped) {
+        const NextStep next =
+            state_.request.before_step ? state_.request.before_step(*this) : NextStep{};
+        stopped = next.stop || step(next.learning_rate);
+      }
       finish(stopped);
     } catch (const std::exception& error) {
       group_.fail(device_error(error, account_));
       throw;
     }
+  }
+
+  Trainer& trainer() override { return trainer_; }
+  Group& group() override { return group_; }
+  Evaluation evaluate() override { return task_->evaluate(trainer_, group_); }
+
+  std::string save(const std::string& folder) override {
+    CheckpointOptions options = checkpoint_options(state_.recipe, state_.run, state_.data);
+    options.folder = folder;
+    options.keep = 0;
+    CheckpointSaver saver(options, group_, stage_);
+    task_->save(trainer_.steps_done(), group_);
+    save_states(saver);
+    return saver.wait();
+  }
+
+  const TrainingResult* gather_result() override {
+    std::vector<MeasuredStep> steps = kept_;
+    gather_steps(group_, steps);
+    std::vector<LayerSeconds> layers =
+        gather_layer_seconds(group_, trainer_.layer_times(), state_.run.model.num_layers());
+    if (!is_root()) return nullptr;
+    state_.result.last_steps = std::move(steps);
+    state_.result.layers = std::move(layers);
+    state_.result.unit = state_.data.unit();
+    return &state_.result;
   }
 
  private:
@@ -113,7 +143,7 @@ class RankLoop {
   TrainingPosition position() const { return {trainer_.steps_done(), samples_seen_}; }
 
   // Returns true if the run must stop here.
-  bool step() {
+  bool step(std::optional<double> requested_rate) {
     const auto [step, seen] = position();
     announce(saver_.poll());
     group_.barrier();
@@ -121,7 +151,7 @@ class RankLoop {
     const double begin = now_seconds();
     group_.report_progress("data loading");
     const MiniBatch batch = task_->mini_batch(step, seen);
-    const double learning_rate = learning_rate_.at(step);
+    const double learning_rate = requested_rate.value_or(learning_rate_.at(step));
     trainer_.begin_step(batch, learning_rate);
     samples_seen_ = state_.data.seen_after(seen);
     report();  // for the previous step, while this one runs
@@ -225,7 +255,7 @@ class RankLoop {
   }
 
   // Saves layer by layer, because the host holds no more of the states on disk at once.
-  void save_layers() {
+  void save_layers(CheckpointSaver& saver) {
     const bool scales = state_.recipe.train.precision == at::kHalf;
     const bool slots = !make_optimizer(state_.recipe.optimizer)->slot_names().empty();
     std::vector<CheckpointSaver::PartKinds> parts;
@@ -233,7 +263,7 @@ class RankLoop {
       const bool weights = state_.run.model.layout(layer).own_numel > 0;
       parts.push_back({.weights = weights, .slots = (weights && slots) || (scales && layer == 0)});
     }
-    saver_.save_parts(position(), parts, [&](int part) {
+    saver.save_parts(position(), parts, [&](int part) {
       const int layer = trainer_.layers()[static_cast<std::size_t>(part)];
       return CheckpointSaver::Part{trainer_.owned_weights(layer), trainer_.owned_slots(layer)};
     });
@@ -295,8 +325,12 @@ class RankLoop {
     // them must belong to a complete checkpoint.
     announce(saver_.wait());
     task_->save(trainer_.steps_done(), group_);
-    if (trainer_.on_disk()) return save_layers();
-    saver_.save(position(), trainer_.owned_weights(), trainer_.owned_slots());
+    save_states(saver_);
+  }
+
+  void save_states(CheckpointSaver& saver) {
+    if (trainer_.on_disk()) return save_layers(saver);
+    saver.save(position(), trainer_.owned_weights(), trainer_.owned_slots());
   }
 
   void inspect(const StepRecord& validated) {
@@ -328,15 +362,9 @@ class RankLoop {
     }
     announce(saver_.wait());
     trainer_.await_commit();
-    gather_steps(group_, kept_);
-    std::vector<LayerSeconds> layers =
-        gather_layer_seconds(group_, trainer_.layer_times(), state_.run.model.num_layers());
-    if (!is_root()) return;
-    state_.result.last_steps = std::move(kept_);
-    state_.result.layers = std::move(layers);
+    if (!gather_result()) return;
     state_.result.stopped = stopped;
     state_.result.on_disk = trainer_.on_disk();
-    state_.result.unit = state_.data.unit();
     state_.result.embeddings = state_.task.table_sizes();
     state_.result.validation_loss = last.validation_loss.value_or(0);
     state_.result.validation_metrics = std::move(last.validation_metrics);
@@ -349,6 +377,7 @@ class RankLoop {
   MemoryAccount& account_;
   std::unique_ptr<TaskRank> task_;
   Trainer trainer_;
+  Group stage_;
   CheckpointSaver saver_;
   OffloadStatistics offload_;
   TrainingPosition begun_at_;

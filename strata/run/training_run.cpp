@@ -14,6 +14,17 @@ std::unique_ptr<TaskData> open_data(const Recipe& recipe, const std::string& res
   return recipe.task->open(recipe, resume);
 }
 
+void set_medians(TrainingResult& result) {
+  std::vector<double> seconds, bubbles;
+  for (const StepRecord& record : result.records) {
+    if (result.records.size() > 1 && &record == &result.records.front()) continue;
+    seconds.push_back(record.step_seconds);
+    bubbles.push_back(record.bubble);
+  }
+  result.median_step_seconds = median(std::move(seconds));
+  result.median_bubble = median(std::move(bubbles));
+}
+
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request) {
   const Device device = recipe.rank_device();
@@ -38,14 +49,7 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                  world.processes()};
   world.run([&](Group& group, MemoryAccount& account) { run_rank(state, group, account); });
   TrainingResult& result = state.result;
-  std::vector<double> seconds, bubbles;
-  for (const StepRecord& record : result.records) {
-    if (result.records.size() > 1 && &record == &result.records.front()) continue;
-    seconds.push_back(record.step_seconds);
-    bubbles.push_back(record.bubble);
-  }
-  result.median_step_seconds = median(std::move(seconds));
-  result.median_bubble = median(std::move(bubbles));
+  set_medians(result);
   // With a computing device, a rank's spans measure launches.
   if (recipe.device_kind() != DeviceKind::kCpu) result.layers.clear();
   // With tensor parallelism a layer's spans include its messages, which the probe does not measure;

@@ -22,6 +22,31 @@
 
 namespace strata {
 
+struct TrainingResult;
+
+/// A rank of a run between two of its steps. All methods are collective.
+class RankBetweenSteps {
+ public:
+  virtual Trainer& trainer() = 0;
+  virtual Group& group() = 0;
+  /// Evaluates the model on TaskData::validation().
+  virtual Evaluation evaluate() = 0;
+  /// Saves a checkpoint to the folder and waits until it is complete; returns its folder on rank 0.
+  virtual std::string save(const std::string& folder) = 0;
+  /// Adds the last steps' events and the layers' seconds to the result, which rank 0 gets; null on
+  /// other ranks.
+  virtual const TrainingResult* gather_result() = 0;
+
+ protected:
+  ~RankBetweenSteps() = default;
+};
+
+/// What a run does next.
+struct NextStep {
+  bool stop = false;                         ///< ends the run
+  std::optional<double> learning_rate = {};  ///< of the step; none: the recipe's
+};
+
 struct TrainingRequest {
   /// Checkpoint or its parent, or the folder of memory.disk, to resume from; empty: start from
   /// `from`.
@@ -37,6 +62,8 @@ struct TrainingRequest {
   WeightType weights = WeightType::kPrecision;
   bool timeline = false;                    ///< devices record when they do their work
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
+  /// Called by every rank before each step; all ranks must return the same; may be empty.
+  std::function<NextStep(RankBetweenSteps&)> before_step;
 };
 
 struct TrainingResult {
@@ -58,6 +85,9 @@ struct TrainingResult {
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request);
+
+/// Sets the medians of the result's steps.
+void set_medians(TrainingResult& result);
 
 /// The same with a plan by estimated seconds, and with the processes that the environment names.
 TrainingResult train(const ResolvedRun& run, const TrainingRequest& request = {});

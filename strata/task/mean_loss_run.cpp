@@ -18,7 +18,7 @@ class MeanLossRank final : public TaskRank {
   }
 
   Evaluation evaluate(Trainer& trainer, Group& group) override {
-    if (validation_.empty()) {
+    if (validation_.empty() || data_.validation_changes()) {
       // The host keeps these batches; the device holds one micro-batch of them at a time.
       const UnchargedScope uncharged;
       validation_ = data_.validation();

@@ -1,7 +1,10 @@
 #include "strata/task/task.h"
 
+#include <utility>
+
 #include "strata/base/errors.h"
 #include "strata/task/mean_loss_run.h"
+#include "strata/task/tensor_batch.h"
 
 namespace strata {
 
@@ -13,6 +16,10 @@ void Task::initialise(Trainer& trainer) const { trainer.initialise(); }
 
 std::string Task::first_weights(const Recipe& recipe) const {
   return "random, of train.seed " + std::to_string(recipe.train.seed);
+}
+
+MiniBatch Task::mini_batch(std::vector<at::Tensor> tensors) const {
+  return tensor_batch(std::move(tensors), batch_inputs(1));
 }
 
 std::unique_ptr<TaskRun> Task::start(const Recipe&, const StepPlan&, const TaskData& data,

@@ -95,6 +95,12 @@ class Task {
 
   // The run.
 
+  /// Whether a caller may bring mini-batches in place of the data (session/session.h).
+  virtual bool takes_tensors() const { return true; }
+  /// Makes a mini-batch of a caller's tensors on the host, [samples, ...]: the model's inputs, then
+  /// the targets. UserError: other numbers, types or sizes (tensor_batch.h).
+  virtual MiniBatch mini_batch(std::vector<at::Tensor> tensors) const;
+
   /// Opens the data. `resume`: the checkpoint, or its folder, that the run resumes from; empty:
   /// none.
   virtual std::unique_ptr<TaskData> open(const Recipe& recipe, const std::string& resume) const = 0;

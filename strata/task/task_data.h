@@ -31,6 +31,8 @@ class TaskData {
   virtual bool evaluates() const = 0;
   /// Their mini-batches, for a task that is evaluated by their mean loss.
   virtual std::vector<MiniBatch> validation() const { return {}; }
+  /// Whether validation() may return others at the next call.
+  virtual bool validation_changes() const { return false; }
   /// One sentence for each property of the data that is probably a mistake.
   virtual std::vector<std::string> notices() const { return {}; }
   /// Files that a checkpoint keeps of these data, by name: a resumed run needs them.

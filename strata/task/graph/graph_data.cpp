@@ -1,14 +1,8 @@
 #include "strata/task/graph/graph_data.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/isnan.h>
-
 #include <algorithm>
-#include <limits>
 
 #include "strata/base/error_source.h"
-#include "strata/base/ignored_target.h"
-#include "strata/base/units.h"
 
 namespace strata {
 namespace {
@@ -114,38 +108,12 @@ void GraphData::check_scale() const {
                          "scale the array itself, and leave out data.scale and data.shift");
 }
 
-void GraphData::check_targets(const ArrayFile& array, const at::Tensor& targets) const {
-  at::Tensor wrong;
-  std::string expected;
-  if (model_.classes > 0) {
-    wrong = (targets.ge(model_.classes) | targets.lt(0)) & targets.ne(kIgnoredTarget);
-    expected = "0 to " + std::to_string(model_.classes - 1) + ", or " +
-               std::to_string(kIgnoredTarget) + " for none";
-  } else if (model_.loss == ExportedLoss::kBinaryCrossEntropy) {
-    wrong = targets.gt(1) | targets.lt(0);
-    expected = "0 to 1, or NaN for none";
-  }
-  if (!wrong.defined() || !wrong.any().item<bool>()) return;
-  throw kDataErrors.user(array.path(), "a target is none of the model's loss", expected,
-                         format_double(targets.masked_select(wrong)[0].item<double>(), 6));
-}
-
 MiniBatch GraphData::batch(const Samples& from, const std::vector<std::int64_t>& numbers) const {
-  MiniBatch batch{.samples = std::ssize(numbers)};
+  std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < model_.specs.size(); ++i)
-    batch.inputs.push_back(
+    tensors.push_back(
         converted(from.arrays[i].samples(numbers), model_.specs[i], i + 1 == model_.specs.size()));
-  const at::Tensor& targets = batch.inputs.back();
-  check_targets(from.arrays.back(), targets);
-  at::Tensor ignored;
-  if (model_.classes > 0) {
-    ignored = targets.eq(kIgnoredTarget);
-  } else {
-    batch.ignored_target = std::numeric_limits<double>::quiet_NaN();
-    ignored = targets.isnan();
-  }
-  batch.valid_tokens = targets.numel() - ignored.sum().item<std::int64_t>();
-  return batch;
+  return graph_batch(model_, std::move(tensors), from.arrays.back().path());
 }
 
 MiniBatch GraphData::at(std::int64_t samples_seen) const {

@@ -6,8 +6,8 @@
 /// has them, times data.scale, plus data.shift; real numbers never become integers.
 ///
 /// Threads  const, any thread.
-/// Errors   UserError `[graph.data]`: arrays that do not fit the model or one another, a target
-///          that the loss does not have, a scale without integers. As ArrayFile.
+/// Errors   UserError `[graph.data]`: arrays that do not fit the model or one another, a scale
+///          without integers. As ArrayFile and graph_batch().
 #pragma once
 
 #include <optional>
@@ -16,18 +16,12 @@
 #include "strata/base/sampler.h"
 #include "strata/data/array_file.h"
 #include "strata/nn/graph/layer.h"
+#include "strata/task/graph/graph_batch.h"
 #include "strata/task/graph/graph_fields.h"
 #include "strata/task/recipe.h"
 #include "strata/task/task_data.h"
 
 namespace strata {
-
-/// What the model reads of samples.
-struct GraphSamples {
-  std::vector<TensorSpec> specs;  ///< of one sample: inputs, targets (ExportedModel::batch_inputs)
-  ExportedLoss loss = ExportedLoss::kSquaredError;
-  std::int64_t classes = 0;  ///< 0: the loss has none
-};
 
 class GraphData final : public TaskData {
  public:
@@ -52,7 +46,6 @@ class GraphData final : public TaskData {
   at::Tensor converted(const at::Tensor& samples, const TensorSpec& spec, bool is_target) const;
   /// Refuses data.scale and data.shift that nothing uses.
   void check_scale() const;
-  void check_targets(const ArrayFile& array, const at::Tensor& targets) const;
 
   GraphDataFields fields_;
   GraphSamples model_;

@@ -9,6 +9,7 @@
 #include "strata/task/graph/graph_data.h"
 #include "strata/task/graph/graph_kind.h"
 #include "strata/task/mean_loss_run.h"
+#include "strata/task/tensor_batch.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -100,12 +101,18 @@ int GraphTask::evaluation_shapes(const Recipe& recipe) const {
 bool GraphTask::has_uncounted_memory() const { return loaded().exported.has_frozen_parameters(); }
 
 std::unique_ptr<TaskData> GraphTask::open(const Recipe& recipe, const std::string&) const {
-  return std::make_unique<GraphData>(
-      data_,
-      GraphSamples{.specs = batch_inputs(1),
-                   .loss = model_.loss,
-                   .classes = loaded().exported.classes(model_.loss)},
-      recipe.train);
+  return std::make_unique<GraphData>(data_, samples(), recipe.train);
+}
+
+GraphSamples GraphTask::samples() const {
+  return {.specs = batch_inputs(1),
+          .loss = model_.loss,
+          .classes = loaded().exported.classes(model_.loss)};
+}
+
+MiniBatch GraphTask::mini_batch(std::vector<at::Tensor> tensors) const {
+  const GraphSamples model = samples();
+  return graph_batch(model, fitting_tensors(std::move(tensors), model.specs), "targets");
 }
 
 std::unique_ptr<TaskRun> GraphTask::start(const Recipe&, const StepPlan&, const TaskData& data,

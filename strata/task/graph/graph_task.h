@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/task/graph/graph_batch.h"
 #include "strata/task/graph/graph_fields.h"
 #include "strata/task/task.h"
 
@@ -28,6 +29,7 @@ class GraphTask final : public Task {
 
   int evaluation_shapes(const Recipe& recipe) const override;
   bool has_uncounted_memory() const override;
+  MiniBatch mini_batch(std::vector<at::Tensor> tensors) const override;
   std::unique_ptr<TaskData> open(const Recipe& recipe, const std::string& resume) const override;
   std::unique_ptr<TaskRun> start(const Recipe& recipe, const StepPlan& steps, const TaskData& data,
                                  const TaskStart& start) const override;
@@ -38,6 +40,7 @@ class GraphTask final : public Task {
  private:
   struct Loaded;
   const Loaded& loaded() const;  // the model of the file, read once
+  GraphSamples samples() const;
 
   GraphModelFields model_;
   GraphDataFields data_;

@@ -35,6 +35,7 @@ class RecommenderTask final : public Task {
   bool has_uncounted_memory() const override { return true; }
   PlanAppendix plan_appendix(const Recipe& recipe) const override;
 
+  bool takes_tensors() const override { return false; }
   std::unique_ptr<TaskData> open(const Recipe& recipe, const std::string& resume) const override;
   std::unique_ptr<TaskRun> start(const Recipe& recipe, const StepPlan& steps, const TaskData& data,
                                  const TaskStart& start) const override;

@@ -1,0 +1,209 @@
+// strata._core.plan(), train() and generate(): what the program's verbs do, for a recipe.
+// strata/recipes.py is their user.
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "strata/base/json_text.h"
+#include "strata/cli/report_origin.h"
+#include "strata/cli/served_recipe.h"
+#include "strata/python/calls.h"
+#include "strata/python/module.h"
+#include "strata/python/plans.h"
+#include "strata/run/rank_options.h"
+#include "strata/run/recipe_file.h"
+#include "strata/run/resume_point.h"
+#include "strata/run/training_run.h"
+#include "strata/serve/text_generation.h"
+
+namespace strata {
+namespace nb = nanobind;
+namespace {
+
+constexpr auto kBetweenSignals = std::chrono::milliseconds(50);
+
+// Texts from a thread that must not wait for the interpreter, to the thread that has its lock.
+class TextQueue {
+ public:
+  void push(std::string kind, std::string text) {
+    const std::lock_guard lock(mutex_);
+    texts_.emplace_back(std::move(kind), std::move(text));
+    changed_.notify_all();
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  using Texts = std::vector<std::pair<std::string, std::string>>;
+  // Returns false, with the last texts, after the end.
+  bool take(Texts& texts) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kBetweenSignals, [&] { return ended_ || !texts_.empty(); });
+    texts = std::exchange(texts_, {});
+    return !ended_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Texts texts_;
+  bool ended_ = false;
+};
+
+// Runs `work` on a thread of its own; meanwhile passes texts to `on_text` and handles signals. An
+// exception of either sets `stop`, and is thrown after the work has ended.
+void run_beside(const std::function<void(TextQueue&)>& work,
+                const std::function<void(const std::string&, const std::string&)>& on_text,
+                std::atomic<bool>& stop) {
+  TextQueue queue;
+  std::exception_ptr of_work, of_python;
+  std::thread thread([&] {
+    try {
+      work(queue);
+    } catch (...) {
+      of_work = std::current_exception();
+    }
+    queue.end();
+  });
+  TextQueue::Texts texts;
+  for (bool more = true; more;) {
+    more = queue.take(texts);
+    try {
+      raise_signals();
+      const nb::gil_scoped_acquire acquire;
+      if (!of_python)
+        for (const auto& [kind, text] : texts) on_text(kind, text);
+    } catch (...) {
+      stop = true;
+      if (!of_python) of_python = std::current_exception();
+    }
+  }
+  thread.join();
+  if (of_python) std::rethrow_exception(of_python);
+  if (of_work) std::rethrow_exception(of_work);
+}
+
+std::string result_json(const TrainingResult& result) {
+  nlohmann::json json = {{"checkpoint", result.checkpoint},
+                         {"stopped", result.stopped},
+                         {"median_step_seconds", result.median_step_seconds},
+                         {"bubble", result.median_bubble},
+                         {"validation_loss", nullptr},
+                         {"metrics", nlohmann::json::object()}};
+  if (result.validation_loss > 0) json["validation_loss"] = result.validation_loss;
+  for (const auto& [name, value] : result.validation_metrics) json["metrics"][name] = value;
+  return json_text(json, 0);
+}
+
+struct TrainCall {
+  std::string recipe, name;
+  std::string resume, from, report;
+};
+
+TrainingResult train_recipe(const TrainCall& call, TextQueue& queue,
+                            const std::atomic<bool>& stop) {
+  ResolvedRun run = resolve(parse_recipe(call.recipe, call.name, {}));
+  run.on_notice = [&](const std::string& text) { queue.push("notice", text); };
+  World world = join_world(run);
+  const ResumePoint begin = resume_point(run.recipe, call.resume);
+  const std::unique_ptr<TaskData> data = open_data(run.recipe, call.resume);
+  run.recipe.train.steps = data->steps();
+  const PlannedRun planned = agree_on_plan(world, run, begin.decisions, data.get());
+  queue.push("begin", std::to_string(data->steps()));
+  const TrainingResult result = train(
+      world, run.recipe, planned,
+      {.resume = call.resume,
+       .from = call.from,
+       .on_step = [&](const StepRecord& record) { queue.push("step", to_metrics_line(record)); },
+       .on_checkpoint = [&](const std::string& folder) { queue.push("checkpoint", folder); },
+       .on_notice = run.on_notice,
+       .data = data.get(),
+       .timeline = !call.report.empty(),
+       .stop = &stop});
+  if (!call.report.empty() && world.process() == 0)
+    write_run_report(call.report, run.recipe, planned, result, {},
+                     report_origin(run.recipe, call.name));
+  return result;
+}
+
+using OnText = std::function<void(const std::string&, const std::string&)>;
+
+std::string train_from_python(const std::string& recipe, const std::string& name,
+                              const std::string& resume, const std::string& from,
+                              const std::string& report, const OnText& on_text) {
+  const TrainCall call{recipe, name, resume, from, report};
+  return unlocked([&] {
+    std::atomic<bool> stop = false;
+    TrainingResult result;
+    run_beside([&](TextQueue& queue) { result = train_recipe(call, queue, stop); }, on_text, stop);
+    return result_json(result);
+  });
+}
+
+PlanTexts plan_from_python(const std::string& recipe, const std::string& name, bool measure) {
+  return unlocked([&] {
+    const ResolvedRun run = resolve(parse_recipe(recipe, name, {}));
+    return plan_texts(run.recipe, plan_run(run, measure));
+  });
+}
+
+std::vector<std::string> generate_from_python(const std::string& checkpoint,
+                                              const std::vector<std::string>& prompts,
+                                              const std::vector<std::string>& overrides,
+                                              std::int64_t tokens, double temperature,
+                                              std::uint64_t seed, const OnText& on_text) {
+  return unlocked([&] {
+    std::vector<std::string> texts;
+    std::atomic<bool> stop = false;
+    struct Stopped {};
+    run_beside(
+        [&](TextQueue& queue) {
+          try {
+            texts = generate_text(served_model(recipe_of(checkpoint, overrides), checkpoint),
+                                  {.prompts = prompts,
+                                   .tokens = tokens,
+                                   .temperature = temperature,
+                                   .seed = seed,
+                                   .on_text = [&](std::size_t prompt, const std::string& piece) {
+                                     if (stop) throw Stopped{};
+                                     queue.push(std::to_string(prompt), piece);
+                                   }});
+          } catch (...) {
+            if (!stop) throw;  // else the reason is Python's
+          }
+        },
+        on_text, stop);
+    return texts;
+  });
+}
+
+}  // namespace
+
+void add_recipes(nb::module_& module) {
+  nb::class_<PlanTexts>(module, "Plan")
+      .def_ro("text", &PlanTexts::text)
+      .def_ro("json", &PlanTexts::json)
+      .def_ro("html", &PlanTexts::html);
+  module.def("plan", &plan_from_python, nb::arg("recipe"), nb::arg("name"), nb::arg("measure"));
+  module.def("train", &train_from_python, nb::arg("recipe"), nb::arg("name"), nb::arg("resume"),
+             nb::arg("from_"), nb::arg("report"), nb::arg("on_text"));
+  module.def("generate", &generate_from_python, nb::arg("checkpoint"), nb::arg("prompts"),
+             nb::arg("overrides"), nb::arg("tokens"), nb::arg("temperature"), nb::arg("seed"),
+             nb::arg("on_text"));
+  module.def("effective_recipe", [](const std::string& recipe, const std::string& name,
+                                    const std::vector<std::string>& overrides) {
+    return unlocked([&] { return parse_recipe(recipe, name, overrides).text; });
+  });
+}
+
+}  // namespace strata

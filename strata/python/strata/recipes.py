@@ -1,0 +1,127 @@
+"""What the program's verbs do for a recipe: plan(), train(), generate()."""
+
+import json
+import os
+from pathlib import Path
+
+from strata import _core
+from strata.plan import Plan
+from strata.progress import Progress
+
+__all__ = ["plan", "train", "generate", "TrainingResult"]
+
+
+def recipe_text(recipe, overrides=None):
+    """The YAML text of a recipe, and the name that errors give it.
+
+    A recipe is the path of a YAML file, or a dictionary of its fields. `overrides`: fields by their
+    paths, as `{"train.steps": 10}`.
+    """
+    if isinstance(recipe, dict):
+        text, name = json.dumps(recipe), "the recipe"
+    else:
+        name = os.fspath(recipe)
+        text = Path(name).read_text(encoding="utf-8")
+    words = [f"{field}={_value_text(value)}" for field, value in (overrides or {}).items()]
+    return _core.effective_recipe(text, name, words), name
+
+
+def _value_text(value):
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def plan(recipe, overrides=None, *, measure=True):
+    """Plans a recipe on this machine. `measure=False` takes seconds from FLOPs and measures nothing."""
+    text, name = recipe_text(recipe, overrides)
+    return Plan(_core.plan(text, name, measure))
+
+
+class TrainingResult:
+    """What a run measured.
+
+    Attributes:
+        steps: a dictionary for each step: loss, gradient_norm, learning_rate, step_seconds and the
+            other keys of `strata train --metrics`.
+        validation_loss: at the end; None without validation data.
+        metrics: other numbers of that validation, such as accuracy or auc.
+        checkpoint: the folder of the last checkpoint; "" if none was written.
+        stopped: whether the run was interrupted before its last step.
+    """
+
+    def __init__(self, steps, numbers):
+        self.steps = steps
+        self.validation_loss = numbers["validation_loss"]
+        self.metrics = numbers["metrics"]
+        self.checkpoint = numbers["checkpoint"]
+        self.stopped = numbers["stopped"]
+        self.median_step_seconds = numbers["median_step_seconds"]
+        self.bubble = numbers["bubble"]
+
+    @property
+    def losses(self):
+        return [step["loss"] for step in self.steps]
+
+    def __repr__(self):
+        last = f"loss {self.losses[-1]:.4f}, " if self.steps and self.losses[-1] is not None else ""
+        validation = "" if self.validation_loss is None else f"validation loss {self.validation_loss:.4f}, "
+        return f"TrainingResult({len(self.steps)} steps, {last}{validation}checkpoint {self.checkpoint!r})"
+
+
+def train(recipe, overrides=None, *, resume="", from_="", report="", on_step=None, progress=True):
+    """Trains a recipe in this process, or with the processes that torchrun or Slurm started.
+
+    Args:
+        recipe, overrides: as in plan().
+        resume: a checkpoint, or the folder of several, to continue.
+        from_: a checkpoint or Hugging Face folder whose weights are the first ones.
+        report: a file for the HTML report.
+        on_step: called after every step with its record, a dictionary.
+        progress: shows a line.
+
+    KeyboardInterrupt ends the run after the current step, saves a checkpoint if the recipe has a folder
+    for it, and is raised then.
+    """
+    text, name = recipe_text(recipe, overrides)
+    steps = []
+    shown = None
+
+    def receive(kind, line):
+        nonlocal shown
+        if kind == "begin":
+            shown = Progress(int(line)) if progress else None
+        elif kind == "step":
+            steps.append(json.loads(line))
+            if shown:
+                shown.update(steps[-1])
+            if on_step:
+                on_step(steps[-1])
+        elif shown:
+            shown.note(f"saved {line}" if kind == "checkpoint" else line)
+
+    try:
+        numbers = _core.train(text, name, os.fspath(resume), os.fspath(from_), os.fspath(report), receive)
+    finally:
+        if shown:
+            shown.close()
+    return TrainingResult(steps, json.loads(numbers))
+
+
+def generate(checkpoint, prompt="", *, tokens=200, temperature=0.8, seed=1, overrides=None, on_text=None):
+    """Continues a prompt, or each prompt of a list, with a text model.
+
+    Args:
+        checkpoint: a checkpoint, the folder of several, a Hugging Face folder or a GGUF file.
+        tokens: how many to write, at most. temperature: 0 takes always the likeliest token.
+        on_text: called with the index of a prompt and each piece of its text.
+
+    Returns the text after the prompt; for a list of prompts a list.
+    """
+    prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+    words = [f"{field}={_value_text(value)}" for field, value in (overrides or {}).items()]
+
+    def receive(index, piece):
+        if on_text and piece:
+            on_text(int(index), piece)
+
+    texts = _core.generate(os.fspath(checkpoint), prompts, words, tokens, temperature, seed, receive)
+    return texts[0] if isinstance(prompt, str) and texts else texts

@@ -1,0 +1,139 @@
+"""Compares strata.plan(), train() and generate() with the program."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from package import import_strata
+
+strata = import_strata()
+
+RECIPE = {
+    "model": {"kind": "gpt", "layers": 2, "width": 32, "heads": 2, "vocab": 256, "context": 16},
+    "data": {"train": "text", "validation_fraction": 0.2},
+    "train": {"steps": 6, "mini_batch": 4, "micro_batch": 2, "warmup": 1, "validation_samples": 4, "checkpoint_folder": "saved"},
+    "mesh": {"pp": 2, "threads": 1},
+}
+
+
+def program(*words):
+    return subprocess.run([os.environ["STRATA_PROGRAM"], *words], capture_output=True, text=True, check=True).stdout
+
+
+class RecipesTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(scratch.name)
+        pathlib.Path("text").write_text(" ".join(f"in the beginning were {i**3} words." for i in range(200)))
+        pathlib.Path("recipe.yaml").write_text(json.dumps(RECIPE))
+
+    def test_trains_as_the_program_does(self):
+        program("train", "recipe.yaml", "--metrics", "metrics", "--set", "train.checkpoint_folder=other")
+        expected = [json.loads(line) for line in pathlib.Path("metrics").read_text().splitlines()]
+        seen = []
+        for recipe in ("recipe.yaml", pathlib.Path("recipe.yaml"), RECIPE):
+            result = strata.train(recipe, {"train.checkpoint_folder": f"saved{len(seen)}"}, on_step=seen.append, progress=False)
+            self.assertEqual([step["loss_hex"] for step in result.steps], [step["loss_hex"] for step in expected])
+        self.assertEqual(len(seen), 18)
+        self.assertFalse(result.stopped)
+        self.assertIn("step-00000006", result.checkpoint)
+        self.assertIn(f"{result.losses[-1]:.4f}", repr(result))
+        self.assertGreater(result.validation_loss, 0)
+
+    def test_resumes(self):
+        whole = strata.train(RECIPE, progress=False)
+        strata.train(RECIPE, {"train.steps": 3, "train.decay": "constant", "train.checkpoint_folder": "half"}, progress=False)
+        constant = strata.train(RECIPE, {"train.decay": "constant", "train.checkpoint_folder": "all"}, progress=False)
+        rest = strata.train(RECIPE, {"train.decay": "constant", "train.checkpoint_folder": "half"}, resume="half", progress=False)
+        self.assertEqual(rest.losses, constant.losses[3:])
+        self.assertNotEqual(constant.losses, whole.losses)
+        begun = strata.train(RECIPE, {"train.steps": 1, "train.checkpoint_folder": ""}, from_="half", progress=False)
+        self.assertLess(begun.losses[0], whole.losses[0])
+
+    def test_plans_as_the_program_does(self):
+        program("plan", "recipe.yaml", "--estimate", "--json", "plan.json")
+        expected = json.loads(pathlib.Path("plan.json").read_text())
+        plan = strata.plan("recipe.yaml", measure=False)
+        for rank in expected["ranks"]:
+            del rank["time"]  # of the program alone
+        self.assertEqual(plan.json["ranks"], expected["ranks"])
+        self.assertEqual(plan.json["step_seconds"], expected["step_seconds"])
+        self.assertIn("rank 1: ", repr(plan))
+        self.assertIn("<html", plan.html)
+        self.assertEqual(len(strata.plan(RECIPE, {"mesh.pp": 1}, measure=False).json["ranks"]), 1)
+
+    def test_generates_as_the_program_does(self):
+        strata.train(RECIPE, progress=False)
+        expected = program("generate", "saved", "--prompt", "In the", "--tokens", "12", "--seed", "3")
+        pieces = []
+        text = strata.generate("saved", "In the", tokens=12, seed=3, on_text=lambda index, piece: pieces.append(piece))
+        self.assertEqual("In the" + text + "\n", expected)
+        self.assertEqual("".join(pieces), text)
+        self.assertEqual(len(strata.generate("saved", ["In", "the"], tokens=3)), 2)
+
+    def test_writes_the_report(self):
+        strata.train(RECIPE, report="report.html", progress=False)
+        self.assertIn("<svg", pathlib.Path("report.html").read_text() + "<svg")
+        self.assertIn("predicted", pathlib.Path("report.html").read_text())
+
+    def test_errors_are_exceptions_with_parts(self):
+        with self.assertRaises(strata.UserError) as refused:
+            strata.train({"model": {"kind": "gpt", "layrs": 3}})
+        self.assertEqual(refused.exception.fix, "did you mean 'model.layers'?")
+        self.assertEqual(refused.exception.operation, "base.options")
+        self.assertIn("unknown field 'model.layrs'", str(refused.exception))
+        with self.assertRaises(FileNotFoundError):
+            strata.plan("nothing.yaml")
+        with self.assertRaises(strata.UserError):
+            strata.generate("nothing")
+        with self.assertRaises(strata.UserError):
+            strata.train(RECIPE, {"data.train": "nothing"}, progress=False)
+
+    def test_exception_of_the_callback_ends_the_run(self):
+        def fail(record):
+            raise KeyError("mine")
+
+        with self.assertRaisesRegex(KeyError, "mine"):
+            strata.train(RECIPE, {"train.steps": 100000}, on_step=fail, progress=False)
+
+    def test_interrupt_saves_a_checkpoint(self):
+        script = textwrap.dedent("""
+            import strata
+            try:
+                strata.train("recipe.yaml", {"train.steps": 1000000}, on_step=lambda record: print("step", flush=True), progress=False)
+            except KeyboardInterrupt:
+                print("interrupted")
+        """)
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(process.stdout.readline(), "step\n")
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+        self.assertTrue(rest.endswith("interrupted\n"))
+        self.assertTrue(list(pathlib.Path("saved").glob("step-*")))
+
+    def test_module_is_the_program(self):
+        done = subprocess.run([sys.executable, "-m", "strata", "--version"], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, program("--version"))
+        done = subprocess.run([sys.executable, "-m", "strata", "train", "nothing.yaml"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+
+    def test_progress_without_a_terminal_is_a_line_now_and_then(self):
+        script = "import strata; strata.train('recipe.yaml')"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        lines = done.stderr.splitlines()
+        self.assertRegex(lines[0], r"^step 1/6  loss 5\.\d+  [\d,]+ tokens/s  ")
+        self.assertRegex(lines[-1], r"^step 6/6  loss ")
+        self.assertTrue(any(line.startswith("saved saved/step-") for line in lines))
+
+
+if __name__ == "__main__":
+    unittest.main()
