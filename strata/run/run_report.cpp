@@ -128,6 +128,7 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
       .sample = sample.text,
       .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
   input.facts.insert(input.facts.end(), origin.begin(), origin.end());
+  std::erase_if(input.facts, [](const auto& fact) { return fact.second.empty(); });
   input.embeddings = result.embeddings;
   recipe.task->add_to_report(input);
   if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;

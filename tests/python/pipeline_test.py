@@ -177,8 +177,10 @@ class PipelineTest(unittest.TestCase):
         for _ in range(3):
             pipe.step(x, y)
         with tempfile.TemporaryDirectory() as folder:
-            pipe.report(pathlib.Path(folder) / "report.html")
-            self.assertIn("Sequential.pt2", (pathlib.Path(folder) / "report.html").read_text())
+            page = pipe.report(pathlib.Path(folder) / "report.html")
+            self.assertIn("Sequential.pt2", page.html)
+            self.assertEqual(page.html, (pathlib.Path(folder) / "report.html").read_text())
+        self.assertIn("iframe", pipe.report()._repr_html_())
         self.assertEqual(pipe.steps_done, 3)
 
     def test_what_does_not_fit_is_refused_and_the_pipeline_goes_on(self):

@@ -33,8 +33,8 @@ from strata import _core  # noqa: E402
 from strata.errors import InternalError, MachineError, StrataError, UserError  # noqa: E402
 from strata.gpipe import GPipe  # noqa: E402
 from strata.pipeline import Pipeline  # noqa: E402
-from strata.plan import Plan  # noqa: E402
+from strata.plan import Page, Plan  # noqa: E402
 from strata.recipes import TrainingResult, generate, plan, train  # noqa: E402
 
 __version__ = _core.version.split(",")[0]
-__all__ = ["GPipe", "Pipeline", "Plan", "TrainingResult", "plan", "train", "generate", "StrataError", "UserError", "MachineError", "InternalError", "__version__"]
+__all__ = ["GPipe", "Page", "Pipeline", "Plan", "TrainingResult", "plan", "train", "generate", "StrataError", "UserError", "MachineError", "InternalError", "__version__"]

@@ -1,18 +1,22 @@
 """Pipeline: trains an unchanged PyTorch model on a mesh of ranks, step by step."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from strata import _core
 from strata.errors import UserError
-from strata.plan import Plan
+from strata.plan import Page, Plan
 
 __all__ = ["Pipeline"]
 
@@ -56,8 +60,10 @@ class Pipeline:
         overrides: other fields of a recipe by their paths, as {"train.steps": 1000, "train.decay": "cosine"}.
     """
 
-    def __init__(self, model, *, loss="cross_entropy", optimizer="adamw", lr=1e-3, mesh=None, memory=None, schedule=None, chunks=1,
-                 clip=0.0, layers=None, seed=1, example=None, resume="", overrides=None):
+    def __init__(self, model: torch.nn.Module, *, loss: str | torch.nn.Module = "cross_entropy", optimizer: str | Mapping = "adamw", lr: float = 1e-3,
+                 mesh: str | Mapping | None = None, memory: Mapping | None = None, schedule: str | None = None, chunks: int = 1, clip: float = 0.0,
+                 layers: Sequence[str] | None = None, seed: int = 1, example: tuple | None = None, resume: str | os.PathLike = "",
+                 overrides: Mapping | None = None):
         self._model = model
         self._recipe = _recipe(loss, optimizer, lr, mesh, memory, schedule, clip, layers, seed)
         self._chunks = int(chunks)
@@ -70,7 +76,7 @@ class Pipeline:
             inputs, targets = example
             self._build(_tensors(inputs, targets))
 
-    def step(self, inputs, targets, *, lr=None):
+    def step(self, inputs: torch.Tensor | tuple, targets: torch.Tensor, *, lr: float | None = None) -> dict | None:
         """Forward, backward and an update by one mini-batch.
 
         Args:
@@ -85,7 +91,7 @@ class Pipeline:
         line = self._session.step([to_dlpack(tensor) for tensor in tensors], lr)
         return json.loads(line) if line else None
 
-    def evaluate(self, inputs, targets=None):
+    def evaluate(self, inputs: torch.Tensor | tuple | Iterable, targets: torch.Tensor | None = None) -> dict:
         """Computes the loss without dropout and without learning, and the accuracy of a classifier.
 
         Args:
@@ -98,7 +104,7 @@ class Pipeline:
         self._build(tensors[0])
         return self._session.evaluate([[to_dlpack(tensor) for tensor in batch] for batch in tensors])
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, torch.Tensor]:
         """The trained weights and running statistics, under the model's own names.
 
         What Strata does not train (frozen parameters, counters of batches) is the model's.
@@ -113,7 +119,7 @@ class Pipeline:
             state.update({name: trained[name].view(tensor.shape).to(tensor.dtype) for name, tensor in state.items() if name in trained})
         return state
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Replaces the weights by those of a state_dict() of the model."""
         session = self._require_session("load_state_dict")
         known = session.weights()
@@ -122,37 +128,42 @@ class Pipeline:
             raise UserError(f"load_state_dict: the state has no weight {missing[0]!r}")
         session.load_weights({name: to_dlpack(state[name].detach().float().contiguous()) for name in known})
 
-    def save(self, folder):
+    def save(self, folder: str | os.PathLike) -> str:
         """Saves a checkpoint: safetensors under the model's names, the optimizer's states, the step. Returns its path."""
         return self._require_session("save").save(os.fspath(folder))
 
-    def report(self, path):
-        """Writes the report of the steps so far: timelines, memory and losses in one HTML file."""
-        self._require_session("report").write_report(os.fspath(path))
+    def report(self, path: str | os.PathLike | None = None) -> Page:
+        """The report of the steps so far: timelines, memory and losses on one page, which is also written to `path`."""
+        session = self._require_session("report")
+        if path is not None:
+            session.write_report(os.fspath(path))
+            return Page(Path(path).read_text(encoding="utf-8"))
+        with tempfile.TemporaryDirectory(prefix="strata-") as folder:
+            return self.report(Path(folder) / "report.html")
 
     @property
-    def plan(self):
+    def plan(self) -> Plan:
         """The plan of the mesh: a table in a terminal, a page with pictures in a notebook."""
         return Plan(self._require_session("plan").plan())
 
     @property
-    def recipe(self):
+    def recipe(self) -> str:
         """The effective recipe, as YAML."""
         return self._require_session("recipe").recipe
 
     @property
-    def steps_done(self):
+    def steps_done(self) -> int:
         return self._session.steps_done if self._session else 0
 
-    def close(self):
+    def close(self) -> None:
         """Ends the ranks. The pipeline takes no more steps."""
         if self._session is not None:
             self._session.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Pipeline:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_) -> None:
         self.close()
 
     def _require_session(self, method):

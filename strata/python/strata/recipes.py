@@ -1,7 +1,10 @@
 """What the program's verbs do for a recipe: plan(), train(), generate()."""
 
+from __future__ import annotations
+
 import json
 import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from strata import _core
@@ -17,8 +20,8 @@ def recipe_text(recipe, overrides=None):
     A recipe is the path of a YAML file, or a dictionary of its fields. `overrides`: fields by their
     paths, as `{"train.steps": 10}`.
     """
-    if isinstance(recipe, dict):
-        text, name = json.dumps(recipe), "the recipe"
+    if isinstance(recipe, Mapping):
+        text, name = json.dumps(dict(recipe)), "the recipe"
     else:
         name = os.fspath(recipe)
         text = Path(name).read_text(encoding="utf-8")
@@ -30,7 +33,7 @@ def _value_text(value):
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def plan(recipe, overrides=None, *, measure=True):
+def plan(recipe: str | os.PathLike | Mapping, overrides: Mapping | None = None, *, measure: bool = True) -> Plan:
     """Plans a recipe on this machine. `measure=False` takes seconds from FLOPs and measures nothing."""
     text, name = recipe_text(recipe, overrides)
     return Plan(_core.plan(text, name, measure))
@@ -58,7 +61,7 @@ class TrainingResult:
         self.bubble = numbers["bubble"]
 
     @property
-    def losses(self):
+    def losses(self) -> list[float]:
         return [step["loss"] for step in self.steps]
 
     def __repr__(self):
@@ -67,7 +70,8 @@ class TrainingResult:
         return f"TrainingResult({len(self.steps)} steps, {last}{validation}checkpoint {self.checkpoint!r})"
 
 
-def train(recipe, overrides=None, *, resume="", from_="", report="", on_step=None, progress=True):
+def train(recipe: str | os.PathLike | Mapping, overrides: Mapping | None = None, *, resume: str | os.PathLike = "", from_: str | os.PathLike = "",
+          report: str | os.PathLike = "", on_step: Callable[[dict], object] | None = None, progress: bool = True) -> TrainingResult:
     """Trains a recipe in this process, or with the processes that torchrun or Slurm started.
 
     Args:
@@ -106,7 +110,8 @@ def train(recipe, overrides=None, *, resume="", from_="", report="", on_step=Non
     return TrainingResult(steps, json.loads(numbers))
 
 
-def generate(checkpoint, prompt="", *, tokens=200, temperature=0.8, seed=1, overrides=None, on_text=None):
+def generate(checkpoint: str | os.PathLike, prompt: str | Sequence[str] = "", *, tokens: int = 200, temperature: float = 0.8, seed: int = 1,
+             overrides: Mapping | None = None, on_text: Callable[[int, str], object] | None = None) -> str | list[str]:
     """Continues a prompt, or each prompt of a list, with a text model.
 
     Args:

@@ -1,6 +1,9 @@
 """GPipe: a module that runs a sequence in partitions."""
 
+from __future__ import annotations
+
 from collections import OrderedDict
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -37,7 +40,8 @@ class GPipe(nn.Module):
         IndexError: fewer devices than partitions.
     """
 
-    def __init__(self, module, balance=None, *, devices=None, chunks=1, checkpoint="except_last", deferred_batch_norm=False):
+    def __init__(self, module: nn.Sequential, balance: Iterable[int] | None = None, *, devices: Iterable | None = None, chunks: int = 1,
+                 checkpoint: str = "except_last", deferred_batch_norm: bool = False):
         super().__init__()
         chunks, checkpoint = int(chunks), str(checkpoint)
         if balance is None:
