@@ -20,7 +20,7 @@ RUN make build
 
 FROM debian:12-slim
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-    libdnnl2 libgomp1 libgrpc++1.51 libhwy1 libpcre2-8-0 libprotobuf32 librocksdb7.8 libssl3 libtcmalloc-minimal4 libucx0 liburing2 \
+    libdnnl2 libgomp1 libgrpc++1.51 libhwy1 libjpeg62-turbo libpcre2-8-0 libpng16-16 libprotobuf32 librocksdb7.8 libssl3 libtcmalloc-minimal4 libucx0 liburing2 \
     libutf8proc2 libxxhash0 libyaml-cpp0.7 zlib1g \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /strata/build/release/strata /strata/build/release/strata

@@ -7,7 +7,7 @@ set(STRATA_ALL_TASKS text recommender graph)
 set(STRATA_TASKS "${STRATA_ALL_TASKS}" CACHE STRING "Tasks of the program: text, and of recommender and graph those wanted")
 # Folders of strata/ that only this task needs (tools/check_layers.py reads this line).
 set(STRATA_FOLDERS_OF_recommender tabular rowserver embed)
-set(STRATA_FOLDERS_OF_graph exported)
+set(STRATA_FOLDERS_OF_graph exported images)
 
 # The server of models (strata serve) may be left out, too: it needs Boost's headers, gRPC and protobuf, as do the servers
 # of rows.

@@ -42,6 +42,8 @@ packages=(
   "libtcmalloc-minimal4:memory of tensors without holes: processes stay a quarter smaller"
   "libpcre2-dev:regular expressions that cut text into words for a tokenizer"
   "libutf8proc-dev:Unicode normal forms for a tokenizer"
+  "libpng-dev:images that exported models learn from"
+  "libjpeg62-turbo-dev:the same, as JPEG"
   "bible-kjv:the King James text that the demo trains on"
   "python3-venv:the virtual environment that holds PyTorch"
   "python3-dev:headers for the Python package"

@@ -14,7 +14,7 @@ LEVELS = [
     ["layout", "disk", "transport", "pretrained", "tabular", "batching", "grammar", "device"],
     ["schedule", "comm", "tokenizer", "jinja", "rowserver", "http"],
     ["plan", "report", "nn", "data", "embed", "openai"],
-    ["optim", "models", "kserve"],
+    ["optim", "models", "kserve", "images"],
     ["tier"],
     ["checkpoint"],
     ["pipeline", "exported"],

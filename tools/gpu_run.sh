@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 # The packages of bootstrap.sh without compilers, and what those need in addition to a bare system.
 packages=(
   libyaml-cpp-dev libyaml-cpp0.7 nlohmann-json3-dev libcli11-dev libxxhash-dev libxxhash0 libhwy-dev libhwy1
-  libpcre2-dev libpcre2-8-0 libpcre2-16-0 libpcre2-32-0 libpcre2-posix3 libutf8proc-dev libutf8proc2
+  libpng-dev libpng16-16 libjpeg62-turbo-dev libjpeg62-turbo libpcre2-dev libpcre2-8-0 libpcre2-16-0 libpcre2-32-0 libpcre2-posix3 libutf8proc-dev libutf8proc2
   libgtest-dev googletest pkgconf pkgconf-bin libpkgconf3 libssl-dev libssl3 liburing-dev liburing2
   librocksdb-dev librocksdb7.8 libsnappy1v5 libsnappy-dev liblz4-1 liblz4-dev libzstd1 libzstd-dev
   libbz2-1.0 libbz2-dev zlib1g zlib1g-dev libgflags2.2 libgflags-dev

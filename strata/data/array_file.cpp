@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <numeric>
 
 #include "strata/data/array_formats.h"
 #include "strata/device/device.h"
@@ -15,18 +13,16 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "arrays are little-endian");
 
-const FileUse kArrayUse{.operation = "data.array", .fix = "name a .npy or IDX file"};
+const FileUse kArrayUse{.operation = "data.array", .fix = "name a .npy, safetensors or IDX file"};
 constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 
-// Elements of a sample; refuses sizes whose product cannot be counted.
-std::int64_t count_sample(const std::string& path, const ArrayHeader& header) {
+// Refuses sizes whose product cannot be counted.
+void require_countable(const std::string& path, const ArrayHeader& header) {
   double elements = 1;
   for (const std::int64_t size : header.shape) elements *= static_cast<double>(size);
   if (elements > static_cast<double>(kMostElements) || elements < 1)
     throw kArrayErrors.user(path, "the array has no elements, or more than can be counted",
                             "1 to 2^50 elements", "another number");
-  return std::accumulate(header.shape.begin() + 1, header.shape.end(), std::int64_t{1},
-                         std::multiplies<>());
 }
 
 }  // namespace
@@ -39,8 +35,8 @@ ArrayFile ArrayFile::open(const std::string& path) {
   if (header.shape.empty())
     throw kArrayErrors.user(path, "the array has no dimension of samples", "[samples, ...]",
                             "a single number");
-  array.sample_numel_ = count_sample(path, header);
-  const std::uint64_t bytes = static_cast<std::uint64_t>(header.shape[0] * array.sample_numel_) *
+  require_countable(path, header);
+  const std::uint64_t bytes = static_cast<std::uint64_t>(array.count() * array.sample_numel()) *
                               c10::elementSize(header.dtype);
   if (array.file_->size() - header.first_byte != bytes)
     throw kArrayErrors.user(path, "the file has another size than its header says",
@@ -54,7 +50,7 @@ at::Tensor ArrayFile::samples(std::span<const std::int64_t> numbers) const {
   shape[0] = std::ssize(numbers);
   at::Tensor samples = at::empty(shape, host_options(header_.dtype));
   const std::size_t sample_bytes =
-      static_cast<std::size_t>(sample_numel_) * c10::elementSize(header_.dtype);
+      static_cast<std::size_t>(sample_numel()) * c10::elementSize(header_.dtype);
   auto* out = static_cast<std::byte*>(samples.mutable_data_ptr());
   // Adjacent samples are read at once.
   for (std::size_t i = 0, count = 0; i < numbers.size(); i += count) {

@@ -1,7 +1,7 @@
-/// Reads an array of samples from a file: `.npy` of NumPy, or IDX, the format of MNIST.
+/// Reads an array of samples from a file: `.npy` of NumPy, safetensors, or IDX, the format of MNIST.
 ///
-/// The first bytes of the file say which. A `.npy` holds numbers in little-endian order by rows;
-/// IDX holds bytes. The first dimension is the samples.
+/// The first bytes of the file say which. A `.npy` holds numbers in little-endian order by rows; a
+/// safetensors file holds one tensor; IDX holds bytes. The first dimension is the samples.
 ///
 /// Source   NumPy's numpy.lib.format, versions 1 to 3; LeCun, Cortes, Burges: the MNIST database
 /// Threads  const, any thread.
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "strata/base/random_access_file.h"
+#include "strata/data/sample_array.h"
 
 namespace strata {
 
@@ -29,25 +30,20 @@ struct ArrayHeader {
   at::ScalarType dtype = at::kFloat;
 };
 
-class ArrayFile {
+class ArrayFile final : public SampleArray {
  public:
   static ArrayFile open(const std::string& path);
 
-  const std::string& path() const { return file_->path(); }
-  const std::vector<std::int64_t>& shape() const { return header_.shape; }  ///< never empty
-  std::int64_t samples() const { return header_.shape[0]; }
-  at::ScalarType dtype() const { return header_.dtype; }
-  std::int64_t sample_numel() const { return sample_numel_; }
-
-  /// Copies these samples: [numbers.size(), ...].
-  at::Tensor samples(std::span<const std::int64_t> numbers) const;
+  const std::string& path() const override { return file_->path(); }
+  const std::vector<std::int64_t>& shape() const override { return header_.shape; }
+  at::ScalarType dtype() const override { return header_.dtype; }
+  at::Tensor samples(std::span<const std::int64_t> numbers) const override;
 
  private:
   ArrayFile() = default;
 
   std::shared_ptr<const RandomAccessFile> file_;
   ArrayHeader header_;
-  std::int64_t sample_numel_ = 1;
 };
 
 }  // namespace strata

@@ -93,7 +93,7 @@ TEST_F(ArrayFileTest, ReadsImagesOfIdx) {
 }
 
 TEST_F(ArrayFileTest, RefusesOtherFilesWithTheReason) {
-  EXPECT_NE(refusal("PK\x03\x04").what.find("neither"), std::string::npos);
+  EXPECT_NE(refusal("PK\x03\x04").what.find("no .npy"), std::string::npos);
   EXPECT_EQ(refusal("\x1f\x8b\x08\x00").fix, "unpack it: gunzip");
   const auto of = [&](const std::string& descr, const std::string& order,
                       const std::string& shape) {
@@ -127,7 +127,7 @@ TEST_F(ArrayFileTest, DamagedFilesAreRefusedOrRead) {
       changed[random() % 128] = static_cast<char>(random());
     try {
       const ArrayFile array = ArrayFile::open(write(changed));
-      array.samples(std::vector<std::int64_t>{array.samples() - 1});
+      array.samples(std::vector<std::int64_t>{array.count() - 1});
     } catch (const UserError&) {
     }
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "strata/base/json_document.h"
 #include "strata/base/user_text.h"
 
 namespace strata {
@@ -135,6 +136,53 @@ ArrayHeader read_idx(const RandomAccessFile& file) {
   return header;
 }
 
+// ---- safetensors: length of the header, JSON, numbers
+
+struct SafetensorsType {
+  std::string_view name;
+  at::ScalarType dtype;
+};
+constexpr std::array<SafetensorsType, 9> kSafetensorsTypes = {{{"F32", at::kFloat},
+                                                               {"F64", at::kDouble},
+                                                               {"F16", at::kHalf},
+                                                               {"I64", at::kLong},
+                                                               {"I32", at::kInt},
+                                                               {"I16", at::kShort},
+                                                               {"I8", at::kChar},
+                                                               {"U8", at::kByte},
+                                                               {"BOOL", at::kBool}}};
+
+ArrayHeader read_safetensors(const RandomAccessFile& file) {
+  const std::uint64_t length = number_of(bytes_at(file, 0, 8), false);
+  const JsonDocument document = JsonDocument::parse(
+      bytes_at(file, 8, length), file.path(), {.operation = "data.array", .fix = kArrayErrors.fix});
+  std::vector<std::string> names = document.root().keys();
+  std::erase(names, "__metadata__");
+  if (names.size() != 1)
+    throw kArrayErrors.user(file.path(), "the file has another number of tensors", "one",
+                            std::to_string(names.size()), "save each array as a file of its own");
+  const JsonPart tensor = document.root().member(names[0]);
+  const JsonPart type = tensor.required_member("dtype");
+  const std::string name = type.text();
+  const auto known = std::ranges::find(kSafetensorsTypes, name, &SafetensorsType::name);
+  if (known == kSafetensorsTypes.end()) type.refuse("a type of NumPy", name);
+  ArrayHeader header{.first_byte = 8 + length, .shape = {}, .dtype = known->dtype};
+  const std::vector<JsonPart> sizes = tensor.required_member("shape").elements();
+  if (sizes.size() > kMostDimensions)
+    throw kArrayErrors.user(file.path(), "too many dimensions",
+                            "at most " + std::to_string(kMostDimensions),
+                            std::to_string(sizes.size()));
+  for (const JsonPart& size : sizes) header.shape.push_back(size.number());
+  return header;
+}
+
+// The header of a safetensors file begins with its length, and then {.
+bool is_safetensors(const RandomAccessFile& file) {
+  if (file.size() < 10 || bytes_at(file, 8, 1) != "{") return false;
+  const std::uint64_t length = number_of(bytes_at(file, 0, 8), false);
+  return length <= kLongestHeader && 8 + length <= file.size();
+}
+
 struct ArrayFormat {
   std::string_view magic;
   ArrayHeader (*read)(const RandomAccessFile&);
@@ -149,9 +197,9 @@ ArrayHeader read_array_header(const RandomAccessFile& file) {
     if (file.size() >= format.magic.size() &&
         bytes_at(file, 0, format.magic.size()) == format.magic)
       return format.read(file);
+  if (is_safetensors(file)) return read_safetensors(file);
   throw kArrayErrors.user(
-      file.path(), "neither a .npy nor an IDX file", "\\x93NUMPY, or two zeros, at its beginning",
-      "other bytes",
+      file.path(), "no .npy, safetensors or IDX file", "an array of numbers", "other bytes",
       file.size() > 2 && bytes_at(file, 0, 2) == "\x1f\x8b" ? "unpack it: gunzip" : "");
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -121,6 +122,32 @@ class GraphLayer final : public Layer {
     return c10::toString(spec.dtype) + c10::str(at::IntArrayRef(spec.shape));
   }
 
+  // Whether the weight embeds, or is the last matrix before the model's output, which scores.
+  static bool embeds_or_scores(const ExportedProgram& program, const GraphPiece& piece,
+                               const std::string& parameter) {
+    const bool makes_output = std::ranges::any_of(program.outputs(), [&](const std::string& value) {
+      return std::ranges::find(piece.outputs, value) != piece.outputs.end();
+    });
+    const auto reads = [](const GraphNode& node, const std::string& name) {
+      return std::ranges::any_of(node.arguments, [&](const auto& argument) {
+        const auto* tensor = std::get_if<GraphTensor>(&argument.second);
+        return tensor && tensor->name == name;
+      });
+    };
+    const auto is_matrix = [&](const GraphInput& of) {
+      return program.shape(of.name).sizes.size() >= 2;
+    };
+    bool is_last = makes_output;
+    for (const GraphNode& node : std::views::reverse(piece.nodes)) {
+      if (reads(node, parameter) && (is_last || node.op == "aten::embedding")) return true;
+      if (std::ranges::any_of(piece.parameters, [&](const GraphInput& of) {
+            return is_matrix(of) && reads(node, of.name);
+          }))
+        is_last = false;
+    }
+    return false;
+  }
+
   void add_parameter(const ExportedProgram& program, const GraphPiece& piece,
                      const GraphInput& parameter, const std::map<std::string, std::string>& ties) {
     std::vector<std::int64_t> shape;
@@ -131,6 +158,8 @@ class GraphLayer final : public Layer {
     specs_.push_back({.name = weight_in_piece(piece, parameter.target),
                       .shape = std::move(shape),
                       .decay = matrix,
+                      .hidden_matrix = matrix && tie == ties.end() &&
+                                       !embeds_or_scores(program, piece, parameter.name),
                       .tie = tie == ties.end() ? "" : tie->second});
     weights_.push_back(slot(program, parameter.name));
   }

@@ -40,8 +40,11 @@ struct LayerCost {
   std::int64_t weight_bytes = 0;    ///< the flat buffer
   std::int64_t gradient_bytes = 0;  ///< flat gradients, including the buffers of tied uses
   std::int64_t state_bytes = 0;     ///< optimizer slots
-  std::int64_t replica_bytes = 0;   ///< copy of a tied weight whose owner is on another rank
-  std::int64_t input_bytes = 0;     ///< size of the values that the layer reads
+  std::int64_t update_bytes = 0;    ///< that an update allocates until its end
+  /// The same for ranks that share the states, in addition.
+  std::int64_t shared_update_bytes = 0;
+  std::int64_t replica_bytes = 0;  ///< copy of a tied weight whose owner is on another rank
+  std::int64_t input_bytes = 0;    ///< size of the values that the layer reads
   /// Gradients of the mini-batch's inputs that the layer computes, for all samples. They stay
   /// allocated until the next step.
   std::int64_t batch_gradient_bytes = 0;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "strata/optim/master_weights.h"
+#include "strata/optim/muon.h"
 
 namespace strata {
 namespace {
@@ -95,6 +96,28 @@ double logit_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs, do
          static_cast<double>(c10::elementSize(inputs[0].dtype));
 }
 
+// What the update of a layer needs for its hidden matrices.
+struct MatrixCost {
+  std::int64_t bytes = 0, shared_bytes = 0;
+  double flops = 0;
+};
+
+MatrixCost matrix_cost(const LayerLayout& layout, int tensor_ranks) {
+  MatrixCost cost;
+  std::int64_t largest = 0;
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    if (!layout.specs[i].hidden_matrix || layout.placements[i].borrowed) continue;
+    largest = std::max(largest, orthogonalisation_bytes(layout.specs[i].shape));
+    cost.flops += orthogonalisation_flops(layout.specs[i].shape);
+  }
+  if (largest == 0) return {};
+  // The directions of the layer: this rank's, and those of all that divide its weights.
+  const std::int64_t directions = layout.own_numel * kFloatBytes;
+  cost.bytes = largest + directions * (tensor_ranks > 1 ? 1 + tensor_ranks : 1);
+  cost.shared_bytes = directions;
+  return cost;
+}
+
 }  // namespace
 
 CostTable byte_costs(const Sequential& model, const CostRequest& request) {
@@ -126,14 +149,19 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     // Gradients are read, states and weights read and written; fp16 ones only written.
     const int passes = request.precision == at::kHalf ? 1 : 2;
     const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;
+    const MatrixCost matrices =
+        request.orthogonalises ? matrix_cost(layout, model.split().ranks) : MatrixCost{};
     costs.layers.push_back(
         {.name = model.name(layer),
          .forward_seconds = forward + kForwardPasses * pass,
          .backward_seconds = 2 * forward + kBackwardPasses * (pass + logits),
-         .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second,
+         .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second +
+                           matrices.flops / request.flops_per_second,
          .weight_bytes = own * weight_bytes,
          .gradient_bytes = layout.total_numel * kFloatBytes,
          .state_bytes = states,
+         .update_bytes = matrices.bytes,
+         .shared_update_bytes = matrices.shared_bytes,
          .replica_bytes = borrowed_numel(layout) * weight_bytes,
          .input_bytes = input_bytes,
          .batch_gradient_bytes = input_gradients / request.micro_batch * request.samples,

@@ -23,6 +23,7 @@ struct CostRequest {
   std::int64_t loaded_samples = 0;  ///< in a rank's memory at once; 0: as many as `samples`
   std::int64_t micro_batch = 0;     ///< samples of a full micro-batch
   int optimizer_slots = 2;
+  bool orthogonalises = false;            ///< Optimizer::orthogonalises()
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer also keeps fp32 weights
   Device device = {};                     ///< the device on which layers are probed
   bool keep_intermediates = false;        ///< recompute: none

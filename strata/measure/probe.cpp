@@ -20,6 +20,7 @@
 #include "strata/nn/graph/initialise.h"
 #include "strata/nn/primitives/primitive_choice.h"
 #include "strata/optim/gradient_norm.h"
+#include "strata/optim/muon.h"
 #include "strata/optim/optimizer.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/pipeline/layer_graph.h"
@@ -208,9 +209,19 @@ class ProbedLayer {
         const at::Tensor sums = at::zeros({num_blocks(own.numel())}, device_.options(at::kDouble));
         step_primitives(own.device().type()).block_sums(own, whole, {&whole, 1}, sums);
         optimizer_.update(range, optimizer_.begin_update(scalars(), device_));
+        if (optimizer_.orthogonalises()) orthogonalise_matrices(own);
       }
     }
     pin.zero_gradients();
+  }
+
+  // Takes the time of the directions' orthogonalisation.
+  void orthogonalise_matrices(const at::Tensor& flat) {
+    for (std::size_t i = 0; i < layout_.specs.size(); ++i) {
+      const WeightPlacement& place = layout_.placements[i];
+      if (!layout_.specs[i].hidden_matrix || place.borrowed) continue;
+      orthogonalised(flat.narrow(0, place.offset, place.numel).view({place.shape[0], -1}));
+    }
   }
 
   const Layer& layer_;

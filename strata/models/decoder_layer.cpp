@@ -16,6 +16,7 @@ WeightSpec matrix_spec(std::string name, std::int64_t out, std::int64_t in, doub
           .shape = {out, in},
           .init = {Init::Kind::kNormal, stddev},
           .decay = true,
+          .hidden_matrix = true,
           .split = std::move(split)};
 }
 
@@ -34,6 +35,7 @@ std::string DecoderLayer::sizes(const std::string& kind,
 
 WeightSpec DecoderLayer::token_matrix(const std::string& name) const {
   WeightSpec spec = matrix_spec(name, options_.vocab, options_.width, kWeightStddev, {.axis = 0});
+  spec.hidden_matrix = false;
   if (options_.tie) spec.tie = kTokenTie;
   return spec;
 }

@@ -26,9 +26,10 @@ class GptEmbedding final : public DecoderLayer {
   }
 
   std::vector<WeightSpec> weights() const override {
-    return with_partial_gradients(
-        {token_matrix("tokens.weight"),
-         matrix_spec("positions.weight", options_.context, options_.width, kWeightStddev)});
+    WeightSpec positions =
+        matrix_spec("positions.weight", options_.context, options_.width, kWeightStddev);
+    positions.hidden_matrix = false;
+    return with_partial_gradients({token_matrix("tokens.weight"), std::move(positions)});
   }
 
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {

@@ -141,6 +141,7 @@ WeightSpec map_bias(std::string name, std::int64_t out, std::int64_t in) {
 std::vector<WeightSpec> HiddenUnit::weights(const std::string& prefix) const {
   std::vector<WeightSpec> specs = {map_weight(prefix + "weight", out, in),
                                    map_bias(prefix + "bias", out, in)};
+  specs[0].hidden_matrix = true;
   if (batch_norm)
     for (WeightSpec& spec : batch_norm_weights(prefix + "norm.", out))
       specs.push_back(std::move(spec));

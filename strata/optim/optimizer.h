@@ -43,6 +43,10 @@ class Optimizer {
  public:
   explicit Optimizer(OptimizerOptions options) : options_(options) {}
 
+  const OptimizerOptions& options() const { return options_; }
+  /// Whether hidden matrices are updated whole (muon.h), with the first slot as their velocity.
+  bool orthogonalises() const { return options_.kind == OptimizerKind::kMuon; }
+
   std::vector<std::string> slot_names() const { return strata::slot_names(rule_of(options_)); }
 
   /// `step` counts from 1; `learning_rate` is that of this step; gradients are multiplied by

@@ -11,7 +11,7 @@ using kernels::UpdateRule;
 const char* name_of(OptimizerKind kind) {
   using enum OptimizerKind;
   static constexpr EnumNames<OptimizerKind> kNames{
-      {kAdamW, "adamw"}, {kSgd, "sgd"}, {kAdagrad, "adagrad"}};
+      {kAdamW, "adamw"}, {kSgd, "sgd"}, {kAdagrad, "adagrad"}, {kMuon, "muon"}};
   return kNames[kind];
 }
 
@@ -23,7 +23,8 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
   constexpr double kSmallestEpsilon = 1e-30;
   constexpr double kLargest = 1e30;
   set.add(prefix + ".kind", &options.kind, all_named<OptimizerKind>(),
-          {.help = "How gradients change the weights."});
+          {.help = "How gradients change the weights; muon: hidden matrices by Muon, the others by "
+                   "AdamW."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
           {.help = "Peak learning rate, reached at the end of the warm-up.",
            .minimum = 0,
@@ -42,21 +43,24 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
           {.help = "AdamW: added to the root of the mean squared gradient; adagrad: of their sum.",
            .minimum = kSmallestEpsilon,
            .maximum = kLargest});
-  set.add(
-      prefix + ".weight_decay", &options.weight_decay,
-      {.help = "Pull of matrices towards zero: AdamW's own, for sgd and adagrad the L2 penalty.",
-       .minimum = 0,
-       .maximum = kLargest});
-  set.add(prefix + ".momentum", &options.momentum,
-          {.help = "Sgd: fraction of the velocity that a step keeps; 0 keeps no velocity.",
-           .unit = "ratio",
+  set.add(prefix + ".weight_decay", &options.weight_decay,
+          {.help = "Pull of matrices towards zero: AdamW's and Muon's own, for sgd and adagrad the "
+                   "L2 penalty.",
            .minimum = 0,
-           .maximum = kBelowOne});
+           .maximum = kLargest});
+  set.add(
+      prefix + ".momentum", &options.momentum,
+      {.help =
+           "Sgd and muon: fraction of the velocity that a step keeps; 0: sgd keeps no velocity.",
+       .unit = "ratio",
+       .minimum = 0,
+       .maximum = kBelowOne});
 }
 
 UpdateRule rule_of(const OptimizerOptions& options) {
   switch (options.kind) {
     case OptimizerKind::kAdamW:
+    case OptimizerKind::kMuon:
       return UpdateRule::kAdamW;
     case OptimizerKind::kAdagrad:
       return UpdateRule::kAdagrad;

@@ -11,8 +11,8 @@
 
 namespace strata {
 
-enum class OptimizerKind : std::uint8_t { kAdamW, kSgd, kAdagrad };
-const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd", "adagrad"
+enum class OptimizerKind : std::uint8_t { kAdamW, kSgd, kAdagrad, kMuon };
+const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd", "adagrad", "muon"
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;
@@ -26,6 +26,7 @@ struct OptimizerOptions {
 
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options);
 
+/// Of weights other than the hidden matrices of Muon.
 kernels::UpdateRule rule_of(const OptimizerOptions& options);
 
 kernels::UpdateConstants constants_of(const OptimizerOptions& options);

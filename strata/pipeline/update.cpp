@@ -320,10 +320,15 @@ UpdateRange StageMachine::update_range(const Pin& pin) const {
 
 void StageMachine::update_shard(const Pin& pin, const BegunUpdate& step,
                                 const ColumnStatistics& found) {
-  if (pin.placement().shard.size() == 0) return;
+  const bool whole = has_hidden_matrices(pin.layer());  // other ranks need this one's part
+  if (pin.placement().shard.size() == 0 && !whole) return;
   groups_.world.before_write(pin.weight_shard());  // which peers have gathered
   const auto span = device_span(TrackKind::kCompute, pin.layer());
-  optimizer_->update(update_range(pin), step);
+  if (whole) {
+    update_with_matrices(pin, update_range(pin), step);
+  } else {
+    optimizer_->update(update_range(pin), step);
+  }
   move_statistics(statistics_of(pin, found), step_end_.scalars());
 }
 

@@ -82,6 +82,7 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
           .micro_batch = train.micro_batch,
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
+          .orthogonalises = make_optimizer(recipe.optimizer)->orthogonalises(),
           .precision = train.precision,
           .keep_intermediates = recipe.memory.recompute == RecomputeMode::kNone,
           .flops_per_second = flops_of(machine, train.precision),

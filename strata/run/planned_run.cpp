@@ -4,8 +4,10 @@
 #include <optional>
 #include <utility>
 
+#include "strata/base/error_source.h"
 #include "strata/measure/probe.h"
 #include "strata/measure/probe_cache.h"
+#include "strata/optim/optimizer.h"
 #include "strata/plan/search/shared_host.h"
 #include "strata/run/plan_request.h"
 #include "strata/run/recipe_machine.h"
@@ -67,6 +69,28 @@ void measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& resolved,
 
 }  // namespace
 
+namespace {
+
+// Refuses decisions of the plan that the optimizer or the task cannot carry out.
+void check_decisions(const Recipe& recipe, const PlannedRun& run, int processes) {
+  const StepDecisions& decisions = run.plan.decisions();
+  recipe.task->check_plan(decisions, processes);
+  if (!make_optimizer(recipe.optimizer)->orthogonalises()) return;
+  constexpr ErrorSource kErrors{"run.plan", "set train.optimizer.kind=adamw"};
+  if (recipe.device_kind() != DeviceKind::kCpu)
+    throw kErrors.user("train.optimizer.kind", "muon has not been written for GPUs",
+                       "ranks on the CPU", "mesh.device: cuda");
+  for (int layer = 0; layer < run.model.num_layers(); ++layer)
+    if (!decisions.tiers.layers.empty() && decisions.tiers[layer].updates_on_host())
+      throw kErrors.user("train.optimizer.kind",
+                         "muon updates matrices on the device, and this plan keeps their states on "
+                         "the host",
+                         "weights and states on the device", placement_text(run.plan.placement),
+                         "set train.optimizer.kind=adamw, or memory.device to more");
+}
+
+}  // namespace
+
 SharedHost shared_host(const PlannedRun& run, int processes) {
   const DeviceFacts here = cpu_backend().facts(0);
   return {.ranks = (run.ranks + processes - 1) / processes,
@@ -85,11 +109,11 @@ PlannedRun plan_run(const ResolvedRun& resolved, bool probe, const World* world,
   PlanRequest request = request_here(recipe, run, host, resolved.machine, world);
   // First with assumed seconds: a model that does not fit is refused before a probe allocates.
   run.plan = make_plan(request);
-  recipe.task->check_plan(run.plan.decisions(), processes);
+  check_decisions(recipe, run, processes);
   if (!probe) return run;
   measure(request, run, resolved, host, data);
   run.plan = make_plan(request);
-  recipe.task->check_plan(run.plan.decisions(), processes);
+  check_decisions(recipe, run, processes);
   return run;
 }
 
@@ -98,7 +122,7 @@ PlannedRun plan_run_elsewhere(const ResolvedRun& resolved, const ParameterBytes*
   PlannedRun run = unplanned_run(recipe);
   const PlanRequest request = plan_request(recipe, run.model, resolved.machine);
   run.plan = make_plan(with_convention(request, convention));
-  recipe.task->check_plan(run.plan.decisions(), /*processes=*/1);
+  check_decisions(recipe, run, /*processes=*/1);
   return run;
 }
 

@@ -3,16 +3,18 @@
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import tempfile
 import unittest
+import zlib
 
 from oracle import skip
 
 try:
     import numpy
     import torch
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file, save_file
     from torch import nn
 except ImportError as error:
     skip(f"a Python package is missing ({error})")
@@ -52,6 +54,17 @@ class Brightened(nn.Module):
 
     def forward(self, x):
         return self.body(x * self.gain)
+
+
+def png(image):
+    """The bytes of a grey image."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width = image.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in image)
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def images(count, seed):
@@ -172,10 +185,42 @@ class GraphRecipeTest(unittest.TestCase):
                            "--set", "train.steps=2")
         self.assertIn("weights  of model.pt2", out)
 
+    def test_folders_of_images_are_samples_with_classes(self):
+        images, targets = self.arrays["vx"][BATCH:], self.arrays["vy"][BATCH:]
+        for number, (image, target) in enumerate(zip(images, targets)):
+            folder = self.folder / "photos" / f"kind {target}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number}.png").write_bytes(png(image))
+        numpy.save(self.folder / "vx.npy", images)
+        numpy.save(self.folder / "vy.npy", targets)
+        self.train(train__checkpoint_folder="saved")
+        results = []
+        for fields in ((), ("--set", "data.validation_inputs=photos", "--set", "data.validation_targets=photos")):
+            self.succeed("evaluate", "saved", "--json", "evaluation.json", *fields)
+            results.append(json.loads((self.folder / "evaluation.json").read_text()))
+        self.assertAlmostEqual(results[0]["loss"], results[1]["loss"], delta=1e-6)
+        self.assertEqual(results[0]["accuracy"], results[1]["accuracy"])
+        photos = {"data__inputs": "photos", "data__targets": "photos", "data__validation_inputs": "photos", "data__validation_targets": "photos"}
+        changed = {**photos, "data__flip": "true", "data__crop_padding": 2, "data__shuffle": "true"}
+        augmented = self.train(**changed)
+        self.assertNotEqual(augmented, self.train(**photos, data__shuffle="true"))
+        self.assertEqual(augmented, self.train(**changed, mesh__pp=2))
+        for ours, theirs in zip(augmented, self.train(**changed, mesh__dp=2)):
+            self.assertAlmostEqual(float.fromhex(ours), float.fromhex(theirs), delta=1e-5)
+
+    def test_safetensors_are_arrays(self):
+        one = self.train()
+        for name, array in self.arrays.items():
+            save_file({name: torch.tensor(array)}, self.folder / f"{name}.safetensors")
+        self.assertEqual(self.train(data__inputs="x.safetensors", data__targets="y.safetensors"), one)
+        save_file({"a": torch.zeros(2), "b": torch.zeros(2)}, self.folder / "two.safetensors")
+        done = self.program("train", "recipe.yaml", "--set", "data.inputs=two.safetensors")
+        self.assertIn("the file has another number of tensors", done.stderr)
+
     def test_refusals_name_field_and_fix(self):
         for field, says in (("mesh.tp=2", "mesh.tp=1"), ("train.precision=bf16", "train.precision=fp32"),
                             ("model.file=none.pt2", "none.pt2"), ("model.file=x.npy", "x.npy"),
-                            ("data.inputs=y.npy", "does not fit the model"), ("model.loss=squared_error", "does not fit"),
+                            ("data.inputs=y.npy", "does not fit the model"), ("data.targets=.", "subfolder"), ("model.loss=squared_error", "does not fit"),
                             ("model.file=", "model.file")):
             done = self.program("train", "recipe.yaml", "--set", field)
             self.assertEqual(done.returncode, 2, field + done.stdout + done.stderr)

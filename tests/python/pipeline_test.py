@@ -58,6 +58,38 @@ class PipelineTest(unittest.TestCase):
                 for ours, theirs in zip(model.parameters(), eager.parameters()):
                     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
+    def test_muon_moves_hidden_matrices_as_its_formulas_say(self):
+        """The formulas in fp64: https://arxiv.org/abs/2502.16982, without weight decay."""
+        model, eager = network(), network().double()
+        rate, momentum = 0.02, 0.95
+        hidden = {"0.weight", "2.weight"}  # the third matrix scores
+        adam = torch.optim.AdamW([p for name, p in eager.named_parameters() if name not in hidden], lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
+        velocity = {name: torch.zeros_like(p) for name, p in eager.named_parameters() if name in hidden}
+        pipe = strata.Pipeline(model, optimizer={"kind": "muon", "momentum": momentum}, lr=rate, mesh={"pp": 2, "dp": 2, "zero": 2}, chunks=2)
+        for x, y in batches():
+            loss = nn.functional.cross_entropy(eager(x.double()), y)
+            self.assertAlmostEqual(pipe.step(x, y)["loss"], loss.item(), delta=1e-4)
+            eager.zero_grad()
+            loss.backward()
+            adam.step()
+            for name, parameter in eager.named_parameters():
+                if name not in hidden:
+                    continue
+                velocity[name] = momentum * velocity[name] + parameter.grad
+                u = parameter.grad + momentum * velocity[name]
+                transposed = u.shape[0] > u.shape[1]
+                u = u.T if transposed else u
+                u = u / u.norm()
+                for _ in range(5):
+                    square = u @ u.T
+                    u = 3.4445 * u + (-4.7750 * square + 2.0315 * square @ square) @ u
+                u = u.T if transposed else u
+                with torch.no_grad():
+                    parameter -= rate * 0.2 * max(u.shape) ** 0.5 * u
+        state = pipe.state_dict()
+        for name, parameter in eager.named_parameters():
+            torch.testing.assert_close(state[name].double(), parameter.detach(), atol=2e-4, rtol=1e-3, msg=name)
+
     def test_every_mesh_has_the_same_bits(self):
         expected = losses_of(network(), batches(), chunks=4)
         for options in ({"mesh": {"pp": 2}}, {"mesh": {"pp": 3}, "schedule": "gpipe"}, {"mesh": {"pp": 2, "virtual_stages": 2}, "schedule": "interleaved"},

@@ -49,7 +49,10 @@ struct WeightSpec {
   std::string name;                 ///< within its layer: "attention.qkv.weight"
   std::vector<std::int64_t> shape;  ///< of the whole weight
   Init init;
-  bool decay = false;    ///< weight decay applies (matrices; not biases and norms)
+  bool decay = false;  ///< weight decay applies (matrices; not biases and norms)
+  /// A matrix between hidden units, not one that embeds or scores: Muon updates it whole. Such a
+  /// weight has decay and no tie.
+  bool hidden_matrix = false;
   std::string tie = "";  ///< same non-empty tie = same weight; the first layer owns it
   WeightSplit split = {};
   /// With sequence parallelism a rank's gradient of this undivided weight covers only its part of

@@ -83,7 +83,13 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       let_parts_go(parts_[rank_].gathered);
       end_offload();
       break;
-    case Op::kUpdate:         // states and weights stay in place
+    case Op::kUpdate:  // states and weights stay in place
+      for (int l = begin; l < end; ++l) {
+        const LayerCost& cost = costs_.layers[l];
+        const bool shared = shards_[l].states < cost.state_bytes;
+        look_with_transients(cost.update_bytes + (shared ? cost.shared_update_bytes : 0));
+      }
+      break;
     case Op::kGatherWeights:  // kUpdate has started this exchange
     case Op::kPrefetchRows:   // embeddings wait in host memory
     case Op::kFetchRows:

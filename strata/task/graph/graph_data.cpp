@@ -1,8 +1,12 @@
 #include "strata/task/graph/graph_data.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <utility>
 
 #include "strata/base/error_source.h"
+#include "strata/data/array_file.h"
+#include "strata/images/image_folder.h"
 
 namespace strata {
 namespace {
@@ -16,13 +20,26 @@ std::string text_of(at::ScalarType dtype, at::IntArrayRef sample) {
 }
 
 // `spec` is that of one sample.
-void require_fits(const ArrayFile& array, const TensorSpec& spec, const std::string& field) {
+void require_fits(const SampleArray& array, const TensorSpec& spec, const std::string& field) {
   const bool is_real = c10::isFloatingType(array.dtype());
   if (array.sample_numel() == spec.numel() && (!is_real || c10::isFloatingType(spec.dtype))) return;
   throw kDataErrors.user(field + ", " + array.path(), "the array does not fit the model",
                          text_of(spec.dtype, at::IntArrayRef(spec.shape).slice(1)) +
                              ", or other dimensions with as many elements",
                          text_of(array.dtype(), at::IntArrayRef(array.shape()).slice(1)));
+}
+
+// A folder gives images of the model's size, or their classes.
+std::unique_ptr<const SampleArray> open_array(const std::string& path, const TensorSpec& spec,
+                                              bool is_target) {
+  if (!std::filesystem::is_directory(path))
+    return std::make_unique<ArrayFile>(ArrayFile::open(path));
+  if (is_target) return folder_classes(path);
+  if (spec.shape.size() != 4)
+    throw kDataErrors.user(
+        path, "the model's input is no image", "[samples, channels, height, width]",
+        text_of(spec.dtype, at::IntArrayRef(spec.shape).slice(1)), "name an array of numbers");
+  return folder_images(path, spec.shape[1], spec.shape[2], spec.shape[3]);
 }
 
 std::vector<std::int64_t> range(std::int64_t first, std::int64_t count) {
@@ -39,6 +56,7 @@ GraphData::GraphData(const GraphDataFields& fields, GraphSamples samples,
     : fields_(fields), model_(std::move(samples)), options_(options) {
   training_ = open(fields.inputs, fields.targets, "data.inputs", "data.targets");
   check_scale();
+  check_augmentation();
   if (!fields.validation_inputs.empty() || !fields.validation_targets.empty()) {
     validation_ = open(fields.validation_inputs, fields.validation_targets,
                        "data.validation_inputs", "data.validation_targets");
@@ -71,15 +89,16 @@ GraphData::Samples GraphData::open(const std::vector<std::string>& inputs,
   Samples samples;
   for (std::size_t i = 0; i < model_.specs.size(); ++i) {
     const bool is_target = i == inputs.size();
-    const ArrayFile array = ArrayFile::open(is_target ? targets : inputs[i]);
-    require_fits(array, model_.specs[i], is_target ? targets_field : inputs_field);
-    if (i > 0 && array.samples() != samples.count)
+    std::shared_ptr<const SampleArray> array =
+        open_array(is_target ? targets : inputs[i], model_.specs[i], is_target);
+    require_fits(*array, model_.specs[i], is_target ? targets_field : inputs_field);
+    if (i > 0 && array->count() != samples.count)
       throw kDataErrors.user(
-          array.path(), "the arrays have different numbers of samples",
-          std::to_string(samples.count) + ", as " + samples.arrays[0].path() + " has",
-          std::to_string(array.samples()));
-    samples.count = array.samples();
-    samples.arrays.push_back(array);
+          array->path(), "the arrays have different numbers of samples",
+          std::to_string(samples.count) + ", as " + samples.arrays[0]->path() + " has",
+          std::to_string(array->count()));
+    samples.count = array->count();
+    samples.arrays.push_back(std::move(array));
   }
   return samples;
 }
@@ -96,15 +115,26 @@ at::Tensor GraphData::converted(const at::Tensor& samples, const TensorSpec& spe
   return values;
 }
 
+void GraphData::check_augmentation() const {
+  if (!fields_.augmentation.changes()) return;
+  const TensorSpec& spec = model_.specs[0];
+  if (spec.shape.size() == 4 && c10::isFloatingType(spec.dtype)) return;
+  throw kDataErrors.user(fields_.augmentation.flip ? "data.flip" : "data.crop_padding",
+                         "the model's first input is no image",
+                         "[samples, channels, height, width]",
+                         text_of(spec.dtype, at::IntArrayRef(spec.shape).slice(1)),
+                         "leave out data.flip and data.crop_padding");
+}
+
 void GraphData::check_scale() const {
   if (fields_.scale == 1 && fields_.shift == 0) return;
   for (std::size_t i = 0; i + 1 < model_.specs.size(); ++i)
     if (c10::isFloatingType(model_.specs[i].dtype) &&
-        !c10::isFloatingType(training_.arrays[i].dtype()))
+        !c10::isFloatingType(training_.arrays[i]->dtype()))
       return;
   throw kDataErrors.user(fields_.scale == 1 ? "data.shift" : "data.scale",
                          "no array has integers for a real input", "integers, such as bytes",
-                         c10::toString(training_.arrays[0].dtype()),
+                         c10::toString(training_.arrays[0]->dtype()),
                          "scale the array itself, and leave out data.scale and data.shift");
 }
 
@@ -112,14 +142,18 @@ MiniBatch GraphData::batch(const Samples& from, const std::vector<std::int64_t>&
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < model_.specs.size(); ++i)
     tensors.push_back(
-        converted(from.arrays[i].samples(numbers), model_.specs[i], i + 1 == model_.specs.size()));
-  return graph_batch(model_, std::move(tensors), from.arrays.back().path());
+        converted(from.arrays[i]->samples(numbers), model_.specs[i], i + 1 == model_.specs.size()));
+  return graph_batch(model_, std::move(tensors), from.arrays.back()->path());
 }
 
 MiniBatch GraphData::at(std::int64_t samples_seen) const {
   std::vector<std::int64_t> numbers = range(samples_seen, options_.mini_batch);
   for (std::int64_t& number : numbers) number = sampler_->at(number);
-  return batch(training_, numbers);
+  MiniBatch drawn = batch(training_, numbers);
+  if (fields_.augmentation.changes())
+    drawn.inputs[0] = augmented(drawn.inputs[0], fields_.augmentation,
+                                static_cast<std::uint64_t>(options_.seed), samples_seen);
+  return drawn;
 }
 
 std::int64_t GraphData::seen_after(std::int64_t samples_seen) const {

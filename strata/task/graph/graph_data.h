@@ -10,11 +10,12 @@
 ///          without integers. As ArrayFile and graph_batch().
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "strata/base/sampler.h"
-#include "strata/data/array_file.h"
+#include "strata/data/sample_array.h"
 #include "strata/nn/graph/layer.h"
 #include "strata/task/graph/graph_batch.h"
 #include "strata/task/graph/graph_fields.h"
@@ -36,7 +37,7 @@ class GraphData final : public TaskData {
  private:
   /// Samples of arrays: inputs, then targets.
   struct Samples {
-    std::vector<ArrayFile> arrays;
+    std::vector<std::shared_ptr<const SampleArray>> arrays;
     std::int64_t first = 0, count = 0;
   };
 
@@ -44,8 +45,9 @@ class GraphData final : public TaskData {
                const char* inputs_field, const char* targets_field) const;
   MiniBatch batch(const Samples& from, const std::vector<std::int64_t>& numbers) const;
   at::Tensor converted(const at::Tensor& samples, const TensorSpec& spec, bool is_target) const;
-  /// Refuses data.scale and data.shift that nothing uses.
+  /// Refuses data.scale and data.shift that nothing uses, and augmentation of what is no image.
   void check_scale() const;
+  void check_augmentation() const;
 
   GraphDataFields fields_;
   GraphSamples model_;

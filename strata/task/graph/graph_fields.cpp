@@ -20,11 +20,14 @@ void describe(OptionSet& set, const std::string& prefix, GraphModelFields& field
 }
 
 void describe(OptionSet& set, const std::string& prefix, GraphDataFields& fields) {
-  set.add(prefix + ".inputs", &fields.inputs,
-          {.help = "Arrays (.npy, IDX) of the model's inputs, in their order; the first dimension "
-                   "is the samples."});
-  set.add(prefix + ".targets", &fields.targets,
-          {.help = "Array of the targets: classes, or numbers as the model's output."});
+  set.add(
+      prefix + ".inputs", &fields.inputs,
+      {.help = "Arrays (.npy, safetensors, IDX) of the model's inputs, in their order, whose first "
+               "dimension is the samples; or a folder of images with a subfolder for each class."});
+  set.add(
+      prefix + ".targets", &fields.targets,
+      {.help = "Array of the targets: classes, or numbers as the model's output; or the folder of "
+               "images, for its classes."});
   set.add(prefix + ".validation_inputs", &fields.validation_inputs,
           {.help = "Arrays of the inputs to validate on; empty: the last training samples."});
   set.add(prefix + ".validation_targets", &fields.validation_targets,
@@ -42,6 +45,15 @@ void describe(OptionSet& set, const std::string& prefix, GraphDataFields& fields
                    "bytes 0 to 1."});
   set.add(prefix + ".shift", &fields.shift,
           {.help = "Added to integers of a real input after the multiplication."});
+  set.add(prefix + ".flip", &fields.augmentation.flip,
+          {.help = "Mirrors half of the training images, left to right."});
+  constexpr int kMostPadding = 1024;
+  set.add(
+      prefix + ".crop_padding", &fields.augmentation.crop_padding,
+      {.help = "Training images are cut again from an image with so many pixels of zeros around.",
+       .unit = "pixels",
+       .minimum = 0,
+       .maximum = kMostPadding});
 }
 
 }  // namespace strata

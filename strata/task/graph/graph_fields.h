@@ -6,6 +6,7 @@
 
 #include "strata/base/options.h"
 #include "strata/exported/exported_model.h"
+#include "strata/images/augmentation.h"
 
 namespace strata {
 
@@ -24,6 +25,7 @@ struct GraphDataFields {
   double validation_fraction = 0.05;
   bool shuffle = true;
   double scale = 1, shift = 0;  ///< of integers that become real inputs
+  Augmentation augmentation;    ///< of the first input's training samples
 };
 
 void describe(OptionSet& set, const std::string& prefix, GraphModelFields& fields);

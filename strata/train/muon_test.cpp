@@ -1,0 +1,85 @@
+// Tests training with Muon: the same bits for any cut and in every ZeRO stage, and close to them with
+// divided matrices. tests/python/pipeline_test.py compares it with PyTorch.
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include "strata/train/mesh_run_test.h"
+
+namespace strata {
+namespace {
+
+MeshCase muon_case(DecoderKind kind = DecoderKind::kGpt) {
+  MeshCase c;
+  c.model = {.kind = kind, .layers = 2, .width = 32, .heads = 4, .vocab = 48, .context = 16};
+  if (kind == DecoderKind::kLlama) {
+    c.model.kv_heads = 2;
+    c.model.mlp_width = 64;
+  }
+  c.optimizer = OptimizerKind::kMuon;
+  c.steps = 5;
+  return c;
+}
+
+TEST(MuonTraining, DiffersFromAdamWInHiddenMatricesAlone) {
+  MeshCase c = muon_case();
+  c.steps = 1;  // later losses depend on all weights
+  const MeshRecord muon = train_on_mesh(c);
+  c.optimizer = OptimizerKind::kAdamW;
+  const MeshRecord adam = train_on_mesh(c);
+  int other = 0;
+  for (const auto& [name, weight] : muon.weights) {
+    const bool hidden = weight.dim() == 2 && name.starts_with("block");
+    EXPECT_EQ(!at::equal(weight, adam.weights.at(name)), hidden) << name;
+    other += hidden ? 1 : 0;
+  }
+  EXPECT_EQ(other, 8);
+}
+
+TEST(MuonTraining, HasSameBitsForAnyCut) {
+  const MeshCase one = muon_case();
+  const MeshRecord alone = train_on_mesh(one);
+  for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
+                                                {3, ScheduleKind::k1f1b, "cheap"},
+                                                {2, ScheduleKind::kInterleaved, "mixed"}}) {
+    MeshCase c = one;
+    c.mesh[Axis::kPipeline] = pp;
+    c.schedule = schedule;
+    c.recompute = recompute;
+    SCOPED_TRACE(testing::Message() << c);
+    expect_same_bits(train_on_mesh(c), alone);
+  }
+}
+
+TEST(MuonTraining, HasSameBitsInEveryZeroStage) {
+  for (const at::ScalarType precision : {at::kFloat, at::kBFloat16, at::kHalf})
+    for (const int replicas : {2, 3}) {
+      MeshCase plain = muon_case();
+      plain.precision = precision;
+      plain.mini_batch = 12;
+      plain.mesh[Axis::kData] = replicas;
+      const MeshRecord expected = train_on_mesh(plain);
+      for (const int zero : {1, 2, 3}) {
+        MeshCase c = plain;
+        c.zero = zero;
+        c.mesh[Axis::kPipeline] = zero == 1 ? 2 : 1;
+        SCOPED_TRACE(testing::Message() << c);
+        expect_same_bits(train_on_mesh(c), expected);
+      }
+    }
+}
+
+TEST(MuonTraining, DividedMatricesLearnTheSame) {
+  for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama})
+    for (const int zero : {0, 3}) {
+      MeshCase c = muon_case(kind);
+      const MeshRecord alone = train_on_mesh(c);
+      c.mesh[Axis::kTensor] = 2;
+      c.mesh[Axis::kData] = zero > 0 ? 2 : 1;
+      c.zero = zero;
+      SCOPED_TRACE(testing::Message() << c);
+      expect_close(train_on_mesh(c), alone, 1e-4, 1e-3);
+    }
+}
+
+}  // namespace
+}  // namespace strata
