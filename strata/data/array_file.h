@@ -1,4 +1,5 @@
-/// Reads an array of samples from a file: `.npy` of NumPy, safetensors, or IDX, the format of MNIST.
+/// Reads an array of samples from a file: `.npy` of NumPy, safetensors, or IDX, the format of
+/// MNIST.
 ///
 /// The first bytes of the file say which. A `.npy` holds numbers in little-endian order by rows; a
 /// safetensors file holds one tensor; IDX holds bytes. The first dimension is the samples.

@@ -1,4 +1,4 @@
-// libjpeg reports errors by longjmp, so the functions that call it have no objects with destructors.
+// libjpeg reports errors by longjmp, so the function that calls it has no objects with destructors.
 #include "strata/images/image_file.h"
 
 #include <ATen/ops/_upsample_bilinear2d_aa.h>

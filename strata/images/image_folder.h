@@ -2,8 +2,8 @@
 ///
 ///     photos/cat/1.jpg  photos/cat/2.png  photos/dog/1.jpg
 ///
-/// Samples have one fixed order that mixes the classes, so that the last of them can validate. Other
-/// files than .png, .jpg and .jpeg are left out.
+/// Samples have one fixed order that mixes the classes, so that the last of them can validate.
+/// Other files than .png, .jpg and .jpeg are left out.
 ///
 /// Threads  const, any thread.
 /// Cost     the list of files is read once; samples() decodes each image that it returns.

@@ -1,5 +1,5 @@
-// Tests training with Muon: the same bits for any cut and in every ZeRO stage, and close to them with
-// divided matrices. tests/python/pipeline_test.py compares it with PyTorch.
+// Tests training with Muon: the same bits for any cut and in every ZeRO stage, and close to them
+// with divided matrices. tests/python/pipeline_test.py compares it with PyTorch.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 

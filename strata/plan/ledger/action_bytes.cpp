@@ -84,11 +84,7 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       end_offload();
       break;
     case Op::kUpdate:  // states and weights stay in place
-      for (int l = begin; l < end; ++l) {
-        const LayerCost& cost = costs_.layers[l];
-        const bool shared = shards_[l].states < cost.state_bytes;
-        look_with_transients(cost.update_bytes + (shared ? cost.shared_update_bytes : 0));
-      }
+      for (int l = begin; l < end; ++l) update(l);
       break;
     case Op::kGatherWeights:  // kUpdate has started this exchange
     case Op::kPrefetchRows:   // embeddings wait in host memory
@@ -96,6 +92,12 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
     case Op::kSendRowGradients:
       break;
   }
+}
+
+void Bookkeeper::update(int layer) {
+  const LayerCost& cost = costs_.layers[layer];
+  const bool shared = shards_[layer].states < cost.state_bytes;
+  look_with_transients(cost.update_bytes + (shared ? cost.shared_update_bytes : 0));
 }
 
 void Bookkeeper::forward(int layer) {

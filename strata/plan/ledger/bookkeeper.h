@@ -51,6 +51,7 @@ class Bookkeeper {
 
   // ---- The current action
   void walk(const Action& action, double end_seconds);
+  void update(int layer);
   void forward(int layer);
   void recompute(int layer);
   void backward(int layer);
