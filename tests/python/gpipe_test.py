@@ -82,6 +82,23 @@ class GPipeTest(unittest.TestCase):
         torch.manual_seed(8)
         self.assertFalse(torch.equal(pipe(x), found[0][0]), "the seed has no effect")
 
+    def test_layers_draw_different_numbers(self):
+        pipe = GPipe(nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5))), [1, 1], devices=["cpu"] * 2, chunks=2)
+        zeros = pipe(torch.ones(200, 10)).eq(0).float().mean().item()
+        self.assertAlmostEqual(zeros, 0.75, delta=0.05)
+
+    def test_layers_may_change_their_input_in_place(self):
+        def in_place():
+            torch.manual_seed(1)
+            return nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
+
+        x, plain = torch.randn(8, 6), in_place()
+        for part in x.chunk(2):
+            plain(part).sum().backward()
+        pipe = GPipe(in_place(), [1, 2], devices=["cpu"] * 2, chunks=2, checkpoint="never")
+        pipe(x).sum().backward()
+        self.assertTrue(equal(gradients(pipe), gradients(plain)))
+
     def test_operators_without_generator_are_recomputed_with_the_same_numbers(self):
         class Noise(nn.Module):
             def forward(self, x):
