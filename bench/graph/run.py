@@ -3,9 +3,10 @@
 
     python3 bench/graph/run.py [--rounds 7] [--steps 4]
 
-What is claimed and how it is measured: bench/graph/README.md.
+What is claimed and how it is measured: bench/graph/README.md. TORCHGPIPE=FOLDER of a checkout adds torchgpipe.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,12 @@ PAIRS = [Pair("graph one rank", ("torch eager",)),
          Pair("graph 1f1b", ("torch gpipe", "torch 1f1b")),
          Pair("own 1f1b", ("torch gpipe", "torch 1f1b"))]
 OWN = "model.own_operations=true"
+GPIPE_PAIRS = [Pair("strata GPipe", ("torchgpipe",)), Pair("graph 1f1b", ("torchgpipe",)), Pair("own 1f1b", ("torchgpipe",))]
+
+
+def has_torchgpipe():
+    command = [contest.PYTHON, "-c", f"import sys; sys.path.insert(0, {os.environ.get('TORCHGPIPE', '')!r}); import torchgpipe"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def contestants_in(folder):
@@ -36,6 +43,8 @@ def contestants_in(folder):
             "own one rank": ours("one rank", "mesh.pp=1", "mesh.threads=2", OWN),
             "graph 1f1b": ours("pipeline", "mesh.pp=2", "mesh.threads=1"),
             "own 1f1b": ours("pipeline", "mesh.pp=2", "mesh.threads=1", OWN),
+            **{name: Contestant("pipeline", lambda api=api: contest.torch_peer(HERE / "gpipe_peer.py", ("--api", api), options))
+               for name, api in (("torchgpipe", "torchgpipe"), ("strata GPipe", "strata")) if has_torchgpipe()},
             **contest.torch_contestants(options, ("torch eager", "torch compile", "torch gpipe", "torch 1f1b")),
         }
     return contestants
@@ -44,7 +53,7 @@ def contestants_in(folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([contest.PYTHON, str(HERE / "export.py"), folder], check=True)
-        contest.run(HERE, __doc__, contestants_in(folder), contest.KINDS, PAIRS)
+        contest.run(HERE, __doc__, contestants_in(folder), contest.KINDS, PAIRS + (GPIPE_PAIRS if has_torchgpipe() else []))
 
 
 if __name__ == "__main__":

@@ -122,6 +122,7 @@ const char* name_of(ExportedLoss loss) {
 ExportedModel::ExportedModel(const std::string& path, const std::vector<std::string>& borders)
     : path_(path), program_(ExportedProgram::read(path)) {
   const FunctionalGraph graph = reading_model(path, [&] { return functional_graph(program_); });
+  for (const auto& [name, like] : graph.new_values) program_.add_value(name, like);
   pieces_ = reading_model(path, [&] { return cut_graph(program_, graph, borders); });
   for (const GraphInput& input : program_.inputs())
     if (input.source == GraphSource::kInput) inputs_.push_back(input.name);

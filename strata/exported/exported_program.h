@@ -93,6 +93,9 @@ class ExportedProgram {
   const GraphModules& modules() const { return modules_; }
   const GraphShape& shape(const std::string& value) const;
 
+  /// Declares a value that a rewritten graph has in addition, with the shape of another.
+  void add_value(const std::string& name, const std::string& like) { shapes_[name] = shape(like); }
+
   /// Copies a parameter or buffer, by its target, from the file.
   at::Tensor tensor(const std::string& target) const;
 

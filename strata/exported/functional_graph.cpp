@@ -1,7 +1,9 @@
 #include "strata/exported/functional_graph.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "strata/base/error_source.h"
 #include "strata/exported/operator_rules.h"
@@ -42,16 +44,24 @@ class Aliases {
     return value;
   }
 
-  /// Whether another value with the same bytes, made before node `index` changes this one, is read
+  /// Values with the same bytes as `changed`, made before node `index` changes that, which are read
   /// after it.
-  bool others_are_read(const std::string& changed, std::size_t index) const {
+  std::vector<std::string> others_read(const std::string& changed, std::size_t index) const {
     const std::string root = root_of(changed);
-    return std::ranges::any_of(last_reads_, [&](const auto& entry) {
-      const auto& [value, last] = entry;
+    std::vector<std::string> others;
+    for (const auto& [value, last] : last_reads_) {
       const auto maker = makers_.find(value);
       const bool is_older = maker == makers_.end() || maker->second < index;
-      return last > index && is_older && value != changed && root_of(value) == root;
-    });
+      if (last > index && is_older && value != changed && root_of(value) == root)
+        others.push_back(value);
+    }
+    return others;
+  }
+
+  /// The node that made the value; none: an input.
+  std::optional<std::size_t> maker_of(const std::string& value) const {
+    const auto maker = makers_.find(value);
+    return maker == makers_.end() ? std::nullopt : std::optional(maker->second);
   }
 
  private:
@@ -64,9 +74,17 @@ class Aliases {
   std::map<std::string, std::size_t> makers_, last_reads_;  // indices of nodes
 };
 
+// The operator that replaces a part of a value, for an operator that returns such a part.
+std::optional<std::pair<const char*, const char*>> scatter_of(const GraphNode& part) {
+  const std::string form = part.op + "." + part.overload;
+  if (form == "aten::slice.Tensor") return std::pair("aten::slice_scatter", "");
+  if (form == "aten::select.int") return std::pair("aten::select_scatter", "");
+  return std::nullopt;
+}
+
 class Rewriter {
  public:
-  explicit Rewriter(const ExportedProgram& program) : aliases_(program) {
+  explicit Rewriter(const ExportedProgram& program) : program_(program), aliases_(program) {
     for (const GraphInput& input : program.inputs()) {
       if (input.source == GraphSource::kBuffer && input.target.ends_with("num_batches_tracked"))
         counters_.insert(input.name);
@@ -125,18 +143,84 @@ class Rewriter {
     }
     if (fixed_.contains(aliases_.root_of(changed)))
       throw refuse(node, "it changes an input or a weight of the model", "return a new value");
-    if (aliases_.others_are_read(changed, index))
-      throw refuse(node, "it changes a value that shares its bytes with another one",
-                   "return a new value instead of writing to part of one");
+    const std::vector<std::size_t> parts = parts_around(changed);
+    for (const std::string& other : aliases_.others_read(changed, index))
+      if (std::ranges::none_of(parts, [&](std::size_t part) { return whole_of(part) == other; }))
+        throw refuse(node, "it changes a value that shares its bytes with another one",
+                     "return a new value instead of writing to part of one");
     rename(node);
-    GraphNode functional = without_change(node);
-    rename_arguments(functional, node);
-    node = std::move(functional);
+    node = node.op == "aten::copy_" ? without_copy(node) : functional_form(node);
     const std::string last = renamed(changed);
     for (auto& [from, to] : names_)
       if (to == last) to = node.outputs.at(0);
     names_[changed] = node.outputs.at(0);
+    std::string value = node.outputs.at(0);
     graph_.nodes.push_back(std::move(node));
+    for (const std::size_t part : parts) value = replace_part(part, value);
+  }
+
+  const std::string& whole_of(std::size_t part) const {
+    return std::get<GraphTensor>(*find_argument(program_.nodes()[part], "self")).name;
+  }
+
+  // The nodes that cut a value out of larger ones, from the innermost on, as far as parts can be
+  // replaced.
+  std::vector<std::size_t> parts_around(std::string value) const {
+    std::vector<std::size_t> parts;
+    while (const std::optional<std::size_t> maker = aliases_.maker_of(value)) {
+      const GraphNode& node = program_.nodes()[*maker];
+      const GraphArgument* whole = find_argument(node, "self");
+      if (!scatter_of(node) || !whole || !std::holds_alternative<GraphTensor>(*whole)) break;
+      parts.push_back(*maker);
+      value = whole_of(*maker);
+    }
+    return parts;
+  }
+
+  // Adds a node that puts the new value of a part into the whole; returns the whole's new name.
+  std::string replace_part(std::size_t part, const std::string& value) {
+    GraphNode node = program_.nodes()[part];
+    const std::string whole = whole_of(part);
+    const auto [op, overload] = *scatter_of(node);
+    node.op = op;
+    node.overload = overload;
+    rename(node);
+    node.arguments.insert(node.arguments.begin() + 1, {"src", GraphTensor{value}});
+    const std::string name = whole + "_with_part_" + std::to_string(graph_.nodes.size());
+    node.outputs = {name};
+    graph_.new_values[name] = whole;
+    const std::string last = renamed(whole);
+    for (auto& [from, to] : names_)
+      if (to == last) to = name;
+    names_[whole] = name;
+    graph_.nodes.push_back(std::move(node));
+    return name;
+  }
+
+  // The source, in the type and shape of the value that it is copied to: aten::copy has no
+  // derivative.
+  GraphNode without_copy(const GraphNode& node) {
+    const auto* to = std::get_if<GraphTensor>(find_argument(node, "self"));
+    const GraphArgument* source = find_argument(node, "src");
+    const auto* from = source ? std::get_if<GraphTensor>(source) : nullptr;
+    if (!from) throw refuse(node, "a copy without a source", "copy a tensor");
+    GraphNode typed = node, expanded = node;
+    const std::string name = from->name + "_typed_" + std::to_string(graph_.nodes.size());
+    typed.op = "aten::type_as";
+    typed.arguments = {{"self", *from}, {"other", *to}};
+    typed.outputs = {name};
+    const auto made = graph_.new_values.find(from->name);
+    graph_.new_values[name] = made == graph_.new_values.end() ? from->name : made->second;
+    graph_.nodes.push_back(std::move(typed));
+    expanded.op = "aten::expand_as";
+    expanded.arguments = {{"self", GraphTensor{name}}, {"other", *to}};
+    return expanded;
+  }
+
+  static GraphNode functional_form(const GraphNode& node) {
+    GraphNode functional = without_change(node);
+    rename_arguments(functional, node);
+    return functional;
   }
 
   // The two forms may name an argument differently.
@@ -151,6 +235,7 @@ class Rewriter {
         name = to->schema().arguments()[static_cast<std::size_t>(*place)].name();
   }
 
+  const ExportedProgram& program_;
   Aliases aliases_;
   FunctionalGraph graph_;
   std::map<std::string, std::string> names_;  // of values that were changed: the newest

@@ -54,13 +54,14 @@ at::Tensor read_png(const std::string& path, const std::string& bytes, std::int6
   if (!png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()))
     throw damaged(path, image.message);
   image.format = channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  at::Tensor pixels;
   try {
     require_size(path, image.height, image.width);
+    pixels = pixels_of(image.height, image.width, channels);
   } catch (...) {
     png_image_free(&image);
     throw;
   }
-  const at::Tensor pixels = pixels_of(image.height, image.width, channels);
   const png_color black{0, 0, 0};
   if (!png_image_finish_read(&image, &black, pixels.mutable_data_ptr(), 0, nullptr))
     throw damaged(path, image.message);
@@ -156,22 +157,22 @@ at::Tensor read_image(const std::string& path, std::int64_t channels) {
 
 at::Tensor fitted_image(const at::Tensor& image, std::int64_t height, std::int64_t width) {
   const std::int64_t h = image.size(1), w = image.size(2);
-  if (h == height && w == width) return image;
-  const double scale = std::max(static_cast<double>(height) / static_cast<double>(h),
-                                static_cast<double>(width) / static_cast<double>(w));
-  const std::int64_t new_h =
-      std::max<std::int64_t>(height, std::llround(scale * static_cast<double>(h)));
-  const std::int64_t new_w =
-      std::max<std::int64_t>(width, std::llround(scale * static_cast<double>(w)));
-  const at::Tensor scaled =
-      at::_upsample_bilinear2d_aa(image.unsqueeze(0).to(at::kFloat), {new_h, new_w},
-                                  /*align_corners=*/false)[0]
-          .round_()
-          .clamp_(0, 255)
-          .to(at::kByte);
-  return scaled.narrow(1, (new_h - height) / 2, height)
-      .narrow(2, (new_w - width) / 2, width)
-      .contiguous();
+  // First the part with the sides' ratio, so that no image becomes larger than it must.
+  const auto share = [](std::int64_t side, std::int64_t of, std::int64_t whole) {
+    const double ratio = static_cast<double>(of) / static_cast<double>(whole);
+    return std::max<std::int64_t>(1, std::llround(static_cast<double>(side) * ratio));
+  };
+  const bool is_tall = h * width > w * height;
+  const std::int64_t kept_h = is_tall ? std::min(h, share(w, height, width)) : h;
+  const std::int64_t kept_w = is_tall ? w : std::min(w, share(h, width, height));
+  const at::Tensor part =
+      image.narrow(1, (h - kept_h) / 2, kept_h).narrow(2, (w - kept_w) / 2, kept_w);
+  if (kept_h == height && kept_w == width) return part.contiguous();
+  return at::_upsample_bilinear2d_aa(part.unsqueeze(0).to(at::kFloat), {height, width},
+                                     /*align_corners=*/false)[0]
+      .round_()
+      .clamp_(0, 255)
+      .to(at::kByte);
 }
 
 }  // namespace strata

@@ -15,8 +15,8 @@ namespace strata {
 /// transparent image is laid on black.
 at::Tensor read_image(const std::string& path, std::int64_t channels);
 
-/// Scales the image until its shorter side fits, by averages of the pixels that a new one covers,
-/// and keeps the middle: bytes [channels, height, width].
+/// Cuts the middle of the image with that ratio of its sides, and scales it by averages of the
+/// pixels that a new one covers: bytes [channels, height, width].
 at::Tensor fitted_image(const at::Tensor& image, std::int64_t height, std::int64_t width);
 
 }  // namespace strata

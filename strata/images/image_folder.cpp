@@ -40,11 +40,16 @@ std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& f
   return entries;
 }
 
-ImageList list_images(const std::string& path) {
-  const auto folders = sorted_entries(path, [](const auto& entry) { return entry.is_directory(); });
+std::vector<std::filesystem::path> class_folders(const std::string& path) {
+  auto folders = sorted_entries(path, [](const auto& entry) { return entry.is_directory(); });
   if (folders.empty())
     throw kFolderErrors.user(path, "the folder has no classes", "a subfolder for each class",
                              "none");
+  return folders;
+}
+
+ImageList list_images(const std::string& path) {
+  const std::vector<std::filesystem::path> folders = class_folders(path);
   ImageList list;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     const auto files = sorted_entries(folders[i], [](const auto& entry) {
@@ -124,6 +129,13 @@ class FolderClasses final : public SampleArray {
 std::unique_ptr<const SampleArray> folder_images(const std::string& path, std::int64_t channels,
                                                  std::int64_t height, std::int64_t width) {
   return std::make_unique<FolderImages>(path, channels, height, width);
+}
+
+std::vector<std::string> folder_class_names(const std::string& path) {
+  std::vector<std::string> names;
+  for (const std::filesystem::path& folder : class_folders(path))
+    names.push_back(folder.filename().string());
+  return names;
 }
 
 std::unique_ptr<const SampleArray> folder_classes(const std::string& path) {

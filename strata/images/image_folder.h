@@ -23,6 +23,9 @@ namespace strata {
 std::unique_ptr<const SampleArray> folder_images(const std::string& path, std::int64_t channels,
                                                  std::int64_t height, std::int64_t width);
 
+/// The names of its classes; a class has the number of its place.
+std::vector<std::string> folder_class_names(const std::string& path);
+
 /// The number of each image's class, int64 [samples].
 std::unique_ptr<const SampleArray> folder_classes(const std::string& path);
 

@@ -148,6 +148,8 @@ TEST_F(ImagesTest, FittedImageKeepsTheMiddle) {
   EXPECT_TRUE(at::equal(fitted_image(image, 4, 8), image));
   const at::Tensor flat = at::full({3, 30, 50}, 9, host_options(at::kByte));
   EXPECT_TRUE(at::equal(fitted_image(flat, 7, 5), at::full({3, 7, 5}, 9, host_options(at::kByte))));
+  const at::Tensor thin = at::zeros({3, 60000, 1}, host_options(at::kByte));
+  EXPECT_EQ(fitted_image(thin, 224, 224).sizes(), at::IntArrayRef({3, 224, 224}));
   // Half the size: averages.
   at::Tensor halves = at::zeros({1, 4, 4}, host_options(at::kByte));
   halves.narrow(2, 2, 2).fill_(200);

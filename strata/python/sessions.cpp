@@ -4,6 +4,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <mutex>
+#include <type_traits>
+
+#include "strata/base/error_source.h"
 #include "strata/cli/report_origin.h"
 #include "strata/python/calls.h"
 #include "strata/python/module.h"
@@ -29,8 +33,22 @@ ResolvedRun run_of_file(const std::string& recipe, const std::string& name,
   return run;
 }
 
-// Sessions are closed before the interpreter ends, so the ranks never outlive it.
+// Sessions are closed before the interpreter ends, so the ranks never outlive it. Calls release the
+// interpreter's lock, so a second thread may call; it is refused.
 class PythonSession {
+  // Calls f, if no other thread is in a call.
+  template <typename F>
+  std::invoke_result_t<F> alone(F f) {
+    return unlocked([&]() -> std::invoke_result_t<F> {
+      const std::unique_lock lock(in_use_, std::try_to_lock);
+      if (!lock) {
+        constexpr ErrorSource kErrors{"python.session", "make the calls from one thread"};
+        throw kErrors.user("the pipeline", "another thread uses it", "one call at a time", "two");
+      }
+      return f();
+    });
+  }
+
  public:
   PythonSession(const std::string& recipe, const std::string& name, const std::string& folder,
                 const std::string& weights, const std::string& resume)
@@ -46,7 +64,7 @@ class PythonSession {
   // The line of metrics; empty in other processes than that of rank 0.
   std::string step(const Capsules& tensors, std::optional<double> learning_rate) {
     std::vector<at::Tensor> brought = tensors_of(tensors);
-    return unlocked([&] {
+    return alone([&] {
       const auto record = session_->step(session_->mini_batch(std::move(brought)), learning_rate);
       return record ? to_metrics_line(*record) : "";
     });
@@ -55,7 +73,7 @@ class PythonSession {
   std::map<std::string, double> evaluate(const std::vector<Capsules>& batches) {
     std::vector<std::vector<at::Tensor>> brought;
     for (const Capsules& batch : batches) brought.push_back(tensors_of(batch));
-    return unlocked([&] {
+    return alone([&] {
       std::vector<MiniBatch> made;
       for (std::vector<at::Tensor>& batch : brought)
         made.push_back(session_->mini_batch(std::move(batch)));
@@ -67,7 +85,7 @@ class PythonSession {
   }
 
   nb::dict weights() {
-    const auto weights = unlocked([&] { return session_->weights(); });
+    const auto weights = alone([&] { return session_->weights(); });
     nb::dict capsules;
     for (const auto& [name, tensor] : weights) capsules[name.c_str()] = capsule_of(tensor);
     return capsules;
@@ -76,16 +94,17 @@ class PythonSession {
   void load_weights(const std::map<std::string, nb::capsule>& capsules) {
     std::map<std::string, at::Tensor> weights;
     for (const auto& [name, capsule] : capsules) weights[name] = tensor_of(capsule);
-    unlocked([&] { session_->load_weights(weights); });
+    alone([&] { session_->load_weights(weights); });
   }
 
   std::string save(const std::string& folder) {
-    return unlocked([&] { return session_->save(folder); });
+    return alone([&] { return session_->save(folder); });
   }
 
   void write_report(const std::string& path) {
-    unlocked([&] {
+    alone([&] {
       const TrainingResult result = session_->result();
+      if (!session_->has_results()) return;
       write_run_report(path, session_->recipe(), session_->planned(), result, {},
                        report_origin(session_->recipe(), "Python"));
     });
@@ -99,11 +118,12 @@ class PythonSession {
   std::string recipe() const { return session_->recipe().text; }
 
   void close() {
-    unlocked([&] { session_->close(); });
+    alone([&] { session_->close(); });
   }
 
  private:
   std::unique_ptr<Session> session_;
+  std::mutex in_use_;
 };
 
 }  // namespace

@@ -77,9 +77,10 @@ class RankLoop final : public RankBetweenSteps {
       begin();
       account_.reset_peak();
       bool stopped = false;
-      while (trainer_.steps_done() < options_.steps && !stopped) {
-        const NextStep next =
-            state_.request.before_step ? state_.request.before_step(*this) : NextStep{};
+      // A caller that decides before each step may look at the model after the last one.
+      const bool asks = static_cast<bool>(state_.request.before_step);
+      while (!stopped && (asks || trainer_.steps_done() < options_.steps)) {
+        const NextStep next = asks ? state_.request.before_step(*this) : NextStep{};
         stopped = next.stop || step(next.learning_rate);
       }
       finish(stopped);

@@ -62,7 +62,8 @@ struct TrainingRequest {
   WeightType weights = WeightType::kPrecision;
   bool timeline = false;                    ///< devices record when they do their work
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
-  /// Called by every rank before each step; all ranks must return the same; may be empty.
+  /// Called by every rank before each step, and after the last one until it ends the run; all ranks
+  /// must return the same; may be empty.
   std::function<NextStep(RankBetweenSteps&)> before_step;
 };
 

@@ -153,7 +153,6 @@ struct Session::Parts {
       std::exception_ptr error;
       try {
         train(world, resolved.recipe, run, request);
-        if (!stops) steps_done = resolved.recipe.train.steps;
       } catch (...) {
         error = std::current_exception();
       }
@@ -173,10 +172,7 @@ struct Session::Parts {
     commands.wait(options.while_waiting);
     if (commands.ended())
       throw kStepErrors.user("the session", "the session has ended", "an open session",
-                             closed ? "close() was called"
-                                    : "all " + std::to_string(resolved.recipe.train.steps) +
-                                          " steps of train.steps are done",
-                             closed ? "make another session" : "set train.steps to more");
+                             "close() was called", "make another session");
     commands.post(command());
     commands.wait(options.while_waiting);
   }
@@ -193,7 +189,6 @@ struct Session::Parts {
   Commands commands;
   std::optional<StepRecord> last;
   std::atomic<std::int64_t> steps_done{0};
-  std::atomic<bool> stops{false};  // close() has been called
   bool closed = false;
   std::thread runner;
 };
@@ -241,6 +236,11 @@ MiniBatch Session::mini_batch(std::vector<at::Tensor> tensors) const {
 
 std::optional<StepRecord> Session::step(MiniBatch batch, std::optional<double> learning_rate) {
   parts_->run_command([&] {
+    const std::int64_t steps = parts_->resolved.recipe.train.steps;
+    if (parts_->steps_done >= steps)
+      throw kStepErrors.user("the session", "no step is left", "a step of train.steps",
+                             "all " + std::to_string(steps) + " steps are done",
+                             "set train.steps to more");
     parts_->last.reset();
     parts_->data.bring(std::move(batch));
     return Command{.next = {.learning_rate = learning_rate}};
@@ -357,7 +357,6 @@ void Session::close() {
   if (!parts_ || !parts_->runner.joinable()) return;
   try {
     parts_->commands.wait(parts_->options.while_waiting);
-    parts_->stops = true;
     if (!parts_->commands.ended()) parts_->commands.post({.next = {.stop = true}});
   } catch (const std::exception&) {
     if (!parts_->commands.ended()) throw;  // of while_waiting: the ranks still work
@@ -367,6 +366,7 @@ void Session::close() {
   parts_->commands.wait({});  // throws what a rank has thrown
 }
 
+bool Session::has_results() const { return parts_->world.first_rank() == 0; }
 const Recipe& Session::recipe() const { return parts_->resolved.recipe; }
 const PlannedRun& Session::planned() const { return parts_->run; }
 std::int64_t Session::steps_done() const { return parts_->steps_done; }

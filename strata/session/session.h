@@ -8,7 +8,8 @@
 ///
 /// Threads  one thread at a time calls the methods.
 /// Errors   refused mini-batches change nothing. What a rank throws ends the session: that call and
-///          all later ones throw it. UserError `[session.step]`: no step of the recipe is left.
+///          all later ones throw it. UserError `[session.step]`: no step of the recipe is left; the
+///          model remains for all other calls.
 #pragma once
 
 #include <functional>
@@ -64,6 +65,8 @@ class Session {
   /// Ends the ranks; later calls throw. Throws what a rank has thrown.
   void close();
 
+  /// Whether this is the process of rank 0.
+  bool has_results() const;
   const Recipe& recipe() const;
   const PlannedRun& planned() const;
   std::int64_t steps_done() const;

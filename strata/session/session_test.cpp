@@ -183,8 +183,11 @@ TEST_F(SessionTest, RefusesStepsBeyondThoseOfRecipe) {
     session.step(batch);
     ADD_FAILURE() << "the session went on";
   } catch (const UserError& error) {
-    EXPECT_EQ(error.text().got, "all 1 steps of train.steps are done");
+    EXPECT_EQ(error.text().got, "all 1 steps are done");
   }
+  EXPECT_GT(session.evaluate({batch}).loss, 0);
+  EXPECT_FALSE(session.weights().empty());
+  EXPECT_EQ(session.result().records.size(), 1u);
 }
 
 TEST_F(SessionTest, InterruptedCallEndsBeforeNextOne) {

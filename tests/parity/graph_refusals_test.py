@@ -39,8 +39,16 @@ class Refusals(graph_test.GraphTest):
         class Write(nn.Module):
             def forward(self, x):
                 y = x * 2
-                y[:, 0].add_(1)
+                y.view(-1).add_(1)
                 return y
+
+        class Stale(nn.Module):
+            def forward(self, x):
+                y = x * 2
+                first = y[:, 0]
+                y[:, 1:].add_(first.unsqueeze(1))
+                y[:, :2].mul_(3)
+                return y + first.unsqueeze(1)
 
         class Unsafe(nn.Module):
             def forward(self, x):
@@ -72,6 +80,7 @@ class Refusals(graph_test.GraphTest):
         here = pathlib.Path(__file__).name
         self.refuse(Noise(), x, ["[exported.read]", here, "random numbers would depend on the mesh", "aten::randn_like"])
         self.refuse(Write(), x, ["[exported.read]", here, "shares its bytes with another one"])
+        self.refuse(Stale(), x, ["[exported.read]", here, "shares its bytes with another one"])
         self.refuse(Unsafe(), x, ["[exported.read]", here, "_unsafe_index", "checks too little"])
         self.refuse(Recurrent().train(), x, ["[exported.read]", "random numbers would depend on the mesh", "aten::lstm"])
         self.refuse(Into(), x, ["[exported.read]", here, "writes to its argument out"])

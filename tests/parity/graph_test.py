@@ -442,6 +442,31 @@ class Graph(GraphTest):
         # A product with a weight by columns adds up in another order.
         self.assert_bits(self.strata(x, targets), self.eager(model, x, targets, len(x)), tolerance=1e-5)
 
+    def test_writes_to_parts_become_new_values(self):
+        class Parts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+
+            def forward(self, x):
+                y = self.first(x).view(-1, 3, 4)
+                y[:, 1:, 0] += x[:, :2]
+                y[:, 0] *= 2
+                y[:, :, 2:][:, 1] = x[:, 4:6]
+                mask = torch.zeros(12, 12)
+                for number, rows in enumerate((slice(0, 3), slice(3, 12))):
+                    for columns in (slice(0, 5), slice(5, -1)):
+                        mask[rows, columns] = number + 1
+                mask[7] = -1
+                return self.last(y.flatten(1) @ mask)
+
+        model, x, targets = Parts(), torch.randn(16, 12), torch.randint(0, 5, (16,))
+        self.export(model, x)
+        self.write(x, targets)
+        alone = self.strata(x, targets)
+        self.assert_bits(alone, self.eager(model, x, targets, len(x)))
+        self.assert_bits(self.strata(x, targets, stages=2, recompute=True), alone)
+
     def test_borders_choose_the_layers(self):
         x, targets = self.TOKENS[:, :-1], self.TOKENS[:, 1:]
         self.export(Language(), x)

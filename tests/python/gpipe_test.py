@@ -15,7 +15,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from strata.gpipe import GPipe, is_checkpointing, is_recomputing  # noqa: E402
-from strata.gpipe.balance import balance_by_size, blockpartition  # noqa: E402
+from strata.gpipe.balance import balance_by_size, balance_by_time, blockpartition  # noqa: E402
 from strata.gpipe.skip import pop, skippable, stash  # noqa: E402
 
 CHECKPOINTS = ("always", "except_last", "never")
@@ -81,6 +81,70 @@ class GPipeTest(unittest.TestCase):
         self.assertFalse(torch.equal(rows[:3], rows[3:6]), "two micro-batches have one mask")
         torch.manual_seed(8)
         self.assertFalse(torch.equal(pipe(x), found[0][0]), "the seed has no effect")
+
+    def test_steps_draw_different_numbers_after_attention(self):
+        class Attention(nn.Module):
+            def forward(self, x):
+                return nn.functional.scaled_dot_product_attention(x, x, x)
+
+        pipe = GPipe(nn.Sequential(Attention(), nn.Dropout(0.5)), [1, 1], devices=["cpu"] * 2)
+        x = torch.ones(2, 1, 20, 8)
+        self.assertFalse(torch.equal(pipe(x), pipe(x)))
+
+    def test_dropout_may_begin_after_the_first_step(self):
+        pipe = GPipe(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0), nn.Linear(4, 4, bias=False)), [3], devices=["cpu"], checkpoint="always")
+        x = torch.randn(8, 4)
+        pipe(x)
+        pipe[1].p = 0.5
+        output = pipe(x).sum()
+        output.backward()
+        # The output is linear in the last weight, if the recomputation has the masks of the forward.
+        torch.testing.assert_close((pipe[2].weight.grad * pipe[2].weight).sum(), output)
+
+    def test_change_of_the_input_in_place_is_refused_where_it_would_be_repeated(self):
+        class Double(nn.Module):
+            def forward(self, x):
+                return x.mul_(2)
+
+        layers = nn.Sequential(Double(), nn.Linear(3, 1))
+        with self.assertRaisesRegex(RuntimeError, "changed the input of its partition in place"):
+            GPipe(layers, [2], devices=["cpu"], checkpoint="always")(torch.ones(2, 3))
+        pipe = GPipe(layers, [2], devices=["cpu"], checkpoint="never")
+        pipe(torch.ones(2, 3)).sum().backward()
+        self.assertEqual(pipe[1].weight.grad.sum().item(), 12)
+
+    def test_autocast_of_the_caller_holds(self):
+        for checkpoint in CHECKPOINTS:
+            pipe, plain, x = GPipe(network(), [2, 2], devices=["cpu"] * 2, checkpoint=checkpoint), network(), torch.randn(4, 6)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                output, expected = pipe(x), plain(x)
+            self.assertEqual(output.dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(output, expected))
+            output.sum().backward()
+            expected.sum().backward()
+            self.assertTrue(equal(gradients(pipe), gradients(plain)))
+
+    def test_complex_values_have_gradients(self):
+        class Complex(nn.Module):
+            def forward(self, x):
+                return torch.complex(x, x)
+
+        class Real(nn.Module):
+            def forward(self, x):
+                return x.real + x.imag
+
+        for checkpoint in CHECKPOINTS:
+            pipe = GPipe(nn.Sequential(nn.Linear(3, 3), Complex(), Real(), nn.Linear(3, 1)), [2, 2], devices=["cpu"] * 2, chunks=2, checkpoint=checkpoint)
+            pipe(torch.ones(4, 3)).sum().backward()
+            self.assertIsNotNone(pipe[0].weight.grad)
+
+    def test_inputs_of_different_samples_and_gpus_are_refused(self):
+        pipe = GPipe(nn.Sequential(nn.Identity()), [1], devices=["cpu"], chunks=6)
+        for inputs in ((torch.ones(9, 2), torch.ones(4, 2)), (torch.ones(8), torch.ones(1)), torch.tensor(1.0)):
+            with self.assertRaisesRegex(ValueError, "first dimension"):
+                pipe(inputs)
+        with self.assertRaisesRegex(ValueError, "no GPU has run"):
+            GPipe(nn.Sequential(nn.Identity()), [1], devices=["cuda:0"])
 
     def test_layers_draw_different_numbers(self):
         pipe = GPipe(nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5))), [1, 1], devices=["cpu"] * 2, chunks=2)
@@ -348,6 +412,28 @@ class BalanceTest(unittest.TestCase):
             self.assertEqual(len(blocks), count)
             every = (max(sum(costs[a:b]) for a, b in zip((0, *cuts), (*cuts, len(costs)))) for cuts in itertools.combinations(range(1, len(costs)), count - 1))
             self.assertEqual(max(map(sum, blocks)), min(every))
+
+    def test_stashed_results_may_be_profiled(self):
+        @skippable(stash=["s"])
+        class Stash(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+
+            def forward(self, x):
+                x = self.layer(x)
+                yield stash("s", x)
+                return x
+
+        @skippable(pop=["s"])
+        class Pop(nn.Module):
+            def forward(self, x):
+                skipped = yield pop("s")
+                return x * skipped
+
+        model = nn.Sequential(Stash(), nn.Linear(4, 4), Pop())
+        self.assertEqual(sum(balance_by_time(2, model, torch.randn(8, 4), timeout=0.05, device="cpu")), 3)
+        self.assertEqual(sum(balance_by_size(2, model, torch.randn(8, 4), device="cpu")), 3)
 
     def test_sizes_count_what_the_backward_needs(self):
         wide = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3)], nn.Sequential(nn.Linear(4, 400), nn.Tanh(), nn.Linear(400, 4)))

@@ -172,6 +172,59 @@ class PipelineTest(unittest.TestCase):
         self.assertEqual(same.evaluate(x, y), other.evaluate(x, y))
         with self.assertRaisesRegex(strata.UserError, "no weight"):
             same.load_state_dict({})
+        with self.assertRaisesRegex(strata.UserError, "no weight 'other'"):
+            same.load_state_dict({**other.state_dict(), "other": torch.zeros(1)})
+
+    def test_states_that_the_pipeline_cannot_have_are_refused(self):
+        model = network()
+        model[0].requires_grad_(False)
+        pipe = strata.Pipeline(model, example=batches()[0])
+        state = pipe.state_dict()
+        pipe.load_state_dict(state)
+        with self.assertRaisesRegex(strata.UserError, "'0.weight' is not trained"):
+            pipe.load_state_dict({**state, "0.weight": torch.ones(16, 6)})
+        with self.assertRaisesRegex(strata.UserError, "call step"):
+            strata.Pipeline(network(), resume="some folder").state_dict()
+
+    def test_model_remains_after_the_last_step(self):
+        data = batches()
+        pipe = strata.Pipeline(network(), mesh={"pp": 2}, chunks=2, overrides={"train.steps": 2, "train.decay": "cosine"})
+        for x, y in data[:2]:
+            pipe.step(x, y)
+        with self.assertRaisesRegex(strata.UserError, "all 2 steps"):
+            pipe.step(*data[2])
+        self.assertEqual(pipe.steps_done, 2)
+        self.assertFalse(torch.equal(pipe.state_dict()["0.weight"], network().state_dict()["0.weight"]))
+        self.assertGreater(pipe.evaluate(*data[2])["loss"], 0)
+        self.assertIn("iframe", pipe.report()._repr_html_())
+
+    def test_second_thread_is_refused(self):
+        import threading
+
+        x, y = torch.randn(512, 6), torch.randint(0, 4, (512,))
+        pipe = strata.Pipeline(network(), chunks=512, example=(x, y))
+        refusals, running = [], threading.Event()
+
+        def other():
+            running.wait()
+            try:
+                for _ in range(50):
+                    pipe.evaluate(x, y)
+            except strata.UserError as error:
+                refusals.append(error)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        running.set()
+        for _ in range(50):
+            try:
+                pipe.step(x, y)
+            except strata.UserError as error:
+                refusals.append(error)
+        thread.join()
+        self.assertTrue(refusals)
+        self.assertRegex(str(refusals[0]), "another thread")
+        self.assertIsNotNone(pipe.step(x, y))
 
     def test_learning_rate_of_a_step(self):
         data = batches()

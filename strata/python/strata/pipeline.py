@@ -109,6 +109,8 @@ class Pipeline:
 
         What Strata does not train (frozen parameters, counters of batches) is the model's.
         """
+        if self._resume:
+            self._require_session("state_dict")
         state = {name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()}
         if self._session is not None:
             trained = {name: from_dlpack(capsule) for name, capsule in self._session.weights().items()}
@@ -122,10 +124,17 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Replaces the weights by those of a state_dict() of the model."""
         session = self._require_session("load_state_dict")
-        known = session.weights()
+        known, own = session.weights(), self._model.state_dict()
         missing = [name for name in known if name not in state]
         if missing:
             raise UserError(f"load_state_dict: the state has no weight {missing[0]!r}")
+        tied = {other for name, others in _same_storage(self._model).items() if name in known for other in others}
+        for name, tensor in state.items():
+            if name not in own:
+                raise UserError(f"load_state_dict: the model has no weight {name!r}")
+            counts = name.endswith("num_batches_tracked")  # nothing reads it
+            if name not in known and name not in tied and not counts and not torch.equal(tensor.cpu(), own[name].cpu()):
+                raise UserError(f"load_state_dict: {name!r} is not trained, so it is fixed in the pipeline; change it in the model, and make another pipeline")
         session.load_weights({name: to_dlpack(state[name].detach().float().contiguous()) for name in known})
 
     def save(self, folder: str | os.PathLike) -> str:

@@ -29,6 +29,18 @@ void require_fits(const SampleArray& array, const TensorSpec& spec, const std::s
                          text_of(array.dtype(), at::IntArrayRef(array.shape()).slice(1)));
 }
 
+// Folders number their classes by themselves.
+void require_same_classes(const GraphDataFields& fields) {
+  const std::string &training = fields.targets, &validation = fields.validation_targets;
+  if (!std::filesystem::is_directory(training) || !std::filesystem::is_directory(validation))
+    return;
+  if (folder_class_names(training) == folder_class_names(validation)) return;
+  throw kDataErrors.user("data.validation_targets, " + validation,
+                         "the folder has other classes than that of the training samples",
+                         "the subfolders of " + training, "others",
+                         "make a subfolder of each name in both");
+}
+
 // A folder gives images of the model's size, or their classes.
 std::unique_ptr<const SampleArray> open_array(const std::string& path, const TensorSpec& spec,
                                               bool is_target) {
@@ -60,6 +72,7 @@ GraphData::GraphData(const GraphDataFields& fields, GraphSamples samples,
   if (!fields.validation_inputs.empty() || !fields.validation_targets.empty()) {
     validation_ = open(fields.validation_inputs, fields.validation_targets,
                        "data.validation_inputs", "data.validation_targets");
+    require_same_classes(fields);
   } else if (fields.validation_fraction > 0) {
     if (training_.count < 2)
       throw kDataErrors.user("data.validation_fraction",
@@ -118,6 +131,14 @@ at::Tensor GraphData::converted(const at::Tensor& samples, const TensorSpec& spe
 void GraphData::check_augmentation() const {
   if (!fields_.augmentation.changes()) return;
   const TensorSpec& spec = model_.specs[0];
+  // What else belongs to places of the image would have to change with it.
+  const bool alone = std::all_of(model_.specs.begin() + 1, model_.specs.end(),
+                                 [](const TensorSpec& other) { return other.shape.size() <= 2; });
+  if (!alone)
+    throw kDataErrors.user(fields_.augmentation.flip ? "data.flip" : "data.crop_padding",
+                           "targets or other inputs of several dimensions do not follow the image",
+                           "a class of each image", "a value of each place",
+                           "leave out data.flip and data.crop_padding");
   if (spec.shape.size() == 4 && c10::isFloatingType(spec.dtype)) return;
   throw kDataErrors.user(fields_.augmentation.flip ? "data.flip" : "data.crop_padding",
                          "the model's first input is no image",

@@ -6,7 +6,7 @@ again before its backward.
 """
 
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from strata.gpipe import micro_batches
 from strata.gpipe.random_numbers import KeyedRandom
 from strata.gpipe.skip.tracker import SkipTracker, use_skip_tracker
 
-__all__ = ["Batch", "Cell", "Partition", "Value", "is_checkpointing", "is_recomputing", "running_chunks"]
+__all__ = ["AutocastState", "Batch", "Cell", "Partition", "Value", "is_checkpointing", "is_recomputing", "running_chunks"]
 
 _thread = threading.local()
 
@@ -52,7 +52,6 @@ class Partition(torch.nn.Sequential):
     def __init__(self, layers, first):
         super().__init__(layers)
         self.first = first
-        self.draws = None  # whether its training draws random numbers; None: it has not run yet
 
     def forward(self, value):
         random = getattr(_thread, "random", None)
@@ -102,15 +101,16 @@ class Cell:
 
     Args:
         partition: a Partition. index: that of the micro-batch, of `chunks`.
-        seed: a function that returns the step's seed.
+        seed: a function that returns the step's seed. autocast: AutocastState of the step.
         needs_backward, checkpoints: whether a backward follows, and recomputes the forward.
     """
 
-    def __init__(self, partition, index, chunks, seed, needs_backward, checkpoints):
+    def __init__(self, partition, index, chunks, seed, autocast, needs_backward, checkpoints):
         self._partition = partition
         self._index = index
         self._chunks = chunks
         self._seed = seed
+        self._autocast = autocast
         self._needs_backward = needs_backward
         self._checkpoints = needs_backward and checkpoints
         self._kept = None  # until the backward: a graph, or what a recomputation starts from
@@ -125,7 +125,11 @@ class Cell:
         Returns its Batch, and the Values that it stashed for others, by key.
         """
         with torch.set_grad_enabled(self._needs_backward and not self._checkpoints), _running(self._chunks, checkpointing=self._checkpoints):
+            versions = _versions(batch, skips)
             graph = self._run(batch, skips)
+            if self._checkpoints and _versions(batch, skips) != versions:
+                raise RuntimeError("a layer has changed the input of its partition in place, so a recomputation would start from other "
+                                   "values: use inplace=False there, or checkpoint='never'")
         if self._needs_backward:
             self._kept = (batch, skips) if self._checkpoints else graph
         return Batch([self._value(t) for t in graph.outputs], graph.is_tuple), {key: self._value(t) for key, t in graph.stashed.items()}
@@ -153,29 +157,49 @@ class Cell:
         popped = {key: _leaf(value) for key, value in skips.items()}
         tracker = SkipTracker({key: _inside(leaf) for key, leaf in popped.items()})
         value = micro_batches.like(batch.is_tuple, [_inside(leaf) for leaf in leaves])
-        with use_skip_tracker(tracker), self._random():
+        with use_skip_tracker(tracker), self._random(), self._autocast.again():
             value = self._partition(value)
         micro_batches.check(value)
         return _Graph(leaves, popped, micro_batches.as_tuple(value), isinstance(value, tuple), tracker.tensors)
 
     @contextmanager
     def _random(self):
-        """Draws by key while the partition trains, unless it is known to draw nothing."""
-        partition = self._partition
-        if not partition.training or partition.draws is False:
+        """Draws by key while the partition trains."""
+        if not self._partition.training:
             yield
             return
         _thread.random = KeyedRandom(self._seed, self._index)
-        with _thread.random as random:
-            yield
-        _thread.random = None
-        partition.draws = bool(partition.draws) or random.drew
+        try:
+            with _thread.random:
+                yield
+        finally:
+            _thread.random = None
 
     def _value(self, tensor):
         if tensor is None:
             return Value(None, False)
         # A checkpointed forward has no graph to tell.
-        return Value(tensor.detach(), tensor.requires_grad or (self._checkpoints and tensor.is_floating_point()))
+        return Value(tensor.detach(), tensor.requires_grad or (self._checkpoints and (tensor.is_floating_point() or tensor.is_complex())))
+
+
+def _versions(batch, skips):
+    """How often the values without a gradient were changed; PyTorch refuses to change the others in the recomputation."""
+    return [value.tensor._version for value in [*batch.values, *skips.values()] if value.tensor is not None and not value.wants_gradient]
+
+
+class AutocastState:
+    """The autocast of the thread that makes this, for other threads."""
+
+    def __init__(self):
+        self._modes = [(kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+        self._caches = torch.is_autocast_cache_enabled()
+
+    @contextmanager
+    def again(self):
+        with ExitStack() as stack:
+            for kind, dtype in self._modes:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=self._caches))
+            yield
 
 
 def _leaf(value):

@@ -12,7 +12,7 @@ import torch
 
 from strata import _core
 from strata.gpipe import micro_batches
-from strata.gpipe.cells import Batch, Cell, Value
+from strata.gpipe.cells import AutocastState, Batch, Cell, Value
 
 __all__ = ["Engine"]
 
@@ -98,6 +98,9 @@ class Engine:
         """Runs the mini-batch `inputs`, a tensor or a tuple, in `chunks` micro-batches; recomputes those before
         `checkpoint_stop` in their backward. Returns what the last partition returns."""
         tensors = micro_batches.as_tuple(inputs)
+        sizes = [tensor.shape[0] if tensor.dim() else None for tensor in tensors]
+        if None in sizes or len(set(sizes)) != 1:
+            raise ValueError(f"the first dimension of every input is the samples of the mini-batch; got {[tuple(t.shape) for t in tensors]}")
         needs_backward = torch.is_grad_enabled() and (
             any(tensor.requires_grad for tensor in tensors) or any(p.requires_grad for partition in self._partitions for p in partition.parameters()))
         step = _Step(self, len(micro_batches.scatter(tensors, chunks)), needs_backward, checkpoint_stop)
@@ -139,7 +142,8 @@ class _Step:
         self._chunks = chunks
         self._programs = _core.gpipe_programs(len(engine._partitions), chunks)
         self._seed_lock, self._seed_drawn = threading.Lock(), None
-        self._cells = [[Cell(partition, i, chunks, self._seed, needs_backward, i < checkpoint_stop) for i in range(chunks)]
+        autocast = AutocastState()
+        self._cells = [[Cell(partition, i, chunks, self._seed, autocast, needs_backward, i < checkpoint_stop) for i in range(chunks)]
                        for partition in engine._partitions]
         self._stop = threading.Event()
         self._sizes = []  # of each micro-batch of each output

@@ -28,7 +28,7 @@ class GPipe(nn.Module):
     Args:
         module: an nn.Sequential whose children differ and share no parameter.
         balance: how many layers each partition has; strata.gpipe.balance finds one.
-        devices: one for each partition; further ones are left. None: the GPUs.
+        devices: one for each partition; further ones are left. "cpu" so far: no GPU has run it.
         chunks: how many micro-batches a mini-batch is cut into, at most.
         checkpoint: which micro-batches keep only the inputs of partitions and run their forward again in the
             backward: "always" (all), "except_last", "never".
@@ -55,6 +55,8 @@ class GPipe(nn.Module):
         if deferred_batch_norm:
             module = DeferredBatchNorm.convert_deferred_batch_norm(module, chunks)
         devices = [torch.device(device) for device in (range(torch.cuda.device_count()) if devices is None else devices)]
+        if any(device.type != "cpu" for device in devices):
+            raise ValueError("no GPU has run GPipe yet: pass devices=['cpu', ...], or train with strata.Pipeline")
         #: How many layers each partition has, and its device; micro-batches; what is recomputed.
         self.balance = [int(count) for count in balance]
         _verify_balance(self.balance, module, devices)

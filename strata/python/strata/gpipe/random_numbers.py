@@ -19,13 +19,12 @@ _default_generator = threading.Lock()
 class KeyedRandom(TorchDispatchMode):
     """Gives random operators the generator of a layer and micro-batch.
 
-    `seed` is a function without arguments, called if an operator draws. `drew` says whether any operator has drawn: a partition that never draws does without the mode, which
-    costs some microseconds an operator.
+    `seed` is a function without arguments, called if an operator draws. The mode costs some microseconds an
+    operator.
     """
 
     def __init__(self, seed, micro_batch):
         super().__init__()
-        self.drew = False
         self._key = (seed, micro_batch)
         self._layer = 0
         self._generators = {}
@@ -37,9 +36,8 @@ class KeyedRandom(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
+        if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
-        self.drew = True
         overload = _with_generator(func)
         if overload is None:
             return self._by_default_generator(func, args, kwargs)
@@ -58,9 +56,19 @@ class KeyedRandom(TorchDispatchMode):
         return self._generators[device]
 
     def _by_default_generator(self, func, args, kwargs):
+        seed = int(torch.randint(2**62, (), generator=self._generator(torch.device("cpu"))))  # may draw the step's seed
         with _default_generator, torch.random.fork_rng():
-            torch.manual_seed(int(torch.randint(2**62, (), generator=self._generator(torch.device("cpu")))))
+            torch.manual_seed(seed)
             return func(*args, **kwargs)
+
+
+def _drops_nothing(func, args, kwargs):
+    """Whether the operator is an attention without dropout, which has the tag of random operators all the same."""
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.name == "dropout_p":
+            value = kwargs.get("dropout_p", args[index] if index < len(args) else argument.default_value)
+            return value == 0
+    return False
 
 
 def _with_generator(func):

@@ -6,8 +6,16 @@ import time
 import torch
 
 from strata.gpipe import micro_batches
+from strata.gpipe.skip.tracker import SkipTracker, use_skip_tracker
 
 __all__ = ["layerwise_sandbox", "profile_sizes", "profile_times"]
+
+
+class _DetachingTracker(SkipTracker):
+    """Each layer has a graph of its own, so what it stashes leaves that."""
+
+    def stash(self, key, tensor):
+        super().stash(key, None if tensor is None else tensor.detach().requires_grad_(tensor.requires_grad))
 
 
 def layerwise_sandbox(module, device):
@@ -25,12 +33,13 @@ def profile_times(module, sample, timeout, device):
     seconds = [0.0] * len(layers)
     end = time.monotonic() + timeout
     while True:
-        value = _on(sample, device)
+        value, tracker = _on(sample, device), _DetachingTracker()
         for index, layer in enumerate(layers):
             value = _detached(value)
             _wait_for(device)
             begin = time.perf_counter()
-            value = layer(value)
+            with use_skip_tracker(tracker):
+                value = layer(value)
             _backward(value)
             _wait_for(device)
             seconds[index] += time.perf_counter() - begin
@@ -43,7 +52,7 @@ def profile_sizes(module, input, chunks, param_scale, device):  # noqa: A002
     device = torch.device(device)
     value = micro_batches.like(isinstance(input, tuple), [tensor.chunk(chunks)[0] for tensor in micro_batches.as_tuple(input)])
     value = _on(value, device)
-    sizes = []
+    sizes, tracker = [], _DetachingTracker()
     for layer in layerwise_sandbox(module, device):
         value = _detached(value)
         own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
@@ -55,7 +64,7 @@ def profile_sizes(module, input, chunks, param_scale, device):  # noqa: A002
                 kept[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), use_skip_tracker(tracker):
             value = layer(value)
         kept.update({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in micro_batches.as_tuple(value)})
         parameters = sum(parameter.numel() * parameter.element_size() for parameter in layer.parameters())
