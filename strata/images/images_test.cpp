@@ -1,6 +1,7 @@
 // Tests reading, fitting and changing images; damaged files of every length are refused.
 // tests/parity/graph_recipe_test.py compares with another decoder.
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include <jpeglib.h>
 #include <png.h>

@@ -1,5 +1,6 @@
 #include "strata/optim/muon.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 

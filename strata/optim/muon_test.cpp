@@ -2,6 +2,7 @@
 #include "strata/optim/muon.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -3,6 +3,7 @@
 #include "strata/session/session.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
