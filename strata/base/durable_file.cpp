@@ -100,6 +100,19 @@ void remove_folder(const std::string& folder, FileSystem& files) {
   if (files.remove_all(folder) != 0) refuse(folder, "the folder cannot be removed");
 }
 
+void require_writable_folder(const std::string& path, const std::string& field) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  fs::path there = fs::absolute(path, none);
+  while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
+  const int error = !fs::is_directory(there, none)              ? ENOTDIR
+                    : ::access(there.c_str(), W_OK | X_OK) != 0 ? errno
+                                                                : 0;
+  if (error != 0)
+    throw_error(file_error("base.write", field + " " + path,
+                           "the folder cannot be made or written to", error));
+}
+
 void require_writable_file(const std::string& path, const std::string& option) {
   const auto refuse_option = [&](const std::string& what) {
     throw_error(file_error("base.write", option + " " + path, what, errno));

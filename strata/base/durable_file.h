@@ -84,4 +84,8 @@ void remove_folder(const std::string& folder, FileSystem& files = posix_file_sys
 /// names the path in errors: "--report".
 void require_writable_file(const std::string& path, const std::string& option);
 
+/// Refuses a folder that cannot be made or written to (UserError); makes none. `field` names it in
+/// errors.
+void require_writable_folder(const std::string& path, const std::string& field);
+
 }  // namespace strata

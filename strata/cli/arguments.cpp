@@ -16,25 +16,11 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
-#include "strata/checkpoint/reader.h"
 #include "strata/run/recipe_file.h"
-#include "strata/train/disk_commit.h"
+#include "strata/run/training_start.h"
 
 namespace strata {
 namespace {
-
-// The recipe that a checkpoint or a folder of memory.disk stores; empty if another program wrote
-// the path.
-std::string stored_recipe(const std::string& path) {
-  if (holds_commits(path)) return last_commit(path).recipe;
-  const CheckpointReader source = CheckpointReader::open(path);
-  return source.is_pretrained() ? "" : source.manifest().recipe;
-}
-
-void take_model(const std::string& path, Task& task) {
-  if (holds_commits(path)) return task.take_model(last_commit(path).recipe);
-  task.take_model(CheckpointReader::open(path));
-}
 
 bool is_plain(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_-+=./:,@%", c) != nullptr;
@@ -84,19 +70,6 @@ CLI::Validator seed_number() {
                    std::to_string(std::numeric_limits<std::uint64_t>::max()) + ", got " + text;
           },
           ""};
-}
-
-void require_writable_folder(const std::string& path, const std::string& field) {
-  namespace fs = std::filesystem;
-  std::error_code none;
-  fs::path there = fs::absolute(path, none);
-  while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
-  const int error = !fs::is_directory(there, none)              ? ENOTDIR
-                    : ::access(there.c_str(), W_OK | X_OK) != 0 ? errno
-                                                                : 0;
-  if (error != 0)
-    throw_error(file_error("cli.arguments", field + " " + path,
-                           "the folder cannot be made or written to", error));
 }
 
 void RecipeArguments::add_to(CLI::App& verb) {
@@ -154,17 +127,7 @@ void TrainArguments::add_to(CLI::App& verb) {
                 "of a recommender: measure what each feature carries, on the validation samples");
 }
 
-// A resumed run keeps the optimizer that it started with, even if the defaults of this version
-// differ.
-Recipe TrainArguments::load() const {
-  return recipe.load([this](Recipe& defaults, Task& task) {
-    const std::string& model = from.empty() ? resume : from;
-    if (!model.empty()) take_model(model, task);
-    if (resume.empty()) return;
-    if (const std::string stored = stored_recipe(resume); !stored.empty())
-      defaults.optimizer = stored_optimizer(stored);
-  });
-}
+Recipe TrainArguments::load() const { return recipe.load(training_defaults(resume, from)); }
 
 std::vector<std::string> TrainArguments::resume_command(const std::string& checkpoint) const {
   std::vector<std::string> words = recipe.words();

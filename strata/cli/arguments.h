@@ -29,10 +29,6 @@ CLI::Validator seed_number();
 ServerAddress tcp_address(const std::string& text, const std::string& option,
                           const std::string& example);
 
-/// Refuses a folder that cannot be made or written to (UserError); makes none. `field` names it in
-/// errors.
-void require_writable_folder(const std::string& path, const std::string& field);
-
 /// The arguments of every verb with a recipe: the file, `--set` and `--model`.
 struct RecipeArguments {
   std::string path;  ///< empty: an empty recipe, for `model`

@@ -11,7 +11,6 @@
 #include "strata/base/durable_file.h"
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
-#include "strata/checkpoint/loader.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/report_origin.h"
 #include "strata/cli/run_messages.h"
@@ -24,12 +23,12 @@
 #include "strata/report/chrome_trace.h"
 #include "strata/report/metrics.h"
 #include "strata/report/progress.h"
-#include "strata/report/tensorboard.h"
 #include "strata/run/inspection_text.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
 #include "strata/run/resume_point.h"
 #include "strata/run/training_run.h"
+#include "strata/run/training_start.h"
 #include "strata/serve/text_generation.h"
 #include "strata/tokenizer/tokenizer.h"
 
@@ -203,15 +202,11 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
 }
 
 // Checked before training, so that hours of training are not lost to a folder that cannot be made.
-void require_outputs(const TrainArguments& arguments, const Recipe& recipe) {
+void require_outputs(const TrainArguments& arguments) {
   for (const auto& [option, path] :
        {std::pair("--metrics", &arguments.metrics), std::pair("--trace", &arguments.trace),
         std::pair("--report", &arguments.report)})
     if (!path->empty()) require_writable_file(*path, option);
-  for (const auto& [field, path] :
-       {std::pair("train.checkpoint_folder", &recipe.train.checkpoint_folder),
-        std::pair("train.tensorboard", &recipe.train.tensorboard)})
-    if (!path->empty()) require_writable_folder(*path, field);
 }
 
 // Prints and writes the output of a run, in the process of rank 0.
@@ -219,8 +214,7 @@ class Output {
  public:
   Output(const TrainArguments& arguments, const Recipe& recipe, std::int64_t steps_done)
       : progress_(std::cerr, progress_to_stderr(recipe.train.steps, 0)),
-        metrics_path_(arguments.metrics),
-        tensorboard_folder_(recipe.train.tensorboard) {
+        metrics_path_(arguments.metrics) {
     resume_after(steps_done);
   }
 
@@ -237,22 +231,19 @@ class Output {
     steps_done_ = record.step;
     progress_.update(record, now_seconds());
     if (metrics_) metrics_->write(record);
-    if (tensorboard_) tensorboard_->write(record);
   }
 
  private:
   void resume_after(std::int64_t steps_done) {
     steps_done_ = steps_done;
     if (!metrics_path_.empty()) metrics_.emplace(metrics_path_, steps_done);
-    if (!tensorboard_folder_.empty()) tensorboard_.emplace(tensorboard_folder_, steps_done);
   }
 
   std::mutex mutex_;  // threads of their own wait for row servers
   Progress progress_;
-  std::string metrics_path_, tensorboard_folder_;
+  std::string metrics_path_;
   std::int64_t steps_done_ = 0;
   std::optional<MetricsFile> metrics_;
-  std::optional<TensorboardFile> tensorboard_;
 };
 
 TextSample sample(const Recipe& recipe, const TrainingResult& result) {
@@ -301,15 +292,13 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
 
 void run_train(const TrainArguments& arguments) {
   Recipe loaded = arguments.load();
-  if (arguments.resume.empty() && !arguments.from.empty())
-    loaded.task->check_first_weights(arguments.from);
   ResolvedRun resolved = resolve_here(std::move(loaded));
   Recipe& recipe = resolved.recipe;
   World world = join_world(resolved);
   std::optional<Output> output;
   TrainingRequest request{
       .resume = arguments.resume,
-      .from = arguments.resume.empty() ? arguments.from : "",
+      .from = arguments.from,
       .on_step = [&](const StepRecord& record) { output->write(record); },
       .on_checkpoint = [&](const std::string& folder) { output->note("saved " + folder); },
       .on_notice =
@@ -322,29 +311,20 @@ void run_train(const TrainArguments& arguments) {
       .inspection = {.importance = arguments.importance, .report = !arguments.report.empty()},
       .timeline = !arguments.trace.empty() || !arguments.report.empty(),
       .stop = &stop_requested};
-  // Refuses bad data and checkpoints before measuring.
-  ResumePoint begin;                     // in the process that checks
-  std::unique_ptr<const TaskData> data;  // likewise
-  const std::string steps = world.agree([&] {
-    begin = resume_point(recipe, arguments.resume);
-    data = open_data(recipe, arguments.resume);
-    recipe.task->check_inspection(request.inspection, *data);
-    require_no_later_checkpoint(recipe.train.checkpoint_folder, begin.steps_done);
-    require_outputs(arguments, recipe);
-    return std::to_string(data->steps());
-  });
-  recipe.train.steps = std::stoll(steps);
-  const PlannedRun run = agree_on_plan(world, resolved, begin.decisions, data.get());
+  const TrainingStart start =
+      start_training(world, resolved, request, [&] { require_outputs(arguments); });
+  const PlannedRun& run = start.planned;
   // Before a file exists that says that training runs.
   for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {
     print_start(recipe, run, world);
-    for (const std::string& notice : data->notices()) std::cout << "data     " << notice << '\n';
-    std::cout << first_weights_text(arguments, recipe, begin) << std::flush;
+    for (const std::string& notice : start.data->notices())
+      std::cout << "data     " << notice << '\n';
+    std::cout << first_weights_text(arguments, recipe, start.begin) << std::flush;
     require_output();
-    output.emplace(arguments, recipe, begin.steps_done);
+    output.emplace(arguments, recipe, start.begin.steps_done);
   }
-  request.data = data.get();
+  request.data = start.data.get();
   const TrainingResult result = train(world, recipe, run, request);
   if (output) write_results(arguments, recipe, run, result);
 }

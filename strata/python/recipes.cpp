@@ -12,16 +12,19 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "strata/base/durable_file.h"
 #include "strata/base/json_text.h"
+#include "strata/base/measurement.h"
 #include "strata/cli/report_origin.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/python/calls.h"
 #include "strata/python/module.h"
 #include "strata/python/plans.h"
+#include "strata/report/progress.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
-#include "strata/run/resume_point.h"
 #include "strata/run/training_run.h"
+#include "strata/run/training_start.h"
 #include "strata/serve/text_generation.h"
 
 namespace strata {
@@ -105,54 +108,64 @@ std::string result_json(const TrainingResult& result) {
   return json_text(json, 0);
 }
 
-struct TrainCall {
-  std::string recipe, name;
-  std::string resume, from, report;
+// A recipe as Python gives it.
+struct GivenRecipe {
+  std::string text, name;
+  std::vector<std::string> overrides;
+
+  Recipe parse(const RecipeDefaults& defaults = nullptr) const {
+    return parse_recipe(text, name, overrides, defaults);
+  }
 };
 
-TrainingResult train_recipe(const TrainCall& call, TextQueue& queue,
-                            const std::atomic<bool>& stop) {
-  ResolvedRun run = resolve(parse_recipe(call.recipe, call.name, {}));
-  run.on_notice = [&](const std::string& text) { queue.push("notice", text); };
+// Lines of the kinds "step" (metrics), "progress" (for people), "checkpoint" and "notice".
+TrainingResult train_recipe(const GivenRecipe& given, const std::string& report,
+                            TrainingRequest request, TextQueue& queue) {
+  request.on_notice = [&](const std::string& text) { queue.push("notice", text); };
+  request.on_checkpoint = [&](const std::string& folder) { queue.push("checkpoint", folder); };
+  ResolvedRun run = resolve(given.parse(training_defaults(request.resume, request.from)));
+  run.on_notice = request.on_notice;
   World world = join_world(run);
-  const ResumePoint begin = resume_point(run.recipe, call.resume);
-  const std::unique_ptr<TaskData> data = open_data(run.recipe, call.resume);
-  run.recipe.train.steps = data->steps();
-  const PlannedRun planned = agree_on_plan(world, run, begin.decisions, data.get());
-  queue.push("begin", std::to_string(data->steps()));
-  const TrainingResult result = train(
-      world, run.recipe, planned,
-      {.resume = call.resume,
-       .from = call.from,
-       .on_step = [&](const StepRecord& record) { queue.push("step", to_metrics_line(record)); },
-       .on_checkpoint = [&](const std::string& folder) { queue.push("checkpoint", folder); },
-       .on_notice = run.on_notice,
-       .data = data.get(),
-       .timeline = !call.report.empty(),
-       .stop = &stop});
-  if (!call.report.empty() && world.process() == 0)
-    write_run_report(call.report, run.recipe, planned, result, {},
-                     report_origin(run.recipe, call.name));
+  const TrainingStart start = start_training(world, run, request, [&] {
+    if (!report.empty()) require_writable_file(report, "report");
+  });
+  RemainingTime remaining(run.recipe.train.steps);
+  request.on_step = [&](const StepRecord& record) {
+    queue.push("step", to_metrics_line(record));
+    queue.push("progress", progress_text(record, run.recipe.train.steps,
+                                         remaining.seconds_after(record, now_seconds())));
+  };
+  request.data = start.data.get();
+  const TrainingResult result = train(world, run.recipe, start.planned, request);
+  if (!report.empty() && world.process() == 0)
+    write_run_report(report, run.recipe, start.planned, result, {},
+                     report_origin(run.recipe, given.name));
   return result;
 }
 
 using OnText = std::function<void(const std::string&, const std::string&)>;
 
 std::string train_from_python(const std::string& recipe, const std::string& name,
-                              const std::string& resume, const std::string& from,
-                              const std::string& report, const OnText& on_text) {
-  const TrainCall call{recipe, name, resume, from, report};
+                              const std::vector<std::string>& overrides, const std::string& resume,
+                              const std::string& from, const std::string& report,
+                              const OnText& on_text) {
   return unlocked([&] {
     std::atomic<bool> stop = false;
     TrainingResult result;
-    run_beside([&](TextQueue& queue) { result = train_recipe(call, queue, stop); }, on_text, stop);
+    const auto work = [&](TextQueue& queue) {
+      result = train_recipe(
+          {recipe, name, overrides}, report,
+          {.resume = resume, .from = from, .timeline = !report.empty(), .stop = &stop}, queue);
+    };
+    run_beside(work, on_text, stop);
     return result_json(result);
   });
 }
 
-PlanTexts plan_from_python(const std::string& recipe, const std::string& name, bool measure) {
+PlanTexts plan_from_python(const std::string& recipe, const std::string& name,
+                           const std::vector<std::string>& overrides, bool measure) {
   return unlocked([&] {
-    const ResolvedRun run = resolve(parse_recipe(recipe, name, {}));
+    const ResolvedRun run = resolve(GivenRecipe{recipe, name, overrides}.parse());
     return plan_texts(run.recipe, plan_run(run, measure));
   });
 }
@@ -194,16 +207,13 @@ void add_recipes(nb::module_& module) {
       .def_ro("text", &PlanTexts::text)
       .def_ro("json", &PlanTexts::json)
       .def_ro("html", &PlanTexts::html);
-  module.def("plan", &plan_from_python, nb::arg("recipe"), nb::arg("name"), nb::arg("measure"));
-  module.def("train", &train_from_python, nb::arg("recipe"), nb::arg("name"), nb::arg("resume"),
-             nb::arg("from_"), nb::arg("report"), nb::arg("on_text"));
+  module.def("plan", &plan_from_python, nb::arg("recipe"), nb::arg("name"), nb::arg("overrides"),
+             nb::arg("measure"));
+  module.def("train", &train_from_python, nb::arg("recipe"), nb::arg("name"), nb::arg("overrides"),
+             nb::arg("resume"), nb::arg("from_"), nb::arg("report"), nb::arg("on_text"));
   module.def("generate", &generate_from_python, nb::arg("checkpoint"), nb::arg("prompts"),
              nb::arg("overrides"), nb::arg("tokens"), nb::arg("temperature"), nb::arg("seed"),
              nb::arg("on_text"));
-  module.def("effective_recipe", [](const std::string& recipe, const std::string& name,
-                                    const std::vector<std::string>& overrides) {
-    return unlocked([&] { return parse_recipe(recipe, name, overrides).text; });
-  });
 }
 
 }  // namespace strata

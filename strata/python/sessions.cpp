@@ -24,9 +24,9 @@ using Capsules = std::vector<nb::capsule>;
 
 // The run of a model's file that each process has written to a folder of its own. `weights`: a
 // digest that is equal if the processes have equal weights.
-ResolvedRun run_of_file(const std::string& recipe, const std::string& name,
+ResolvedRun run_of_file(const std::string& recipe, const std::vector<std::string>& overrides,
                         const std::string& folder, const std::string& weights) {
-  ResolvedRun run = resolve(parse_recipe(recipe, name, {}));
+  ResolvedRun run = resolve(parse_recipe(recipe, "strata.Pipeline", overrides));
   for (std::size_t at; (at = run.fingerprint.find(folder)) != std::string::npos;)
     run.fingerprint.erase(at, folder.size());
   run.fingerprint += "\nweights: " + weights;
@@ -50,11 +50,11 @@ class PythonSession {
   }
 
  public:
-  PythonSession(const std::string& recipe, const std::string& name, const std::string& folder,
-                const std::string& weights, const std::string& resume)
+  PythonSession(const std::string& recipe, const std::vector<std::string>& overrides,
+                const std::string& folder, const std::string& weights, const std::string& resume)
       : session_(unlocked([&] {
           return std::make_unique<Session>(
-              run_of_file(recipe, name, folder, weights),
+              run_of_file(recipe, overrides, folder, weights),
               SessionOptions{.resume = resume, .while_waiting = raise_signals});
         })) {}
   ~PythonSession() {
@@ -101,12 +101,13 @@ class PythonSession {
     return alone([&] { return session_->save(folder); });
   }
 
-  void write_report(const std::string& path) {
-    alone([&] {
+  // Empty in other processes than that of rank 0.
+  std::string report() {
+    return alone([&]() -> std::string {
       const TrainingResult result = session_->result();
-      if (!session_->has_results()) return;
-      write_run_report(path, session_->recipe(), session_->planned(), result, {},
-                       report_origin(session_->recipe(), "Python"));
+      if (!session_->has_results()) return "";
+      return run_report(session_->recipe(), session_->planned(), result, {},
+                        report_origin(session_->recipe(), "Python"));
     });
   }
 
@@ -130,16 +131,16 @@ class PythonSession {
 
 void add_sessions(nb::module_& module) {
   nb::class_<PythonSession>(module, "Session")
-      .def(nb::init<const std::string&, const std::string&, const std::string&, const std::string&,
-                    const std::string&>(),
-           nb::arg("recipe"), nb::arg("name"), nb::arg("folder"), nb::arg("weights"),
+      .def(nb::init<const std::string&, const std::vector<std::string>&, const std::string&,
+                    const std::string&, const std::string&>(),
+           nb::arg("recipe"), nb::arg("overrides"), nb::arg("folder"), nb::arg("weights"),
            nb::arg("resume"))
       .def("step", &PythonSession::step, nb::arg("tensors"), nb::arg("learning_rate").none())
       .def("evaluate", &PythonSession::evaluate)
       .def("weights", &PythonSession::weights)
       .def("load_weights", &PythonSession::load_weights)
       .def("save", &PythonSession::save)
-      .def("write_report", &PythonSession::write_report)
+      .def("report", &PythonSession::report)
       .def("plan", &PythonSession::plan)
       .def("close", &PythonSession::close)
       .def_prop_ro("steps_done", &PythonSession::steps_done)

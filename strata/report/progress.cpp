@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "strata/base/units.h"
 
@@ -51,18 +52,27 @@ std::string progress_text(const StepRecord& record, std::int64_t total_steps, do
   return text;
 }
 
-Progress::Progress(std::ostream& out, ProgressOptions options) : out_(out), options_(options) {}
+double RemainingTime::seconds_after(const StepRecord& record, double now) {
+  if (first_step_ < 0) {
+    first_step_ = record.step;
+    first_seconds_ = now;
+  }
+  const std::int64_t timed = record.step - first_step_;
+  const double pace =
+      timed > 0 ? (now - first_seconds_) / static_cast<double>(timed) : record.step_seconds;
+  return pace * static_cast<double>(total_steps_ - record.step);
+}
+
+Progress::Progress(std::ostream& out, ProgressOptions options)
+    : out_(out), options_(options), remaining_(options.total_steps) {}
 
 Progress::~Progress() {
   if (!line_.empty()) out_ << '\n' << std::flush;
 }
 
 void Progress::update(const StepRecord& record, double now) {
-  const bool first = first_step_ < 0;
-  if (first) {
-    first_step_ = record.step;
-    first_seconds_ = now;
-  }
+  const bool first = !std::exchange(has_printed_, true);
+  const double left = remaining_.seconds_after(record, now);
   const bool last = record.step >= options_.total_steps;
   const bool by_steps = !options_.terminal && options_.every_steps > 0;
   const double pause = options_.terminal ? kRewriteSeconds : options_.every_seconds;
@@ -73,7 +83,7 @@ void Progress::update(const StepRecord& record, double now) {
   if (!first && !last && !due && !validated) return;
   printed_seconds_ = now;
 
-  const std::string text = progress_text(record, options_.total_steps, left_seconds(record, now));
+  const std::string text = progress_text(record, options_.total_steps, left);
   if (options_.terminal && !validated) {
     line_ = text;
     rewrite();
@@ -88,16 +98,6 @@ void Progress::note(const std::string& text) {
   clear();
   out_ << text << '\n';
   rewrite();
-}
-
-// Uses the wall clock, so that validation and checkpoints count, but excludes the first step, which
-// is slower.
-double Progress::left_seconds(const StepRecord& record, double now) {
-  const std::int64_t left = options_.total_steps - record.step;
-  const std::int64_t timed = record.step - first_step_;
-  const double pace =
-      timed > 0 ? (now - first_seconds_) / static_cast<double>(timed) : record.step_seconds;
-  return pace * static_cast<double>(left);
 }
 
 void Progress::rewrite() {

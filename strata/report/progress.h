@@ -21,6 +21,21 @@ struct ProgressOptions {
   int columns = 0;               ///< width of the terminal; 0: unlimited
 };
 
+/// Estimates how long the rest of a run takes, by the wall clock, so that validations and checkpoints
+/// count, but without the first step, which is slower.
+class RemainingTime {
+ public:
+  explicit RemainingTime(std::int64_t total_steps) : total_steps_(total_steps) {}
+
+  /// After every step, or some of them; `now` in seconds of now_seconds().
+  double seconds_after(const StepRecord& record, double now);
+
+ private:
+  std::int64_t total_steps_;
+  std::int64_t first_step_ = -1;
+  double first_seconds_ = 0;
+};
+
 /// "step 12/400  loss 3.214  ...": the text of a line, most important first.
 std::string progress_text(const StepRecord& record, std::int64_t total_steps, double left_seconds);
 
@@ -38,15 +53,14 @@ class Progress {
   void note(const std::string& text);
 
  private:
-  double left_seconds(const StepRecord& record, double now);
   void rewrite();
   void clear();
 
   std::ostream& out_;
   ProgressOptions options_;
   std::string line_;  // line on the terminal, "" if none
-  std::int64_t first_step_ = -1;
-  double first_seconds_ = 0;
+  RemainingTime remaining_;
+  bool has_printed_ = false;
   double printed_seconds_ = 0;
 };
 

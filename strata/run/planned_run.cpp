@@ -67,10 +67,6 @@ void measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& resolved,
   if (!shares) run.probe_cache = options.cache_file;
 }
 
-}  // namespace
-
-namespace {
-
 // Refuses decisions of the plan that the optimizer or the task cannot carry out.
 void check_decisions(const Recipe& recipe, const PlannedRun& run, int processes) {
   const StepDecisions& decisions = run.plan.decisions();
@@ -80,13 +76,12 @@ void check_decisions(const Recipe& recipe, const PlannedRun& run, int processes)
   if (recipe.device_kind() != DeviceKind::kCpu)
     throw kErrors.user("train.optimizer.kind", "muon has not been written for GPUs",
                        "ranks on the CPU", "mesh.device: cuda");
-  for (int layer = 0; layer < run.model.num_layers(); ++layer)
-    if (!decisions.tiers.layers.empty() && decisions.tiers[layer].updates_on_host())
+  for (const LayerTiers& tiers : decisions.tiers.layers)
+    if (tiers.updates_on_host())
       throw kErrors.user("train.optimizer.kind",
                          "muon updates matrices on the device, and this plan keeps their states on "
                          "the host",
-                         "weights and states on the device", placement_text(run.plan.placement),
-                         "set train.optimizer.kind=adamw, or memory.device to more");
+                         "weights and states on the device", placement_text(run.plan.placement));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "strata/checkpoint/saver.h"
 #include "strata/models/quantised_model.h"
 #include "strata/report/idle.h"
+#include "strata/report/tensorboard.h"
 #include "strata/run/rank_options.h"
 #include "strata/schedule/trace.h"
 #include "strata/train/disk_commit.h"
@@ -135,7 +136,7 @@ class RankLoop final : public RankBetweenSteps {
     }
     if (!request.resume.empty())
       begun_at_ = load_trainer(trainer_, state_.recipe.task->checkpoint_model(), request.resume);
-    if (!request.from.empty())
+    if (!request.from.empty() && request.resume.empty())
       load_weights(trainer_, state_.recipe.task->checkpoint_model(), request.from);
   }
 
@@ -203,10 +204,19 @@ class RankLoop final : public RankBetweenSteps {
     read_outcome();
     if (is_root()) {
       state_.result.records.push_back(*unreported_);
+      write_to_tensorboard(*unreported_);
       if (state_.request.on_step) state_.request.on_step(*unreported_);
     }
     unreported_.reset();
     is_read_ = false;
+  }
+
+  // The first record says where the file of an earlier run is cut: other processes' disks may have
+  // been one commit behind this one's.
+  void write_to_tensorboard(const StepRecord& record) {
+    if (options_.tensorboard.empty()) return;
+    if (!tensorboard_) tensorboard_.emplace(options_.tensorboard, record.step - 1);
+    tensorboard_->write(record);
   }
 
   // Exchanges every rank's busy time, peak and events; returns whether any process must stop.
@@ -388,7 +398,8 @@ class RankLoop final : public RankBetweenSteps {
   LearningRateSchedule learning_rate_;
   std::vector<MeasuredStep> kept_;        // of this rank only, until they are gathered
   std::optional<StepRecord> unreported_;  // of the last step
-  bool is_read_ = false;                  // its loss has been read
+  std::optional<TensorboardFile> tensorboard_;
+  bool is_read_ = false;  // its loss has been read
 };
 
 }  // namespace

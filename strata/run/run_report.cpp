@@ -102,11 +102,9 @@ std::string title_of(const Recipe& recipe, const PlannedRun& run, const Training
          " embeddings";
 }
 
-}  // namespace
-
-void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
-                      const TrainingResult& result, const TextSample& sample,
-                      const std::vector<std::pair<std::string, std::string>>& origin) {
+ReportInput report_input(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result,
+                         const TextSample& sample,
+                         const std::vector<std::pair<std::string, std::string>>& origin) {
   const TrainOptions& train = recipe.train;
   const std::int64_t tokens = recipe.task->sample_tokens();
   ReportInput input{
@@ -137,7 +135,21 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
   std::ranges::copy(result.inspection.report_tables, std::back_inserter(input.tables));
   add_timelines(input, run, result);
   add_memory(input, recipe, run, result);
-  write_report(path, input);
+  return input;
+}
+
+}  // namespace
+
+std::string run_report(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result,
+                       const TextSample& sample,
+                       const std::vector<std::pair<std::string, std::string>>& origin) {
+  return to_html(report_input(recipe, run, result, sample, origin));
+}
+
+void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
+                      const TrainingResult& result, const TextSample& sample,
+                      const std::vector<std::pair<std::string, std::string>>& origin) {
+  write_report(path, report_input(recipe, run, result, sample, origin));
 }
 
 }  // namespace strata

@@ -51,7 +51,8 @@ struct TrainingRequest {
   /// Checkpoint or its parent, or the folder of memory.disk, to resume from; empty: start from
   /// `from`.
   std::string resume;
-  std::string from;  ///< Hugging Face folder or checkpoint whose weights are the first values
+  /// Hugging Face folder or checkpoint whose weights are the first values; unused with `resume`.
+  std::string from;
   std::function<void(const StepRecord&)> on_step;  ///< after every step
   /// gets the folder of each complete checkpoint
   std::function<void(const std::string&)> on_checkpoint;
@@ -102,7 +103,11 @@ struct TextSample {
   std::string text;
 };
 
-/// `origin`: facts about the report's origin, which the header lists with those of the run.
+/// The report of a run as a page; of one without steps, its plan. `origin`: facts about the report's
+/// origin, which the header lists with those of the run.
+std::string run_report(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result,
+                       const TextSample& sample,
+                       const std::vector<std::pair<std::string, std::string>>& origin);
 void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
                       const TrainingResult& result, const TextSample& sample,
                       const std::vector<std::pair<std::string, std::string>>& origin);

@@ -1,6 +1,6 @@
 """Strata trains, tunes and serves models that are too large for one device.
 
-Pipeline trains an unchanged PyTorch model on a mesh, GPipe is torchgpipe's API, and plan(), train() and
+Pipeline trains an unchanged PyTorch model on stages and replicas, GPipe is torchgpipe's API, and plan(), train() and
 generate() do for a recipe what the program `strata` does.
 """
 

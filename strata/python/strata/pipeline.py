@@ -17,6 +17,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack
 from strata import _core
 from strata.errors import UserError
 from strata.plan import Page, Plan
+from strata.recipes import assignments
 
 __all__ = ["Pipeline"]
 
@@ -45,13 +46,13 @@ class Pipeline:
         loss: "cross_entropy" (classes last), "cross_entropy_of_channels" (classes in dimension 1),
             "binary_cross_entropy" (logits), "squared_error", or nn.CrossEntropyLoss(), nn.MSELoss(),
             nn.BCEWithLogitsLoss() with their defaults; label smoothing is taken over.
-        optimizer: "adamw", "sgd" or "adagrad", or a dictionary of the fields of train.optimizer. Unlike a
+        optimizer: "adamw", "muon", "sgd" or "adagrad", or a dictionary of the fields of train.optimizer. Unlike a
             recipe, weight_decay is 0 unless given.
         lr: the learning rate, constant unless step() has another.
-        mesh: fields of `mesh`, as {"pp": 2, "dp": 2, "zero": 1}; "auto" as a string chooses one.
-        memory: fields of `memory`, as {"recompute": "all", "device": "2 GiB"}.
+        mesh: fields of `mesh`, as {"pp": 2, "dp": 2, "zero": 1}, or {"auto": True, "ranks": 4} for the fastest one.
+        memory: fields of `memory`, as {"recompute": "full", "device": "2GiB"}.
         schedule: "gpipe", "1f1b", "interleaved"; None: the planner's.
-        chunks: micro-batches of a mini-batch.
+        chunks: micro-batches of a mini-batch, on each replica.
         clip: the largest gradient norm; 0 does not clip.
         layers: names of modules that become layers; None: chosen.
         seed: of dropout.
@@ -61,7 +62,7 @@ class Pipeline:
     """
 
     def __init__(self, model: torch.nn.Module, *, loss: str | torch.nn.Module = "cross_entropy", optimizer: str | Mapping = "adamw", lr: float = 1e-3,
-                 mesh: str | Mapping | None = None, memory: Mapping | None = None, schedule: str | None = None, chunks: int = 1, clip: float = 0.0,
+                 mesh: Mapping | None = None, memory: Mapping | None = None, schedule: str | None = None, chunks: int = 1, clip: float = 0.0,
                  layers: Sequence[str] | None = None, seed: int = 1, example: tuple | None = None, resume: str | os.PathLike = "",
                  overrides: Mapping | None = None):
         self._model = model
@@ -142,13 +143,12 @@ class Pipeline:
         return self._require_session("save").save(os.fspath(folder))
 
     def report(self, path: str | os.PathLike | None = None) -> Page:
-        """The report of the steps so far: timelines, memory and losses on one page, which is also written to `path`."""
-        session = self._require_session("report")
-        if path is not None:
-            session.write_report(os.fspath(path))
-            return Page(Path(path).read_text(encoding="utf-8"))
-        with tempfile.TemporaryDirectory(prefix="strata-") as folder:
-            return self.report(Path(folder) / "report.html")
+        """The report of the steps so far: timelines, memory and losses on one page, which is also written to `path`.
+        It is empty in other processes than that of rank 0."""
+        page = Page(self._require_session("report").report())
+        if path is not None and page.html:
+            Path(path).write_text(page.html, encoding="utf-8")
+        return page
 
     @property
     def plan(self) -> Plan:
@@ -189,14 +189,11 @@ class Pipeline:
         self._folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         path = os.path.join(folder, type(self._model).__name__ + ".pt2")
         _export(self._model, tensors[:-1], path)
-        recipe = json.loads(json.dumps(self._recipe))
+        recipe = self._recipe
         recipe["model"]["file"] = path
-        recipe["train"].setdefault("mini_batch", samples)
-        replicas = recipe["mesh"].get("dp", 1) if isinstance(recipe["mesh"], dict) else 1
-        recipe["train"].setdefault("micro_batch", -(-samples // (self._chunks * replicas)))
-        words = [f"{field}={value if isinstance(value, str) else json.dumps(value)}" for field, value in self._overrides.items()]
-        text = _core.effective_recipe(json.dumps(recipe), "strata.Pipeline", words)
-        self._session = _core.Session(text, "strata.Pipeline", folder, _digest(self._model), self._resume)
+        recipe["train"]["mini_batch"] = samples
+        recipe["train"]["micro_batch"] = -(-samples // (self._chunks * recipe["mesh"].get("dp", 1)))
+        self._session = _core.Session(json.dumps(recipe), assignments(self._overrides), folder, _digest(self._model), self._resume)
         # The ranks end before the interpreter does.
         weakref.finalize(self, self._session.close)
 
@@ -211,7 +208,7 @@ def _recipe(loss, optimizer, lr, mesh, memory, schedule, clip, layers, seed):
         "model": {"loss": name},
         "data": {},
         "train": {"steps": _MOST_STEPS, "decay": "constant", "clip": clip, "seed": seed, "optimizer": fields},
-        "mesh": mesh if isinstance(mesh, str) else dict(mesh or {}),
+        "mesh": dict(mesh or {}),
         "memory": dict(memory or {}),
     }
     if layers:
@@ -219,8 +216,6 @@ def _recipe(loss, optimizer, lr, mesh, memory, schedule, clip, layers, seed):
     if smoothing:
         recipe["train"]["label_smoothing"] = smoothing
     if schedule:
-        if not isinstance(recipe["mesh"], dict):
-            raise UserError("schedule: a mesh that is chosen has the planner's schedule; pass mesh as a dictionary")
         recipe["mesh"]["schedule"] = schedule
     return recipe
 

@@ -1,5 +1,6 @@
 """The progress of a run: a line that is drawn over on a terminal and in a notebook, and a line now and then elsewhere."""
 
+import shutil
 import sys
 import time
 
@@ -20,57 +21,46 @@ def _notebook_display():
 
 
 class Progress:
-    """Shows steps; `steps`: how many the run has, 0 if unknown."""
+    """Shows the last of many lines, and notes above it."""
 
-    def __init__(self, steps=0, stream=None):
-        self._steps = steps
+    def __init__(self, stream=None):
         self._stream = stream if stream is not None else sys.stderr
         display = _notebook_display()
         self._handle = display({"text/plain": ""}, raw=True, display_id=True) if display else None
         self._draws_over = self._handle is None and self._stream.isatty()
         self._written = 0.0
-        self._line = ""
+        self._line = self._shown = ""
 
-    def update(self, record):
-        """Shows a record of a step."""
-        self._line = self._text(record)
+    def update(self, line):
+        """Shows the line in place of the one before."""
+        self._line = line
         if self._handle is not None:
-            self._handle.update({"text/plain": self._line}, raw=True)
+            self._handle.update({"text/plain": line}, raw=True)
         elif self._draws_over:
-            self._stream.write("\r\x1b[K" + self._line)
-            self._stream.flush()
+            self._draw()
         elif time.monotonic() - self._written >= _SECONDS_BETWEEN_LINES:
             self._write_line()
 
     def note(self, text):
-        """Shows a line that stays, above the progress."""
+        """Shows a line that stays."""
+        self._stream.write("\r\x1b[K" + text + "\n" if self._draws_over else text + "\n")
         if self._draws_over:
-            self._stream.write("\r\x1b[K" + text + "\n" + self._line)
-        else:
-            self._stream.write(text + "\n")
+            self._draw()
         self._stream.flush()
 
     def close(self):
-        """Leaves the last step's line."""
+        """Leaves the last line."""
         if self._draws_over and self._line:
             self._stream.write("\n")
-        elif self._handle is None and self._line:
+        elif self._handle is None and self._line != self._shown:
             self._write_line()
 
-    def _write_line(self):
-        self._written = time.monotonic()
-        self._stream.write(self._line + "\n")
+    def _draw(self):
+        # A wrapped line cannot be drawn over.
+        self._stream.write("\r" + self._line[: shutil.get_terminal_size().columns - 1] + "\x1b[K")
         self._stream.flush()
 
-    def _text(self, record):
-        unit, speed = next(((key[: -len("s_per_second")], value) for key, value in record.items() if key.endswith("s_per_second")), ("", 0))
-        total = f"/{self._steps}" if self._steps else ""
-        line = f"step {record['step']}{total}  loss {_number(record['loss'], '.4f')}  {_number(speed, ',.0f')} {unit}s/s"
-        line += f"  {_number(record['step_seconds'], '.3g')} s a step"
-        if record.get("validation_loss") is not None:
-            line += f"  validation {record['validation_loss']:.4f}"
-        return line
-
-
-def _number(value, form):
-    return "not finite" if value is None else format(value, form)
+    def _write_line(self):
+        self._written, self._shown = time.monotonic(), self._line
+        self._stream.write(self._line + "\n")
+        self._stream.flush()

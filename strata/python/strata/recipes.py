@@ -14,29 +14,28 @@ from strata.progress import Progress
 __all__ = ["plan", "train", "generate", "TrainingResult"]
 
 
-def recipe_text(recipe, overrides=None):
-    """The YAML text of a recipe, and the name that errors give it.
-
-    A recipe is the path of a YAML file, or a dictionary of its fields. `overrides`: fields by their
-    paths, as `{"train.steps": 10}`.
-    """
+def given(recipe, overrides):
+    """What _core takes of a recipe: its YAML text, the name that errors give it, and the overrides as "field=value"."""
     if isinstance(recipe, Mapping):
-        text, name = json.dumps(dict(recipe)), "the recipe"
-    else:
-        name = os.fspath(recipe)
-        text = Path(name).read_text(encoding="utf-8")
-    words = [f"{field}={_value_text(value)}" for field, value in (overrides or {}).items()]
-    return _core.effective_recipe(text, name, words), name
+        return json.dumps(dict(recipe)), "the recipe", assignments(overrides)
+    path = os.fspath(recipe)
+    return Path(path).read_text(encoding="utf-8"), path, assignments(overrides)
 
 
-def _value_text(value):
-    return value if isinstance(value, str) else json.dumps(value)
+def assignments(overrides):
+    """{"train.steps": 10} as ["train.steps=10"]."""
+    return [f"{field}={value if isinstance(value, str) else json.dumps(value)}" for field, value in (overrides or {}).items()]
 
 
 def plan(recipe: str | os.PathLike | Mapping, overrides: Mapping | None = None, *, measure: bool = True) -> Plan:
-    """Plans a recipe on this machine. `measure=False` takes seconds from FLOPs and measures nothing."""
-    text, name = recipe_text(recipe, overrides)
-    return Plan(_core.plan(text, name, measure))
+    """Plans a recipe on this machine.
+
+    Args:
+        recipe: the path of a YAML file, or a dictionary of its fields.
+        overrides: fields by their paths, as {"train.steps": 10}.
+        measure: False takes seconds from FLOPs and measures nothing.
+    """
+    return Plan(_core.plan(*given(recipe, overrides), measure))
 
 
 class TrainingResult:
@@ -77,7 +76,7 @@ def train(recipe: str | os.PathLike | Mapping, overrides: Mapping | None = None,
     Args:
         recipe, overrides: as in plan().
         resume: a checkpoint, or the folder of several, to continue.
-        from_: a checkpoint or Hugging Face folder whose weights are the first ones.
+        from_: a checkpoint or Hugging Face folder with the first weights, and the model unless the recipe has one.
         report: a file for the HTML report.
         on_step: called after every step with its record, a dictionary.
         progress: shows a line.
@@ -85,25 +84,21 @@ def train(recipe: str | os.PathLike | Mapping, overrides: Mapping | None = None,
     KeyboardInterrupt ends the run after the current step, saves a checkpoint if the recipe has a folder
     for it, and is raised then.
     """
-    text, name = recipe_text(recipe, overrides)
     steps = []
-    shown = None
+    shown = Progress() if progress else None
 
-    def receive(kind, line):
-        nonlocal shown
-        if kind == "begin":
-            shown = Progress(int(line)) if progress else None
-        elif kind == "step":
-            steps.append(json.loads(line))
-            if shown:
-                shown.update(steps[-1])
+    def receive(kind, text):
+        if kind == "step":
+            steps.append(json.loads(text))
             if on_step:
                 on_step(steps[-1])
+        elif shown and kind == "progress":
+            shown.update(text)
         elif shown:
-            shown.note(f"saved {line}" if kind == "checkpoint" else line)
+            shown.note(f"saved {text}" if kind == "checkpoint" else text)
 
     try:
-        numbers = _core.train(text, name, os.fspath(resume), os.fspath(from_), os.fspath(report), receive)
+        numbers = _core.train(*given(recipe, overrides), os.fspath(resume), os.fspath(from_), os.fspath(report), receive)
     finally:
         if shown:
             shown.close()
@@ -122,11 +117,9 @@ def generate(checkpoint: str | os.PathLike, prompt: str | Sequence[str] = "", *,
     Returns the text after the prompt; for a list of prompts a list.
     """
     prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-    words = [f"{field}={_value_text(value)}" for field, value in (overrides or {}).items()]
-
     def receive(index, piece):
         if on_text and piece:
             on_text(int(index), piece)
 
-    texts = _core.generate(os.fspath(checkpoint), prompts, words, tokens, temperature, seed, receive)
+    texts = _core.generate(os.fspath(checkpoint), prompts, assignments(overrides), tokens, temperature, seed, receive)
     return texts[0] if isinstance(prompt, str) and texts else texts

@@ -103,13 +103,14 @@ class Engine:
             raise ValueError(f"the first dimension of every input is the samples of the mini-batch; got {[tuple(t.shape) for t in tensors]}")
         needs_backward = torch.is_grad_enabled() and (
             any(tensor.requires_grad for tensor in tensors) or any(p.requires_grad for partition in self._partitions for p in partition.parameters()))
-        step = _Step(self, len(micro_batches.scatter(tensors, chunks)), needs_backward, checkpoint_stop)
+        parts = micro_batches.scatter([tensor.detach() for tensor in tensors], chunks)
+        step = _Step(self, parts, isinstance(inputs, tuple), needs_backward, checkpoint_stop)
         if not needs_backward:
-            outputs = step.forward(tensors, isinstance(inputs, tuple), [False] * len(tensors))
+            outputs = step.forward([False] * len(tensors))
         else:
             # The engine of autograd skips a node without an input that wants a gradient.
             trigger = torch.empty(0, requires_grad=True)
-            outputs = _Node.apply(step, isinstance(inputs, tuple), trigger, *tensors)
+            outputs = _Node.apply(step, trigger, *tensors)
         return micro_batches.like(step.returns_tuple, outputs)
 
 
@@ -118,10 +119,10 @@ class _Node(torch.autograd.Function):
     checkpointed module of PyTorch adds them: torch.autograd.grad() of a parameter finds none."""
 
     @staticmethod
-    def forward(ctx, step, is_tuple, trigger, *tensors):
+    def forward(ctx, step, trigger, *tensors):
         ctx.step = step
         ctx.set_materialize_grads(False)
-        outputs = step.forward(tensors, is_tuple, list(ctx.needs_input_grad[3:]))
+        outputs = step.forward(ctx.needs_input_grad[2:])
         ctx.mark_non_differentiable(*(tensor for tensor, wants in zip(outputs, step.wants_gradients) if not wants))
         return tuple(outputs)
 
@@ -131,15 +132,16 @@ class _Node(torch.autograd.Function):
         step, ctx.step = ctx.step, None
         if step is None:
             raise RuntimeError("a GPipe's graph was used already: it keeps no tensors for a second backward")
-        return None, None, None, *step.backward(gradients)
+        return None, None, *step.backward(gradients)
 
 
 class _Step:
     """The cells of one mini-batch, from its forward to its backward."""
 
-    def __init__(self, engine, chunks, needs_backward, checkpoint_stop):
+    def __init__(self, engine, parts, is_tuple, needs_backward, checkpoint_stop):
         self._engine = engine
-        self._chunks = chunks
+        self._parts, self._is_tuple = parts, is_tuple  # the inputs by micro-batch, until the forward
+        self._chunks = chunks = len(parts)
         self._programs = _core.gpipe_programs(len(engine._partitions), chunks)
         self._seed_lock, self._seed_drawn = threading.Lock(), None
         autocast = AutocastState()
@@ -150,9 +152,10 @@ class _Step:
         self.returns_tuple = False
         self.wants_gradients = []
 
-    def forward(self, tensors, is_tuple, wants):
+    def forward(self, wants):
         """The outputs of the mini-batch; `wants`: which inputs want a gradient."""
-        batches = [Batch([Value(part.detach(), want) for part, want in zip(parts, wants)], is_tuple) for parts in micro_batches.scatter(tensors, self._chunks)]
+        batches = [Batch([Value(tensor, want) for tensor, want in zip(tensors, wants)], self._is_tuple) for tensors in self._parts]
+        self._parts = None
         last = self._pass("F", batches, self._forward_cell)
         self.returns_tuple = last[0].is_tuple
         self._sizes = [[value.tensor.shape[0] if value.tensor.dim() else 0 for value in batch.values] for batch in last]
