@@ -9,6 +9,7 @@
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/data/safetensors_types.h"
 
 namespace strata {
 namespace {
@@ -20,16 +21,8 @@ const FileUse kSafetensorsUse{.operation = "checkpoint.safetensors",
 
 static_assert(std::endian::native == std::endian::little);
 
-const std::map<std::string, at::ScalarType>& dtypes() {
-  static const std::map<std::string, at::ScalarType> names = {
-      {"F32", at::kFloat}, {"F64", at::kDouble}, {"F16", at::kHalf},  {"BF16", at::kBFloat16},
-      {"I64", at::kLong},  {"I32", at::kInt},    {"I16", at::kShort}, {"I8", at::kChar},
-      {"U8", at::kByte},   {"BOOL", at::kBool}};
-  return names;
-}
-
 const std::string& name_of(at::ScalarType dtype) {
-  for (const auto& [name, type] : dtypes())
+  for (const auto& [name, type] : safetensors_types())
     if (type == dtype) return name;
   throw InternalError({.operation = "checkpoint.safetensors", .what = "a dtype without a name"});
 }
@@ -104,9 +97,9 @@ SafetensorsFile SafetensorsFile::open(const std::string& path, const ChunkDigest
 
 SafetensorsFile::Entry SafetensorsFile::read_entry(const JsonPart& entry, std::size_t data) const {
   const JsonPart dtype = entry.member("dtype");
-  if (!dtypes().contains(dtype.text()))
+  if (!safetensors_types().contains(dtype.text()))
     dtype.refuse("a dtype that tensors here have", dtype.text());
-  Entry read{dtypes().at(dtype.text()), {}, data, data};
+  Entry read{safetensors_types().at(dtype.text()), {}, data, data};
   const std::vector<JsonPart> shape = entry.member("shape").elements();
   if (shape.size() > kMaxDimensions)
     entry.member("shape").refuse("at most " + std::to_string(kMaxDimensions) + " sizes",

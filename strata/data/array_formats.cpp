@@ -8,6 +8,7 @@
 
 #include "strata/base/json_document.h"
 #include "strata/base/user_text.h"
+#include "strata/data/safetensors_types.h"
 
 namespace strata {
 namespace {
@@ -138,20 +139,6 @@ ArrayHeader read_idx(const RandomAccessFile& file) {
 
 // ---- safetensors: length of the header, JSON, numbers
 
-struct SafetensorsType {
-  std::string_view name;
-  at::ScalarType dtype;
-};
-constexpr std::array<SafetensorsType, 9> kSafetensorsTypes = {{{"F32", at::kFloat},
-                                                               {"F64", at::kDouble},
-                                                               {"F16", at::kHalf},
-                                                               {"I64", at::kLong},
-                                                               {"I32", at::kInt},
-                                                               {"I16", at::kShort},
-                                                               {"I8", at::kChar},
-                                                               {"U8", at::kByte},
-                                                               {"BOOL", at::kBool}}};
-
 ArrayHeader read_safetensors(const RandomAccessFile& file) {
   const std::uint64_t length = number_of(bytes_at(file, 0, 8), false);
   const JsonDocument document = JsonDocument::parse(
@@ -163,10 +150,9 @@ ArrayHeader read_safetensors(const RandomAccessFile& file) {
                             std::to_string(names.size()), "save each array as a file of its own");
   const JsonPart tensor = document.root().member(names[0]);
   const JsonPart type = tensor.required_member("dtype");
-  const std::string name = type.text();
-  const auto known = std::ranges::find(kSafetensorsTypes, name, &SafetensorsType::name);
-  if (known == kSafetensorsTypes.end()) type.refuse("a type of NumPy", name);
-  ArrayHeader header{.first_byte = 8 + length, .shape = {}, .dtype = known->dtype};
+  const auto known = safetensors_types().find(type.text());
+  if (known == safetensors_types().end()) type.refuse("a type such as F32 or U8", type.text());
+  ArrayHeader header{.first_byte = 8 + length, .shape = {}, .dtype = known->second};
   const std::vector<JsonPart> sizes = tensor.required_member("shape").elements();
   if (sizes.size() > kMostDimensions)
     throw kArrayErrors.user(file.path(), "too many dimensions",
@@ -183,21 +169,24 @@ bool is_safetensors(const RandomAccessFile& file) {
   return length <= kLongestHeader && 8 + length <= file.size();
 }
 
+bool begins_with(const RandomAccessFile& file, std::string_view magic) {
+  return file.size() >= magic.size() && bytes_at(file, 0, magic.size()) == magic;
+}
+
 struct ArrayFormat {
-  std::string_view magic;
+  bool (*matches)(const RandomAccessFile&);
   ArrayHeader (*read)(const RandomAccessFile&);
 };
-constexpr std::array<ArrayFormat, 2> kFormats = {
-    {{"\x93NUMPY"sv, read_numpy}, {"\0\0"sv, read_idx}}};
+constexpr std::array<ArrayFormat, 3> kFormats = {
+    {{[](const RandomAccessFile& file) { return begins_with(file, "\x93NUMPY"sv); }, read_numpy},
+     {[](const RandomAccessFile& file) { return begins_with(file, "\0\0"sv); }, read_idx},
+     {is_safetensors, read_safetensors}}};
 
 }  // namespace
 
 ArrayHeader read_array_header(const RandomAccessFile& file) {
   for (const ArrayFormat& format : kFormats)
-    if (file.size() >= format.magic.size() &&
-        bytes_at(file, 0, format.magic.size()) == format.magic)
-      return format.read(file);
-  if (is_safetensors(file)) return read_safetensors(file);
+    if (format.matches(file)) return format.read(file);
   throw kArrayErrors.user(
       file.path(), "no .npy, safetensors or IDX file", "an array of numbers", "other bytes",
       file.size() > 2 && bytes_at(file, 0, 2) == "\x1f\x8b" ? "unpack it: gunzip" : "");
