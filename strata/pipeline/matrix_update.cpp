@@ -53,17 +53,10 @@ UpdateRange narrowed(const UpdateRange& range, FlatRange part) {
 
 FlatRange shifted(FlatRange range, std::int64_t by) { return {range.begin + by, range.end + by}; }
 
-}  // namespace
-
-bool StageMachine::has_hidden_matrices(int layer) const {
-  return optimizer_->orthogonalises() &&
-         std::ranges::any_of(store_.layout(layer).specs, &WeightSpec::hidden_matrix);
-}
-
 // The direction of a whole matrix. `slices`: the directions of the layer, one row for each rank
 // that divides it.
-at::Tensor StageMachine::whole_direction(const LayerLayout& layout, std::size_t weight,
-                                         const at::Tensor& slices) const {
+at::Tensor whole_direction(const LayerLayout& layout, std::size_t weight,
+                           const at::Tensor& slices) {
   const WeightSpec& spec = layout.specs[weight];
   const WeightPlacement& place = layout.placements[weight];
   const auto ranks = static_cast<int>(slices.size(0));
@@ -77,17 +70,24 @@ at::Tensor StageMachine::whole_direction(const LayerLayout& layout, std::size_t 
   return whole.view({spec.shape[0], -1});
 }
 
-// This rank's slice of an orthogonalised matrix, flat, with zeros as padding.
-at::Tensor StageMachine::own_slice(const LayerLayout& layout, std::size_t weight,
-                                   const at::Tensor& whole) const {
+// The slice of an orthogonalised matrix of one of the ranks that divide it, flat, with zeros as
+// padding.
+at::Tensor slice_of(const LayerLayout& layout, std::size_t weight, const at::Tensor& whole,
+                    const Group& tensor) {
   const WeightSpec& spec = layout.specs[weight];
-  const Group& tensor = groups_[Axis::kTensor];
   const at::Tensor flat = whole.reshape({-1});
   if (tensor.size() == 1 || spec.split.axis < 0) return flat;
   const at::Tensor slice = at::zeros({layout.placements[weight].numel}, flat.options());
   for (const Run& run : slice_runs(spec, tensor.rank(), tensor.size()))
     slice.narrow(0, run.local, run.numel).copy_(flat.narrow(0, run.global, run.numel));
   return slice;
+}
+
+}  // namespace
+
+bool StageMachine::has_hidden_matrices(int layer) const {
+  return optimizer_->orthogonalises() &&
+         std::ranges::any_of(store_.layout(layer).specs, &WeightSpec::hidden_matrix);
 }
 
 // Collective over the ranks that share the layer. `range`: of the rank's shard.
@@ -126,8 +126,9 @@ void StageMachine::update_with_matrices(const Pin& pin, const UpdateRange& range
     directions = all_gather(groups_[Axis::kTensor], directions, 0);
   for (const MatrixPart& part : parts) {
     const std::int64_t offset = layout.placements[part.weight].offset;
-    const at::Tensor orthogonal = own_slice(
-        layout, part.weight, orthogonalised(whole_direction(layout, part.weight, directions)));
+    const at::Tensor orthogonal = slice_of(
+        layout, part.weight, orthogonalised(whole_direction(layout, part.weight, directions)),
+        groups_[Axis::kTensor]);
     const FlatRange own = shifted(part.elements, -offset);
     move_matrix(narrowed(range, shifted(part.elements, -shard.begin)),
                 orthogonal.narrow(0, own.begin, own.size()), layout.specs[part.weight].shape, step);

@@ -173,10 +173,6 @@ class StageMachine final : public Machine {
   bool updates_on_host(int layer) const;
   bool has_hidden_matrices(int layer) const;
   void update_with_matrices(const Pin& pin, const UpdateRange& range, const BegunUpdate& begun);
-  at::Tensor whole_direction(const LayerLayout& layout, std::size_t weight,
-                             const at::Tensor& slices) const;
-  at::Tensor own_slice(const LayerLayout& layout, std::size_t weight,
-                       const at::Tensor& whole) const;
   UpdateRange update_range(const Pin& pin) const;
   /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
   /// other weights.

@@ -8,11 +8,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "strata/base/error_source.h"
 #include "strata/device/account.h"
+#include "strata/nn/graph/weight_name.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/resume_point.h"
 #include "strata/task/task.h"
@@ -76,7 +78,7 @@ class Commands {
     changed_.notify_all();
   }
 
-  // The ranks have ended, with an error or at the last step.
+  // The ranks have ended: after a stop, or with an error.
   void end(std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -124,6 +126,36 @@ class Commands {
   bool ended_ = false;
   std::exception_ptr error_;
 };
+
+using NamesInFiles = std::map<std::string, std::string>;  // of weights, by their own names
+
+const std::string& name_in_files(const NamesInFiles& names, const std::string& weight) {
+  const auto found = names.find(weight);
+  return found == names.end() ? weight : found->second;
+}
+
+// Refuses weights that are not those of the model.
+void require_weights(const std::map<std::string, at::Tensor>& weights, const Sequential& model,
+                     const NamesInFiles& names) {
+  std::set<std::string> known;
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    for (const WeightSpec& spec : model.layout(layer).specs) {
+      const std::string name = name_in_files(names, weight_name(model, layer, spec));
+      known.insert(name);
+      const auto found = weights.find(name);
+      if (found == weights.end())
+        throw kWeightErrors.user(name, "a weight is missing", "all weights of the model", "none",
+                                 "give every weight of weights()");
+      if (found->second.sizes() != at::IntArrayRef(spec.shape))
+        throw kWeightErrors.user(name, "the weight has another shape",
+                                 c10::str(at::IntArrayRef(spec.shape)),
+                                 c10::str(found->second.sizes()), "give the weights of this model");
+    }
+  for (const auto& [name, tensor] : weights)
+    if (!known.contains(name))
+      throw kWeightErrors.user(name, "the model has no such weight", "the names of weights()", name,
+                               "leave it out");
+}
 
 ResolvedRun with_notices(ResolvedRun run, const SessionOptions& options) {
   if (!run.on_notice) run.on_notice = options.on_notice;
@@ -180,6 +212,8 @@ struct Session::Parts {
   void on_all_ranks(std::function<void(RankBetweenSteps&)> work) {
     run_command([&] { return Command{.work = std::move(work)}; });
   }
+
+  NamesInFiles file_names() const { return resolved.recipe.task->checkpoint_model().file_names; }
 
   SessionOptions options;
   ResolvedRun resolved;
@@ -284,53 +318,22 @@ std::map<std::string, at::Tensor> Session::weights() {
       assemble(states, shared->whole);
     }
   });
-  const std::map<std::string, std::string> names =
-      parts_->resolved.recipe.task->checkpoint_model().file_names;
+  const NamesInFiles names = parts_->file_names();
   std::map<std::string, at::Tensor> named;
   const std::lock_guard lock(shared->mutex);
-  for (auto& [name, tensor] : shared->whole) {
-    const auto file_name = names.find(name);
-    named.emplace(file_name == names.end() ? name : file_name->second, std::move(tensor));
-  }
+  for (auto& [name, tensor] : shared->whole)
+    named.emplace(name_in_files(names, name), std::move(tensor));
   return named;
 }
 
-namespace {
-
-// Refuses weights that are not those of the model.
-void require_weights(const std::map<std::string, at::Tensor>& weights,
-                     const std::map<std::string, std::vector<std::int64_t>>& shapes) {
-  for (const auto& [name, shape] : shapes) {
-    const auto found = weights.find(name);
-    if (found == weights.end())
-      throw kWeightErrors.user(name, "a weight is missing", "all weights of the model", "none",
-                               "give every weight of weights()");
-    if (found->second.sizes() != at::IntArrayRef(shape))
-      throw kWeightErrors.user(name, "the weight has another shape",
-                               c10::str(at::IntArrayRef(shape)), c10::str(found->second.sizes()),
-                               "give the weights of this model");
-  }
-  for (const auto& [name, tensor] : weights)
-    if (!shapes.contains(name))
-      throw kWeightErrors.user(name, "the model has no such weight", "the names of weights()", name,
-                               "leave it out");
-}
-
-}  // namespace
-
 void Session::load_weights(const std::map<std::string, at::Tensor>& weights) {
-  std::map<std::string, std::vector<std::int64_t>> shapes;
-  for (const auto& [name, tensor] : this->weights()) shapes[name] = tensor.sizes().vec();
-  require_weights(weights, shapes);
-  const std::map<std::string, std::string> names =
-      parts_->resolved.recipe.task->checkpoint_model().file_names;
+  const NamesInFiles names = parts_->file_names();
+  require_weights(weights, parts_->run.model, names);
   parts_->on_all_ranks([weights, names](RankBetweenSteps& rank) {
     rank.trainer().fill([&](const std::vector<NamedState>& states, const std::vector<NamedState>&) {
       const UnchargedScope uncharged;
-      for (const NamedState& state : states) {
-        const auto name = names.find(state.name);
-        assign_whole(state, weights.at(name == names.end() ? state.name : name->second));
-      }
+      for (const NamedState& state : states)
+        assign_whole(state, weights.at(name_in_files(names, state.name)));
     });
   });
 }
