@@ -174,6 +174,31 @@ void expect_same_bits(const MeshRecord& run, const MeshRecord& reference) {
     EXPECT_TRUE(at::equal(run.slots.at(name), slot)) << name;
 }
 
+void expect_same_bits_for_any_cut(const MeshCase& one) {
+  const MeshRecord alone = train_on_mesh(one);
+  for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
+                                                {3, ScheduleKind::k1f1b, "cheap"},
+                                                {2, ScheduleKind::kInterleaved, "mixed"}}) {
+    MeshCase c = one;
+    c.mesh[Axis::kPipeline] = pp;
+    c.schedule = schedule;
+    c.recompute = recompute;
+    SCOPED_TRACE(testing::Message() << c);
+    expect_same_bits(train_on_mesh(c), alone);
+  }
+}
+
+void expect_same_bits_in_every_zero_stage(const MeshCase& plain) {
+  const MeshRecord expected = train_on_mesh(plain);
+  for (const int zero : {1, 2, 3}) {
+    MeshCase c = plain;
+    c.zero = zero;
+    c.mesh[Axis::kPipeline] = zero == 1 ? 2 : 1;
+    SCOPED_TRACE(testing::Message() << c);
+    expect_same_bits(train_on_mesh(c), expected);
+  }
+}
+
 void expect_close(const MeshRecord& run, const MeshRecord& reference, double relative,
                   double absolute) {
   ASSERT_EQ(run.losses.size(), reference.losses.size());

@@ -76,6 +76,12 @@ TrainerOptions mesh_options(const MeshCase& c);
 /// The same numbers, bit for bit.
 void expect_same_bits(const MeshRecord& run, const MeshRecord& reference);
 
+/// Trains on two and three stages under three schedules with recomputation, and on one rank.
+void expect_same_bits_for_any_cut(const MeshCase& one);
+
+/// Trains the replicas of `plain`, which has no ZeRO, with ZeRO 1 on two stages, 2 and 3.
+void expect_same_bits_in_every_zero_stage(const MeshCase& plain);
+
 /// Losses and norms within `relative`, weights within `absolute`.
 void expect_close(const MeshRecord& run, const MeshRecord& reference, double relative,
                   double absolute);

@@ -50,32 +50,12 @@ TEST_P(TrainingIn, IsCloseToFp32) {
   }
 }
 
-TEST_P(TrainingIn, HasSameBitsForAnyCut) {
-  const MeshCase one = small_case(precision());
-  const MeshRecord alone = train_on_mesh(one);
-  for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
-                                                {3, ScheduleKind::k1f1b, "cheap"},
-                                                {2, ScheduleKind::kInterleaved, "mixed"}}) {
-    MeshCase c = one;
-    c.mesh[Axis::kPipeline] = pp;
-    c.schedule = schedule;
-    c.recompute = recompute;
-    SCOPED_TRACE(testing::Message() << c);
-    expect_same_bits(train_on_mesh(c), alone);
-  }
-}
+TEST_P(TrainingIn, HasSameBitsForAnyCut) { expect_same_bits_for_any_cut(small_case(precision())); }
 
 TEST_P(TrainingIn, HasSameBitsInEveryZeroStage) {
   MeshCase replicas = small_case(precision());
   replicas.mesh[Axis::kData] = 2;
-  const MeshRecord plain = train_on_mesh(replicas);
-  for (const int zero : {1, 2, 3}) {
-    MeshCase c = replicas;
-    c.zero = zero;
-    c.mesh[Axis::kPipeline] = zero == 1 ? 2 : 1;
-    SCOPED_TRACE(testing::Message() << c);
-    expect_same_bits(train_on_mesh(c), plain);
-  }
+  expect_same_bits_in_every_zero_stage(replicas);
 }
 
 TEST_P(TrainingIn, HasSameBitsWithAllFeatures) {
