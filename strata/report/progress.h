@@ -21,8 +21,8 @@ struct ProgressOptions {
   int columns = 0;               ///< width of the terminal; 0: unlimited
 };
 
-/// Estimates how long the rest of a run takes, by the wall clock, so that validations and checkpoints
-/// count, but without the first step, which is slower.
+/// Estimates how long the rest of a run takes, by the wall clock, so that validations and
+/// checkpoints count, but without the first step, which is slower.
 class RemainingTime {
  public:
   explicit RemainingTime(std::int64_t total_steps) : total_steps_(total_steps) {}

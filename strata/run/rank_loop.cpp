@@ -211,8 +211,8 @@ class RankLoop final : public RankBetweenSteps {
     is_read_ = false;
   }
 
-  // The first record says where the file of an earlier run is cut: other processes' disks may have
-  // been one commit behind this one's.
+  // Readers discard the steps of earlier files from the first one of this file on, which is only
+  // known now: the disks of other processes may have been one commit behind this one's.
   void write_to_tensorboard(const StepRecord& record) {
     if (options_.tensorboard.empty()) return;
     if (!tensorboard_) tensorboard_.emplace(options_.tensorboard, record.step - 1);

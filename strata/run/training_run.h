@@ -103,8 +103,8 @@ struct TextSample {
   std::string text;
 };
 
-/// The report of a run as a page; of one without steps, its plan. `origin`: facts about the report's
-/// origin, which the header lists with those of the run.
+/// The report of a run as a page; of one without steps, its plan. `origin`: facts about the
+/// report's origin, which the header lists with those of the run.
 std::string run_report(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result,
                        const TextSample& sample,
                        const std::vector<std::pair<std::string, std::string>>& origin);

@@ -1,4 +1,5 @@
-/// Decides what a training run needs before its ranks start, for the program and the Python package.
+/// Decides what a training run needs before its ranks start, for the program and the Python
+/// package.
 ///
 ///     Recipe recipe = load_recipe(path, {}, training_defaults(request.resume, request.from));
 ///     ResolvedRun run = resolve(std::move(recipe));
@@ -7,9 +8,9 @@
 ///     request.data = start.data.get();
 ///     train(world, run.recipe, start.planned, request);
 ///
-/// Errors  UserError, before anything is measured: bad data, a checkpoint of another model, a folder
-///         with later checkpoints than the run begins at, a folder that cannot be written; what
-///         plans refuse.
+/// Errors  UserError, before anything is measured: bad data, a checkpoint of another model, a
+///         folder with later checkpoints than the run begins at, a folder that cannot be written;
+///         what plans refuse.
 #pragma once
 
 #include <functional>
@@ -33,7 +34,8 @@ struct TrainingStart {
   PlannedRun planned;
 };
 
-/// Sets train.steps of the run's recipe. `check`: what the caller refuses in addition, in process 0.
+/// Sets train.steps of the run's recipe. `check`: what the caller refuses in addition, in process
+/// 0.
 TrainingStart start_training(World& world, ResolvedRun& run, const TrainingRequest& request,
                              const std::function<void()>& check = {});
 

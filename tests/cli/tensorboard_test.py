@@ -24,12 +24,27 @@ class Tensorboard(ProgramTest):
         self.train()
         [path] = (self.folder / "events").iterdir()
         self.assertRegex(path.name, r"^events\.out\.tfevents\.\d{10}\..+\.\d+$")
-        data, records = path.read_bytes(), 0
+        self.assertEqual(self.beginning_and_steps(path), (1, 8))
+
+    def beginning_and_steps(self, path):
+        """The step from which on a reader discards other files, and the number of steps."""
+        data, records = path.read_bytes(), []
         while data:
             [length] = struct.unpack("<Q", data[:8])
             self.assertLessEqual(length + 16, len(data))
-            data, records = data[length + 16:], records + 1
-        self.assertEqual(records, 2 + 8)  # version, start of the session, steps
+            records.append(data[12:12 + length])
+            data = data[length + 16:]
+        # Version; start of the session: field 1, a double, and field 2, the step.
+        self.assertEqual(records[1][9], 0x10)
+        return records[1][10], len(records) - 2
+
+    def test_resumed_run_replaces_later_steps(self):
+        saving = ["--set", "train.checkpoint_folder=saved", "--set", "train.checkpoint_every=6"]
+        self.train(*saving)
+        shutil.rmtree(self.folder / "saved/step-00000008")
+        self.train(*saving, "--resume", "saved")
+        files = map(self.beginning_and_steps, (self.folder / "events").iterdir())
+        self.assertEqual(sorted(files), [(1, 8), (7, 2)])
 
     def test_writes_no_file_without_option(self):
         self.succeed("train", "recipe.yaml")
