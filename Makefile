@@ -3,7 +3,7 @@
 all_tasks := text;recommender;graph
 
 .DEFAULT_GOAL := build
-.PHONY: bootstrap bootstrap-text bootstrap-test build build-text build-all demo adult fashion test test-long fuzz check format bench bench-mesh asan tsan dev gcc cuda-compile clean
+.PHONY: bootstrap bootstrap-text bootstrap-test build build-text build-all demo adult fashion mnist test test-long fuzz check format bench bench-mesh asan tsan dev gcc cuda-compile clean
 
 bootstrap:
 	@tools/bootstrap.sh
@@ -38,6 +38,12 @@ fashion: build
 	@tools/fetch_fashion.sh
 	@.venv/bin/python examples/vision/export.py small_resnet --out data/fashion/small_resnet.pt2
 	@build/release/strata train recipes/fashion.yaml
+
+# Trains the same network on handwritten digits, on two stages.
+mnist: build
+	@tools/fetch_mnist.sh
+	@.venv/bin/python examples/vision/export.py small_resnet --out data/mnist/small_resnet.pt2
+	@build/release/strata train recipes/mnist.yaml
 
 # Trains a recommender on the census data of UCI Adult, which a Python package contains.
 adult: build

@@ -126,17 +126,22 @@ MODELS = {
     "transformers Phi3": language_model("Phi3", pad_token_id=0, **GROUPED),
     "transformers Mamba": language_model("Mamba", hidden_size=32, num_hidden_layers=3, state_size=8),
     "transformers Mixtral": language_model("Mixtral", num_local_experts=4, **GROUPED),
+    "transformers Swin": classifier("Swin", 32, image_size=32, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4,
+                                    drop_path_rate=0.2),
 }
+# Modules that run in Python, by the ends of their names: an operator of its own, torch.rand.
+IN_PYTHON = {"transformers Mixtral": ".mlp.experts", "transformers Swin": ".drop_path"}
 
 
-def loss_of(make, mesh):
+def loss_of(make, mesh, in_python):
     """The loss of one step, as exact text, and the pipeline's plan."""
     torch.manual_seed(1)
     model, x = make()
     with torch.no_grad():
         shape = model.eval()(x).shape
     y = torch.randint(0, shape[-1], tuple(shape[:-1]))
-    with strata.Pipeline(model.train(), lr=1e-3, mesh=mesh, chunks=2, example=(x, y)) as pipe:
+    layers = [name for name, module in model.named_modules() if in_python and name.endswith(in_python)]
+    with strata.Pipeline(model.train(), lr=1e-3, mesh=mesh, chunks=2, example=(x, y), python_layers=layers) as pipe:
         return pipe.step(x, y)["loss_hex"], pipe.plan.json
 
 
@@ -147,11 +152,11 @@ def reason_of(error):
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
-def try_model(make):
+def try_model(make, in_python=""):
     begin = time.perf_counter()
     try:
-        loss, plan = loss_of(make, {"pp": 2, "threads": 1})
-        same = loss_of(make, {"threads": 1})[0] == loss
+        loss, plan = loss_of(make, {"pp": 2, "threads": 1}, in_python)
+        same = loss_of(make, {"threads": 1}, in_python)[0] == loss
     except Exception as error:  # noqa: BLE001: the table says why
         return {"result": "refused", "reason": reason_of(error)[:160], "trace": traceback.format_exc()}
     return {"result": "equal bits" if same else "OTHER BITS", "layers": sum(stage["layers"] if isinstance(stage["layers"], int) else len(stage["layers"]) for stage in plan["stages"]),
@@ -169,7 +174,7 @@ def main():
     for name, make in MODELS.items():
         if options.only and not any(wanted in name for wanted in options.only.split(",")):
             continue
-        row = table[name] = try_model(make)
+        row = table[name] = try_model(make, IN_PYTHON.get(name, ""))
         print(f"{name:32} {row['result']:12} " + (f"{row['layers']:4} layers  loss {row['loss']:.4f}  {row['seconds']:.0f} s" if "loss" in row else row["reason"]), flush=True)
     print(f"{sum(row['result'] == 'equal bits' for row in table.values())} of {len(table)} models train on two stages with the bits of one")
     if options.json:

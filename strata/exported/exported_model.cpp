@@ -14,6 +14,7 @@
 #include "strata/base/ignored_target.h"
 #include "strata/device/account.h"
 #include "strata/exported/graph_layer.h"
+#include "strata/exported/separate_uses.h"
 #include "strata/nn/aten/aten_scope.h"
 #include "strata/nn/graph/weight_name.h"
 
@@ -124,6 +125,7 @@ ExportedModel::ExportedModel(const std::string& path, const std::vector<std::str
   const FunctionalGraph graph = reading_model(path, [&] { return functional_graph(program_); });
   for (const auto& [name, like] : graph.new_values) program_.add_value(name, like);
   pieces_ = reading_model(path, [&] { return cut_graph(program_, graph, borders); });
+  separate_uses(pieces_, graph.outputs, program_);
   for (const GraphInput& input : program_.inputs())
     if (input.source == GraphSource::kInput) inputs_.push_back(input.name);
   if (graph.outputs.size() != 1)

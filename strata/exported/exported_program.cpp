@@ -12,6 +12,7 @@
 #include "strata/device/account.h"
 #include "strata/exported/batch_number.h"
 #include "strata/exported/pt2_archive.h"
+#include "strata/exported/python_layer.h"
 
 namespace strata {
 namespace {
@@ -192,9 +193,11 @@ class ProgramReader {
     constexpr std::string_view kPrefix = "torch.ops.";
     const std::vector<std::string> parts =
         split(target.substr(std::min(target.size(), kPrefix.size())));
-    if (!target.starts_with(kPrefix) || parts.size() != 3 || parts[0] != "aten")
+    if (!target.starts_with(kPrefix) || parts.size() != 3 ||
+        (parts[0] != "aten" && parts[0] + "::" + parts[1] != kPythonLayer))
       throw kReadErrors.user(read.line, "a layer cannot run " + target, "operators of ATen", target,
-                             "write this part of the model with PyTorch's operators");
+                             "write this part of the model with PyTorch's operators, or name its "
+                             "module in python_layers of strata.Pipeline");
     read.op = parts[0] + "::" + parts[1];
     read.overload = parts[2] == "default" ? "" : parts[2];
     for (const json& input : node.at("inputs"))

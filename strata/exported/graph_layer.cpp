@@ -12,6 +12,8 @@
 #include "strata/base/error_source.h"
 #include "strata/exported/graph_step.h"
 #include "strata/exported/operator_flops.h"
+#include "strata/exported/python_layer.h"
+#include "strata/nn/graph/running_layer.h"
 
 namespace strata {
 namespace {
@@ -41,6 +43,7 @@ class GraphLayer final : public Layer {
     int dropouts = 0;
     const auto slot_of = [&](const std::string& value) { return slot(program, value); };
     for (const GraphNode& node : piece.nodes) {
+      runs_python_ |= node.op == kPythonLayer;
       const std::optional<OwnStep> own =
           options.own_operations ? own_step(program, node, parameters, slot_of) : std::nullopt;
       steps_.push_back(own ? make_step(node, *own) : make_step(program, node, slot_of, dropouts));
@@ -53,6 +56,7 @@ class GraphLayer final : public Layer {
 
   std::vector<WeightSpec> weights() const override { return specs_; }
   bool uses_aten_threads() const override { return true; }
+  bool runs_python() const override { return runs_python_; }
   std::string signature() const override { return signature_; }
 
   // Those that the graph states: many operators compute shapes alone only in Python.
@@ -216,6 +220,7 @@ class GraphLayer final : public Layer {
                         return inputs[input].size(static_cast<std::int64_t>(dimension));
                       }),
                       .device = device};
+    const RunningLayer running(context);
     for (const GraphStep& step : steps_) {
       run_checked(step, run);
       for (const int value : step.last_uses) values[value].reset();
@@ -263,6 +268,7 @@ class GraphLayer final : public Layer {
   }
 
   std::string name_, signature_;
+  bool runs_python_ = false;
   std::map<std::string, int> slots_;
   std::vector<GraphShape> shapes_;  // by slot
   std::vector<int> inputs_, outputs_, weights_;

@@ -6,6 +6,7 @@
 
 #include "strata/base/error_source.h"
 #include "strata/base/user_text.h"
+#include "strata/exported/python_layer.h"
 #include "strata/exported/random_step.h"
 
 namespace strata {
@@ -75,7 +76,7 @@ bool is_real(const GraphShape& shape) { return at::isFloatingType(shape.dtype); 
 // A copy would draw other numbers, or add to statistics twice.
 bool has_one_place(const GraphNode& node) {
   return is_random_step(node) || node.op == "aten::scaled_dot_product_attention" ||
-         node.op == "aten::batch_norm";
+         node.op == "aten::batch_norm" || node.op == kPythonLayer;
 }
 
 // Which values no weight affects.

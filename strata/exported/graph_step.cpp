@@ -101,6 +101,7 @@ std::string text_of(const GraphArgument& argument) {
   }
   if (const auto* real = std::get_if<double>(&argument)) return " " + std::to_string(*real);
   if (const auto* flag = std::get_if<bool>(&argument)) return *flag ? " true" : " false";
+  if (const auto* text = std::get_if<std::string>(&argument)) return " " + *text;
   return "";
 }
 

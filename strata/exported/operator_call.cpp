@@ -8,6 +8,7 @@
 
 #include "strata/base/error_source.h"
 #include "strata/exported/operator_rules.h"
+#include "strata/exported/python_layer.h"
 
 namespace strata {
 namespace {
@@ -16,6 +17,9 @@ constexpr ErrorSource kCallErrors{"exported.operator"};
 
 c10::OperatorHandle require_operator(const GraphNode& node) {
   if (const auto found = find_operator(node.op, node.overload)) return *found;
+  if (node.op == kPythonLayer)
+    throw kCallErrors.user(node.line, "this layer runs in Python", "a process of Python",
+                           "a program without it", "train the model by strata.Pipeline");
   throw kCallErrors.user(node.line, "this libtorch has no operator " + node.op,
                          "operators of the libtorch that Strata was built with",
                          node.op + "." + node.overload,

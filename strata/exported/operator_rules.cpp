@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "strata/exported/python_layer.h"
 #include "strata/exported/random_step.h"
 
 namespace strata {
@@ -90,6 +91,7 @@ const GraphArgument* find_argument(const GraphNode& node, const std::string& nam
 }
 
 std::optional<OperatorRefusal> refusal_of(const GraphNode& node) {
+  if (node.op == kPythonLayer) return std::nullopt;
   const std::string plain = form_without_change(node.op);
   const std::string_view name = name_of(plain);
   if (trusts_too_much(node, name))

@@ -64,6 +64,7 @@ struct LayerCost {
   std::int64_t no_grad_fixed_bytes = 0;
   /// false: the layer saves nothing but its inputs, so a recompute frees nothing
   bool recomputable = true;
+  bool runs_python = false;  ///< Layer::runs_python()
   double forward_flops = 0;  ///< operations of one forward's products; 0: not counted
   LayerWork work = {};
   // Kernels that the rank's device launches for any size of micro-batch. 0: the rank computes

@@ -170,6 +170,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .backward_transient_bytes = bytes.backward_transient + input_gradients,
          .no_grad_transient_bytes = bytes.without_graph(),
          .recomputable = model.layer(layer).recomputable(),
+         .runs_python = model.layer(layer).runs_python(),
          .forward_flops = flops,
          .work = model.layer(layer).work(inputs)});
   }

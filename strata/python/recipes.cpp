@@ -15,6 +15,7 @@
 #include "strata/base/durable_file.h"
 #include "strata/base/json_text.h"
 #include "strata/base/measurement.h"
+#include "strata/checkpoint/reader.h"
 #include "strata/cli/report_origin.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/python/calls.h"
@@ -200,9 +201,25 @@ std::vector<std::string> generate_from_python(const std::string& checkpoint,
   });
 }
 
+// (name, ids, values, width) of each table, as bytes.
+nb::list load_embeddings(const std::string& checkpoint) {
+  const std::vector<EmbeddingTable> tables = unlocked([&] {
+    const CheckpointReader reader = CheckpointReader::open(checkpoint);
+    const Recipe recipe = parse_recipe(reader.manifest().recipe, checkpoint, {});
+    return recipe.task->saved_embeddings(recipe, checkpoint);
+  });
+  nb::list all;
+  for (const EmbeddingTable& table : tables)
+    all.append(nb::make_tuple(
+        table.name, nb::bytes(table.ids.data(), table.ids.size() * sizeof(std::uint64_t)),
+        nb::bytes(table.values.data(), table.values.size() * sizeof(float)), table.width));
+  return all;
+}
+
 }  // namespace
 
 void add_recipes(nb::module_& module) {
+  module.def("load_embeddings", &load_embeddings, nb::arg("checkpoint"));
   nb::class_<PlanTexts>(module, "Plan")
       .def_ro("text", &PlanTexts::text)
       .def_ro("json", &PlanTexts::json)

@@ -38,4 +38,14 @@ void Task::check_inspection(const InspectionRequest& request, const TaskData&) c
                    .fix = "leave out " + option});
 }
 
+std::vector<EmbeddingTable> Task::saved_embeddings(const Recipe&,
+                                                   const std::string& checkpoint) const {
+  throw UserError({.operation = "task.embeddings",
+                   .where = checkpoint,
+                   .what = "this model has no tables of embeddings",
+                   .expected = "a recommender",
+                   .got = title(),
+                   .fix = "name a checkpoint of a recommender"});
+}
+
 }  // namespace strata

@@ -23,6 +23,7 @@
 #include "strata/nn/graph/sequential.h"
 #include "strata/plan/machine_profile.h"
 #include "strata/plan/search/mesh_check.h"
+#include "strata/task/embedding_table.h"
 #include "strata/task/recipe.h"
 #include "strata/task/task_data.h"
 #include "strata/task/task_run.h"
@@ -122,6 +123,9 @@ class Task {
   virtual void check_inspection(const InspectionRequest& request, const TaskData& data) const;
   /// Refuses to evaluate the checkpoint at `path` without its run.
   virtual void check_evaluation(const std::string& /*path*/) const {}
+  /// The embeddings of a checkpoint, or of the newest in a folder. UserError: the model has none.
+  virtual std::vector<EmbeddingTable> saved_embeddings(const Recipe& recipe,
+                                                       const std::string& checkpoint) const;
   /// The task for a step that is replayed for a comparison, which must not change state that other
   /// runs train. Null: this task. `resume` as in open().
   virtual std::shared_ptr<const Task> replayed(const std::string& /*resume*/) const {

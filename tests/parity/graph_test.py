@@ -279,6 +279,38 @@ class Graph(GraphTest):
             self.assertTrue(torch.allclose(found[2][name], expected[2][name], rtol=1e-5, atol=1e-6), name)
         self.assertNotIn("2.running_mean", found[2])  # a constant
 
+    def test_gradients_of_a_value_are_added_from_its_last_use_to_its_first(self):
+        class Cell(nn.Module):
+            """Reads its older input once and its newer one three times."""
+
+            def __init__(self, width):
+                super().__init__()
+                self.maps = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+
+            def forward(self, older, newer):
+                a, b, c, d = self.maps
+                return newer + a(older) * b(newer).sigmoid() + torch.cat([c(newer)[:, :6], d(newer)[:, 6:]], 1)
+
+        class Cells(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+                self.cells = nn.ModuleList(Cell(12) for _ in range(3))
+
+            def forward(self, x):
+                older = newer = torch.tanh(self.first(x))
+                for cell in self.cells:
+                    older, newer = newer, cell(older, newer)
+                return self.last(newer + older)
+
+        model, x, targets = randomised(Cells()), torch.randn(16, 12), torch.randint(0, 5, (16,))
+        self.export(model, x)
+        self.write(x, targets)
+        found = self.strata(x, targets)
+        self.assert_bits(found, self.eager(model, x, targets, len(x)))
+        for more in ({"stages": 2}, {"stages": 4, "recompute": True}, {"stages": 2, "tier": "host"}):
+            self.assert_bits(self.strata(x, targets, **more), found)
+
     def test_masks_may_be_changed_in_place(self):
         class Masked(nn.Module):
             def __init__(self):

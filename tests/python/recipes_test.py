@@ -110,6 +110,35 @@ class RecipesTest(unittest.TestCase):
         with self.assertRaises(strata.UserError):
             strata.train(RECIPE, {"data.train": "nothing"}, progress=False)
 
+    def test_embeddings_of_a_checkpoint(self):
+        lines = ["click,age,user,word"] + [f"{i % 3 // 2},{i % 7},{i * i % 23},{('sun', 'moon', 'sky')[i % 3]}" for i in range(240)]
+        pathlib.Path("log.csv").write_text("\n".join(lines) + "\n")
+        recipe = {"model": {"kind": "dlrm", "bottom": [8, 4], "top": [8]},
+                  "data": {"train": "log.csv", "label": "click", "numeric": [{"name": "age"}],
+                           "categorical": [{"name": "user", "width": 4, "ids": "number"}, {"name": "word", "width": 4}], "validation_fraction": 0},
+                  "train": {"steps": 5, "mini_batch": 48, "micro_batch": 48, "checkpoint_folder": "rows"}, "mesh": {"threads": 1}}
+        result = strata.train(recipe, progress=False)
+        for checkpoint in ("rows", result.checkpoint):
+            tables = strata.load_embeddings(checkpoint)
+            self.assertEqual(list(tables), ["user", "word"])
+            users, words = tables["user"], tables["word"]
+            self.assertEqual(users.ids.tolist(), sorted({i * i % 23 for i in range(240)}))
+            self.assertEqual(len(words), 3)
+            self.assertEqual(tuple(users.vectors.shape), (len(users), 4))
+            for name, ids in (("user", users.ids), ("word", words.ids)):
+                for value in ids.tolist():
+                    expected = json.loads(program("row", "rows", name, str(value), "--json"))["value"]
+                    self.assertEqual(tables[name][value].tolist(), [float(number) for number in expected])
+            for text in ("sun", "moon", "sky"):
+                self.assertIn(json.loads(program("row", "rows", "word", text, "--text", "--json"))["id"], words)
+            self.assertTrue(users[[4, 0, 4]].equal(users.vectors[[users.ids.tolist().index(value) for value in (4, 0, 4)]]))
+            self.assertNotIn(5, users)
+            with self.assertRaisesRegex(KeyError, "5"):
+                users[[0, 5]]
+        strata.train(RECIPE, progress=False)
+        with self.assertRaisesRegex(strata.UserError, "no tables of embeddings"):
+            strata.load_embeddings("saved")
+
     def test_exception_of_the_callback_ends_the_run(self):
         def fail(record):
             raise KeyError("mine")

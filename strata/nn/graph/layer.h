@@ -175,6 +175,10 @@ class Layer {
   /// threads, as many as the rank has.
   virtual bool uses_aten_threads() const { return false; }
 
+  /// True for a layer that needs the lock of a Python interpreter: ranks of one process wait for
+  /// each other in such layers.
+  virtual bool runs_python() const { return false; }
+
   /// Kind and sizes; layers with equal signatures cost the same and are probed once. By default the
   /// type and the shapes of the weights: a layer whose cost depends on more adds it.
   virtual std::string signature() const;

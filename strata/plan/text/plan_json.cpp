@@ -145,7 +145,9 @@ json shared_devices_of(const Plan& plan) {
 }  // namespace
 
 json to_json(const Plan& plan) {
-  json recomputed = json::array(), offloaded = json::array();
+  json recomputed = json::array(), offloaded = json::array(), python = json::array();
+  for (const LayerCost& cost : plan.costs.layers)
+    if (cost.runs_python) python.push_back(cost.name);
   for (const int l : plan.decisions().recompute.layers()) {
     recomputed.push_back(plan.costs.layers[l].name);
     if (plan.decisions().tiers[l].offloads_activations())
@@ -174,6 +176,7 @@ json to_json(const Plan& plan) {
           {"disk_bytes", plan.memory.disk.bytes.count},
           {"shared_devices", shared_devices_of(plan)},
           {"tiers", tiers_of(plan)},
+          {"python_layers", python},
           {"recompute",
            {{"mode", name_of(plan.memory.recompute)},
             {"layers", recomputed},

@@ -1,6 +1,7 @@
 #include "strata/plan/text/plan_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "strata/base/text_table.h"
@@ -139,6 +140,27 @@ std::string recompute_line(const Plan& plan) {
   if (layers.empty()) return text + (mode == RecomputeMode::kAuto ? ": no layer needs it\n" : "\n");
   return text + ": " + std::to_string(layers.size()) + " of " +
          counted(plan.costs.layers.size(), "layer") + some_names(plan, layers) + "\n";
+}
+
+// Layers that hold the interpreter's lock, and how much of the computation that is.
+std::string python_line(const Plan& plan) {
+  std::vector<int> layers;
+  double locked = 0, all = 0;
+  for (int l = 0; l < static_cast<int>(plan.costs.layers.size()); ++l) {
+    const LayerCost& cost = plan.costs.layers[l];
+    const double seconds = cost.forward_seconds + cost.backward_seconds;
+    all += seconds;
+    if (!cost.runs_python) continue;
+    locked += seconds;
+    layers.push_back(l);
+  }
+  if (layers.empty()) return "";
+  std::string text = "python     " + counted(layers.size(), "layer") + some_names(plan, layers) +
+                     (layers.size() == 1 ? " holds" : " hold") + " the interpreter's lock";
+  if (all > 0)
+    text += " for up to " + std::to_string(std::lround(100 * locked / all)) +
+            " % of the computation; ranks of a process take turns";
+  return text + "\n";
 }
 
 // Settings without effect here: a field for a larger mesh or a smaller device may stay in a recipe.
@@ -318,7 +340,7 @@ std::string plan_text(const Plan& plan, int columns) {
   const std::string disk = disk_table(plan.ledger, plan.memory.disk.bytes.count);
   if (!disk.empty()) text += disk + "\n";
   text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan) + offloaded_line(plan) +
-          idle_lines(plan);
+          python_line(plan) + idle_lines(plan);
   text += rows_line(plan);
   if (const std::string devices = devices_sentence(plan); !devices.empty())
     text += "devices    " + devices + "\n";

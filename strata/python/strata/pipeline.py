@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,7 +16,8 @@ import torch
 from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from strata import _core
-from strata.errors import UserError
+from strata.errors import StrataError, UserError
+from strata.export import export_model
 from strata.plan import Page, Plan
 from strata.recipes import assignments
 
@@ -55,6 +57,8 @@ class Pipeline:
         chunks: micro-batches of a mini-batch, on each replica.
         clip: the largest gradient norm; 0 does not clip.
         layers: names of modules that become layers; None: chosen.
+        python_layers: names of modules that run in Python. Those that torch.export refuses join them, with a warning, and
+            those with an autograd.Function of their own, whose backward it would lose.
         seed: of dropout.
         example: a pair of inputs and targets of a full mini-batch, for .plan before the first step.
         resume: a checkpoint of save() to continue.
@@ -63,11 +67,12 @@ class Pipeline:
 
     def __init__(self, model: torch.nn.Module, *, loss: str | torch.nn.Module = "cross_entropy", optimizer: str | Mapping = "adamw", lr: float = 1e-3,
                  mesh: Mapping | None = None, memory: Mapping | None = None, schedule: str | None = None, chunks: int = 1, clip: float = 0.0,
-                 layers: Sequence[str] | None = None, seed: int = 1, example: tuple | None = None, resume: str | os.PathLike = "",
+                 layers: Sequence[str] | None = None, python_layers: Sequence[str] = (), seed: int = 1, example: tuple | None = None, resume: str | os.PathLike = "",
                  overrides: Mapping | None = None):
         self._model = model
         self._recipe = _recipe(loss, optimizer, lr, mesh, memory, schedule, clip, layers, seed)
         self._chunks = int(chunks)
+        self._python_layers = tuple(python_layers)
         if self._chunks < 1:
             raise UserError(f"chunks: expected 1 or more, got {chunks}")
         self._resume = os.fspath(resume)
@@ -188,14 +193,21 @@ class Pipeline:
         folder = tempfile.mkdtemp(prefix="strata-")
         self._folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         path = os.path.join(folder, type(self._model).__name__ + ".pt2")
-        _export(self._model, tensors[:-1], path)
+        weakref.finalize(self, export_model(self._model, tensors[:-1], path, self._python_layers).close)
         recipe = self._recipe
         recipe["model"]["file"] = path
         recipe["train"]["mini_batch"] = samples
         recipe["train"]["micro_batch"] = -(-samples // (self._chunks * recipe["mesh"].get("dp", 1)))
-        self._session = _core.Session(json.dumps(recipe), assignments(self._overrides), folder, _digest(self._model), self._resume)
+        with torch.random.fork_rng(devices=[]):  # the planner measures layers with random values
+            self._session = _core.Session(json.dumps(recipe), assignments(self._overrides), folder, _digest(self._model), self._resume)
         # The ranks end before the interpreter does.
-        weakref.finalize(self, self._session.close)
+        weakref.finalize(self, _end, self._session)
+
+
+def _end(session):
+    """Ends the ranks of a pipeline that is gone; its last call has raised what they threw."""
+    with contextlib.suppress(StrataError):
+        session.close()
 
 
 def _recipe(loss, optimizer, lr, mesh, memory, schedule, clip, layers, seed):
@@ -246,20 +258,6 @@ def _tensors(inputs, targets):
         if tensor.dim() == 0:
             raise UserError("a tensor of a mini-batch begins with the samples; got a single number")
     return [tensor.detach().cpu().contiguous() for tensor in tensors]
-
-
-def _export(model, inputs, path):
-    """Writes the model in training mode, for any number of samples."""
-    # torch.export keeps sizes of 1 as constants.
-    examples = tuple(tensor if tensor.shape[0] > 1 else tensor.repeat(2, *[1] * (tensor.dim() - 1)) for tensor in inputs)
-    batch = torch.export.Dim("batch", min=2)
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        program = torch.export.export(model.train(), examples, dynamic_shapes=tuple({0: batch} for _ in examples), strict=False)
-    finally:
-        for module, training in modes:
-            module.training = training
-    torch.export.save(program, path)
 
 
 def _digest(model):

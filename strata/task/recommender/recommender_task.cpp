@@ -13,6 +13,7 @@
 #include "strata/task/recommender/rows_cost.h"
 #include "strata/task/recommender/rows_start.h"
 #include "strata/task/recommender/same_features.h"
+#include "strata/task/recommender/saved_embeddings.h"
 #include "strata/task/recommender/table_plan.h"
 
 namespace strata {
@@ -131,6 +132,11 @@ void RecommenderTask::check_resume(const Recipe& recipe, const Task& before,
                                    const Recipe& recipe_before, const std::string& path) const {
   if (const auto* trained = dynamic_cast<const RecommenderTask*>(&before))
     require_same_features({fields_, recipe}, {trained->fields_, recipe_before}, path);
+}
+
+std::vector<EmbeddingTable> RecommenderTask::saved_embeddings(const Recipe& recipe,
+                                                              const std::string& checkpoint) const {
+  return strata::saved_embeddings(fields_, recipe, checkpoint);
 }
 
 void RecommenderTask::check_inspection(const InspectionRequest& request,

@@ -44,6 +44,8 @@ class RecommenderTask final : public Task {
                     const std::string& path) const override;
   void check_inspection(const InspectionRequest& request, const TaskData& data) const override;
   void check_evaluation(const std::string& path) const override;
+  std::vector<EmbeddingTable> saved_embeddings(const Recipe& recipe,
+                                               const std::string& checkpoint) const override;
   std::shared_ptr<const Task> replayed(const std::string& resume) const override;
 
   std::string data_source() const override;

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from strata.gpipe import micro_batches
-from strata.gpipe.random_numbers import KeyedRandom
+from strata.random_numbers import KeyedRandom
 from strata.gpipe.skip.tracker import SkipTracker, use_skip_tracker
 
 __all__ = ["AutocastState", "Batch", "Cell", "Partition", "Value", "is_checkpointing", "is_recomputing", "running_chunks"]

@@ -1,0 +1,269 @@
+"""Compares pipelines with layers that run in Python with PyTorch alone, and meshes with one another."""
+
+import os
+import tempfile
+import unittest
+import unittest.mock
+import warnings
+
+from package import import_strata
+
+strata = import_strata()
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+SGD = {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}
+STEPS, BATCH, CHUNKS = 4, 12, 3
+
+
+class Rounded(torch.autograd.Function):
+    """Rounds, and passes three times the gradient on."""
+
+    @staticmethod
+    def forward(context, x):
+        return (x * 4).round() / 4
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * 3
+
+
+class Rounding(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((width,), 1.25))
+
+    def forward(self, x):
+        return Rounded.apply(x * self.gain)
+
+
+class Branching(nn.Module):
+    """Its control flow depends on values, and it returns a tuple of two values of other sizes."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.left, self.right = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x, *, scale):
+        y = self.left(x) if x.sum() > 0 else self.right(x)
+        return y * scale, x.flatten(0, 1)
+
+
+class WithBranches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.branching, self.last = nn.Linear(6, 16), Branching(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        y, flat = self.branching(self.first(x).view(-1, 2, 8), scale=0.5)
+        return self.last(y + flat.view(-1, 2, 8)).mean(1)
+
+
+def rounding_net():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), Rounding(8), nn.Linear(8, 8), Rounding(8), nn.Linear(8, 4))
+
+
+def branching_net():
+    torch.manual_seed(2)
+    return WithBranches()
+
+
+def batches(width=6):
+    random = torch.Generator().manual_seed(3)
+    return [(torch.randn(BATCH, width, generator=random), torch.randint(0, 4, (BATCH,), generator=random)) for _ in range(STEPS)]
+
+
+def trained(model, data, **options):
+    """The bits of losses and weights."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with strata.Pipeline(model, optimizer=SGD, lr=0.1, chunks=CHUNKS, **options) as pipe:
+            losses = [pipe.step(x, y)["loss_hex"] for x, y in data]
+            return losses, {name: tensor.numpy().tobytes() for name, tensor in pipe.state_dict().items()}
+
+
+class PythonLayersTest(unittest.TestCase):
+    def assert_as_eager(self, make, data, micro_batches):
+        eager, model = make(), make()
+        optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pipe = strata.Pipeline(model, optimizer=SGD, lr=0.1, chunks=micro_batches, mesh={"pp": 2})
+            for x, y in data:
+                optimizer.zero_grad()
+                losses = [nn.functional.cross_entropy(eager(part), targets, reduction="sum") / len(x)
+                          for part, targets in zip(x.chunk(micro_batches), y.chunk(micro_batches))]
+                sum(losses).backward()
+                optimizer.step()
+                self.assertAlmostEqual(pipe.step(x, y)["loss"], sum(loss.item() for loss in losses), delta=1e-6)
+        state = pipe.state_dict()
+        for name, parameter in eager.named_parameters():
+            torch.testing.assert_close(state[name], parameter.detach(), atol=1e-6, rtol=1e-5, msg=name)
+
+    def test_autograd_functions_keep_their_backward(self):
+        self.assert_as_eager(rounding_net, batches(), 3)
+
+    def test_control_flow_may_depend_on_values(self):
+        self.assert_as_eager(branching_net, batches(), 3)
+
+    def test_every_mesh_has_the_same_bits(self):
+        for make in (rounding_net, branching_net):
+            expected = trained(make(), batches())
+            for options in ({"mesh": {"pp": 2}}, {"mesh": {"pp": 3}, "schedule": "gpipe"}, {"mesh": {"pp": 2}, "memory": {"recompute": "full"}},
+                            {"memory": {"weights": "host", "states": "host"}}):
+                with self.subTest(make.__name__, options=options):
+                    self.assertEqual(trained(make(), batches(), **options), expected)
+
+    def test_random_numbers_do_not_depend_on_the_mesh(self):
+        def make():
+            torch.manual_seed(1)
+            return nn.Sequential(nn.Linear(6, 8), nn.Sequential(Rounding(8), nn.Dropout(0.5)), nn.Sequential(Rounding(8), nn.Dropout(0.5)), nn.Linear(8, 4))
+
+        names = {"python_layers": ("1", "2")}
+        expected = trained(make(), batches(), **names)
+        for options in ({"mesh": {"pp": 2}}, {"mesh": {"pp": 3}, "memory": {"recompute": "full"}}):
+            self.assertEqual(trained(make(), batches(), **names, **options), expected)
+        self.assertNotEqual(trained(make(), batches(), seed=2, **names), expected)
+        pipe = strata.Pipeline(make(), **names)
+        x, y = batches()[0]
+        losses = {pipe.evaluate(x, y)["loss"] for _ in range(2)}
+        self.assertAlmostEqual(losses.pop(), nn.functional.cross_entropy(make().eval()(x), y).item(), delta=1e-6)
+        self.assertFalse(losses, "an evaluation draws")
+
+    def test_masks_differ_by_step_sample_and_layer(self):
+        masks = []
+
+        class Masks(nn.Module):
+            def forward(self, x):
+                y = nn.functional.dropout(x, 0.5, self.training)
+                masks.append((y != 0).tolist())
+                return y
+
+        model = nn.Sequential(nn.Linear(6, 32), Masks(), Masks(), nn.Linear(32, 4))
+        for layer in (0, 3):
+            nn.init.constant_(model[layer].weight, 0.5)
+            nn.init.constant_(model[layer].bias, 1)
+        x = torch.ones(4, 6)
+        pipe = strata.Pipeline(model, python_layers=["1", "2"], chunks=2)
+        pipe.step(x, torch.zeros(4, dtype=torch.long))
+        masks.clear()
+        for _ in range(2):
+            pipe.step(x, torch.zeros(4, dtype=torch.long), lr=1e-9)
+        firsts = [mask for index, mask in enumerate(masks) if index % 2 == 0]
+        self.assertEqual(len(firsts), 4)
+        for index, mask in enumerate(firsts):
+            self.assertNotIn(mask, firsts[:index])
+        self.assertNotIn(masks[0], masks[1:])
+
+    def test_replicas_agree_within_rounding(self):
+        losses, _ = trained(rounding_net(), batches())
+        replicas, _ = trained(rounding_net(), batches(), mesh={"dp": 2, "zero": 3})
+        for ours, theirs in zip(losses, replicas):
+            self.assertAlmostEqual(float.fromhex(ours), float.fromhex(theirs), delta=1e-5)
+
+    def test_weights_may_be_shared_with_other_layers(self):
+        def make():
+            torch.manual_seed(5)
+            model = nn.Sequential(nn.Linear(6, 6), Rounding(6), nn.Linear(6, 6), nn.Sequential(Rounding(6), nn.Linear(6, 6)), nn.Linear(6, 4))
+            model[3][1].weight = model[0].weight
+            return model
+
+        self.assert_as_eager(make, batches(), 2)
+
+    def test_operators_of_ones_own(self):
+        @torch.library.custom_op("strata_test::halved", mutates_args=())
+        def halved(x: torch.Tensor) -> torch.Tensor:
+            return x / 2
+
+        halved.register_autograd(lambda context, gradient: gradient / 2)
+        halved.register_fake(torch.empty_like)
+
+        class Halving(nn.Module):
+            def forward(self, x):
+                return torch.ops.strata_test.halved(x)
+
+        def make():
+            torch.manual_seed(6)
+            return nn.Sequential(nn.Linear(6, 8), Halving(), nn.Linear(8, 4))
+
+        with self.assertRaisesRegex(strata.UserError, "python_layers"):
+            strata.Pipeline(make()).step(*batches()[0])
+        expected = trained(nn.Sequential(*[layer if index != 1 else Half() for index, layer in enumerate(make())]), batches())
+        self.assertEqual(trained(make(), batches(), python_layers=["1"]), expected)
+
+    def test_plan_names_them_and_a_warning_says_why(self):
+        with self.assertWarnsRegex(UserWarning, "'2' runs in Python.*backward of Rounded"):
+            pipe = strata.Pipeline(rounding_net(), example=batches()[0])
+        self.assertRegex(str(pipe.plan), r"python +2 layers \(2, 4\) hold the interpreter's lock for up to \d+ % of the computation")
+        with strata.Pipeline(nn.Linear(6, 4), example=batches()[0]) as plain:
+            self.assertNotIn("python", str(plain.plan))
+
+    def test_what_cannot_be_a_layer_is_refused(self):
+        class Counting(nn.Module):
+            def forward(self, x):
+                return x, 1
+
+        class Changing(nn.Module):
+            def forward(self, x):
+                return x.relu_()
+
+        x, y = batches()[0]
+        for module, name, reason in ((nn.BatchNorm1d(8), "1", "statistics"), (Counting(), "1", "returns int"), (Changing(), "1", "changes its input"),
+                                     (nn.Identity(), "2", "no module '2'")):
+            with self.subTest(reason), self.assertRaisesRegex(strata.UserError, reason):
+                model = nn.Sequential(nn.Linear(6, 8), module)
+                strata.Pipeline(model, python_layers=[name]).step(x, y)
+
+        class Root(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(6, 4)
+
+            def forward(self, x):
+                return Rounded.apply(self.linear(x))
+
+        with self.assertRaisesRegex(strata.UserError, "itself.*submodule"):
+            strata.Pipeline(Root()).step(x, y)
+
+    def test_what_a_layer_raises_reaches_the_caller(self):
+        class Failing(nn.Module):
+            fails = False
+
+            def forward(self, x):
+                if Failing.fails:
+                    raise LookupError("no such row")
+                return x * 1
+
+        pipe = strata.Pipeline(nn.Sequential(nn.Linear(6, 4), Failing()), python_layers=["1"], mesh={"pp": 2}, chunks=2)
+        pipe.step(*batches()[0])
+        Failing.fails = True
+        with self.assertRaisesRegex(Exception, "no such row"):
+            pipe.step(*batches()[0])
+
+    def test_the_users_model_is_as_before(self):
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), Rounding(8), nn.Linear(8, 4)).eval()
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        torch.manual_seed(9)
+        expected = torch.rand(3)
+        torch.manual_seed(9)
+        with warnings.catch_warnings(), tempfile.TemporaryDirectory() as cache, unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=cache):
+            warnings.simplefilter("ignore")
+            strata.Pipeline(model).step(*batches()[0])  # measures the layers, because the cache is empty
+        self.assertTrue(torch.equal(torch.rand(3), expected))
+        for name, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(tensor, state[name]), name)
+        self.assertFalse(model.training)
+        self.assertNotIn("forward", model[2].__dict__)
+        self.assertIs(torch.autograd.Function.apply.__func__, torch.autograd.Function.__dict__["apply"].__func__)
+        self.assertTrue(torch.equal(Rounded.apply(torch.tensor([0.3])), torch.tensor([0.25])))
+
+
+class Half(nn.Module):
+    def forward(self, x):
+        return x / 2
+
+
+if __name__ == "__main__":
+    unittest.main()
