@@ -12,6 +12,7 @@ case $for_what in text | all | test) ;; *) echo "bootstrap: text, test or nothin
 
 TORCH_VERSION=2.13.0
 TRANSFORMERS_VERSION=5.23.0
+MLPERF_LOGGING_VERSION=4.1.68
 NANOBIND_VERSION=3.1.0
 server_clients=("openai==3.57.0" "tritonclient[http,grpc]==2.73.0" "jsonschema==4.26.0" "llguidance==1.9.1"
                 "gguf==0.19.0" "accelerate==1.15.0")
@@ -108,6 +109,12 @@ if [ -z "${STRATA_TORCH:-}" ]; then
     echo "bootstrap: installing transformers==$TRANSFORMERS_VERSION in .venv (oracle of the tests)"
     .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
       "transformers==$TRANSFORMERS_VERSION" "torch==$TORCH_VERSION"
+  fi
+  # The checker of logs of runs, without what its other tools need; tests with it are skipped without it.
+  if [ "$for_what" = test ] && ! .venv/bin/python -c "$all_installed" "mlperf-logging==$MLPERF_LOGGING_VERSION" 2>/dev/null; then
+    echo "bootstrap: installing mlperf-logging==$MLPERF_LOGGING_VERSION in .venv (checks logs of runs)"
+    .venv/bin/python -m pip install --quiet --no-compile --no-deps --disable-pip-version-check "mlperf-logging==$MLPERF_LOGGING_VERSION" ||
+      echo "bootstrap: it is not installed; tests with it are skipped"
   fi
   # Clients and oracles of the server's tests; tests whose package is missing are skipped.
   if [ "$for_what" = test ] && ! .venv/bin/python -c "$all_installed" "${server_clients[@]}" 2>/dev/null; then

@@ -123,11 +123,22 @@ void TrainArguments::add_to(CLI::App& verb) {
   path("--metrics", "FILE", metrics, "write a JSON object a step to this file");
   path("--trace", "FILE", trace, "write a Chrome trace of the last steps");
   path("--report", "FILE", report, "write a self-contained HTML report");
+  verb.add_option("--target", target,
+                  "end the run at a validation of this quality, and exit with 5 if none has it: "
+                  "train.target")
+      ->type_name("NAME<=VALUE");
+  path("--run-json", "FILE", run_json, "write how long the run took and how well it learnt");
+  path("--mllog", "FILE", mllog, "write the run's clock as MLCommons' checker reads it");
+  verb.add_option("--benchmark", benchmark, "name of the benchmark in that log")->type_name("NAME");
   verb.add_flag("--importance", importance,
                 "of a recommender: measure what each feature carries, on the validation samples");
 }
 
-Recipe TrainArguments::load() const { return recipe.load(training_defaults(resume, from)); }
+Recipe TrainArguments::load() const {
+  RecipeArguments with_target = recipe;
+  if (!target.empty()) with_target.overrides.push_back("train.target=" + target);
+  return with_target.load(training_defaults(resume, from));
+}
 
 std::vector<std::string> TrainArguments::resume_command(const std::string& checkpoint) const {
   std::vector<std::string> words = recipe.words();
@@ -140,6 +151,10 @@ std::vector<std::string> TrainArguments::resume_command(const std::string& check
   add("--metrics", metrics);
   add("--trace", trace);
   add("--report", report);
+  add("--target", target);
+  add("--run-json", run_json);
+  add("--mllog", mllog);
+  if (benchmark != TrainArguments().benchmark) add("--benchmark", benchmark);
   if (importance) words.emplace_back("--importance");
   return words;
 }

@@ -45,6 +45,9 @@ struct RecipeArguments {
 struct TrainArguments {
   RecipeArguments recipe;
   std::string resume, from, metrics, trace, report;
+  std::string target;                ///< train.target
+  std::string mllog, run_json;       ///< files of the run's clock
+  std::string benchmark = "strata";  ///< that the log names
   bool importance = false;
 
   void add_to(CLI::App& verb);

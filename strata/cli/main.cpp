@@ -105,6 +105,7 @@ int run_verb(int argc, char** argv) {
   add_serve_verb(app);
   add_verify_verb(app);
   add_launch_verb(app);
+  add_compare_verb(app);
   add_options_verb(app);
   add_doctor_verb(app);
   add_recommender_verbs(app);

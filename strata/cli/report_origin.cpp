@@ -12,6 +12,17 @@
 namespace strata {
 namespace {
 
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M UTC", &utc);
+  return text;
+}
+
+}  // namespace
+
 std::string machine_text(const Recipe& recipe) {
   const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
   const std::string host = processor.model + ", " + std::to_string(processor.cores) +
@@ -23,17 +34,6 @@ std::string machine_text(const Recipe& recipe) {
   return (gpus > 1 ? std::to_string(gpus) + " x " : "") + gpu.name + ", " +
          format_bytes(gpu.bytes) + "; " + host;
 }
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M UTC", &utc);
-  return text;
-}
-
-}  // namespace
 
 std::vector<std::pair<std::string, std::string>> report_origin(const Recipe& recipe,
                                                                const std::string& source) {

@@ -13,6 +13,7 @@
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/report_origin.h"
+#include "strata/cli/run_facts.h"
 #include "strata/cli/run_messages.h"
 #include "strata/cli/served_recipe.h"
 #include "strata/cli/shared_input.h"
@@ -175,6 +176,7 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
     std::cout << "loss     validation " << format_double(result.validation_loss, 4) << " nats a "
               << result.unit << (result.validation_metrics.empty() ? "" : ", ")
               << metrics_text(result.validation_metrics) << '\n';
+  std::cout << target_line(result);
   if (result.stopped) {
     std::cout << "stopped after step " << result.records.back().step << " of " << recipe.train.steps
               << '\n';
@@ -205,7 +207,8 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
 void require_outputs(const TrainArguments& arguments) {
   for (const auto& [option, path] :
        {std::pair("--metrics", &arguments.metrics), std::pair("--trace", &arguments.trace),
-        std::pair("--report", &arguments.report)})
+        std::pair("--report", &arguments.report), std::pair("--run-json", &arguments.run_json),
+        std::pair("--mllog", &arguments.mllog)})
     if (!path->empty()) require_writable_file(*path, option);
 }
 
@@ -295,11 +298,27 @@ void run_train(const TrainArguments& arguments) {
   ResolvedRun resolved = resolve_here(std::move(loaded));
   Recipe& recipe = resolved.recipe;
   World world = join_world(resolved);
+  std::optional<RunClock> clock;  // in process 0
+  world.agree([&] {
+    require_outputs(arguments);
+    clock.emplace(clock_options(arguments, recipe));
+    clock->start(run_facts(recipe));
+    return std::string();
+  });
   std::optional<Output> output;
   TrainingRequest request{
       .resume = arguments.resume,
       .from = arguments.from,
       .on_step = [&](const StepRecord& record) { output->write(record); },
+      .on_validation_begin =
+          [&](const TrainingPosition& at) {
+            clock->validation_begins(at.steps_done, at.samples_seen);
+          },
+      .on_validation =
+          [&](const RunValidation& validation) {
+            if (const std::string line = clock->validated(validation); !line.empty())
+              output->note(line);
+          },
       .on_checkpoint = [&](const std::string& folder) { output->note("saved " + folder); },
       .on_notice =
           [&](const std::string& text) {
@@ -311,12 +330,12 @@ void run_train(const TrainArguments& arguments) {
       .inspection = {.importance = arguments.importance, .report = !arguments.report.empty()},
       .timeline = !arguments.trace.empty() || !arguments.report.empty(),
       .stop = &stop_requested};
-  const TrainingStart start =
-      start_training(world, resolved, request, [&] { require_outputs(arguments); });
+  const TrainingStart start = start_training(world, resolved, request);
   const PlannedRun& run = start.planned;
   // Before a file exists that says that training runs.
   for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {
+    clock->data_are_open(start.data->training_samples(), start.data->validation_samples());
     print_start(recipe, run, world);
     for (const std::string& notice : start.data->notices())
       std::cout << "data     " << notice << '\n';
@@ -326,7 +345,14 @@ void run_train(const TrainArguments& arguments) {
   }
   request.data = start.data.get();
   const TrainingResult result = train(world, recipe, run, request);
-  if (output) write_results(arguments, recipe, run, result);
+  if (!output) return;
+  const RunStatus status = status_of(result);
+  clock->end(status, result.median_step_seconds);
+  write_results(arguments, recipe, run, result);
+  if (status == RunStatus::kMissed) {
+    require_output();
+    throw CLI::RuntimeError(kTargetMissed);
+  }
 }
 
 }  // namespace

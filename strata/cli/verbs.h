@@ -19,6 +19,7 @@ void add_launch_verb(CLI::App& app);
 void add_options_verb(CLI::App& app);
 void add_doctor_verb(CLI::App& app);
 void add_evaluate_verb(CLI::App& app);
+void add_compare_verb(CLI::App& app);
 
 /// Adds the verb of the server of models (cli/server, or its stand-in in a program that is built
 /// without it).

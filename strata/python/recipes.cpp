@@ -103,7 +103,9 @@ std::string result_json(const TrainingResult& result) {
                          {"median_step_seconds", result.median_step_seconds},
                          {"bubble", result.median_bubble},
                          {"validation_loss", nullptr},
-                         {"metrics", nlohmann::json::object()}};
+                         {"metrics", nlohmann::json::object()},
+                         {"target_reached", nullptr}};
+  if (result.target) json["target_reached"] = result.target->reached;
   if (result.validation_loss > 0) json["validation_loss"] = result.validation_loss;
   for (const auto& [name, value] : result.validation_metrics) json["metrics"][name] = value;
   return json_text(json, 0);

@@ -70,6 +70,8 @@ class RankLoop final : public RankBetweenSteps {
         stage_(group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         saver_(checkpoint_options(state.recipe, state.run, state.data), group, stage_),
         learning_rate_(state.recipe.learning_rate()) {
+    if (!options_.target.empty())
+      target_ = QualityTarget::parse(options_.target, state.recipe.task->validation_metrics());
     if (state.request.timeline) trainer_.trace_device(Stream::compute(group.device()));
   }
 
@@ -80,7 +82,7 @@ class RankLoop final : public RankBetweenSteps {
       bool stopped = false;
       // A caller that decides before each step may look at the model after the last one.
       const bool asks = static_cast<bool>(state_.request.before_step);
-      while (!stopped && (asks || trainer_.steps_done() < options_.steps)) {
+      while (!stopped && !reached_ && (asks || trainer_.steps_done() < options_.steps)) {
         const NextStep next = asks ? state_.request.before_step(*this) : NextStep{};
         stopped = next.stop || step(next.learning_rate);
       }
@@ -168,7 +170,7 @@ class RankLoop final : public RankBetweenSteps {
     if (validates_after(record.step)) validate(record);
     if (stop) read_outcome();
     if (is_read_) report();
-    if (saves_after(step + 1) && !stop) save();
+    if (saves_after(step + 1) && !stop && !reached_) save();
     return stop;
   }
 
@@ -295,6 +297,22 @@ class RankLoop final : public RankBetweenSteps {
 
   void validate(StepRecord& record) {
     if (!state_.data.evaluates()) return;
+    if (is_root() && state_.request.on_validation_begin)
+      state_.request.on_validation_begin(position());
+    evaluate_into(record);
+    if (is_root() && state_.request.on_validation)
+      state_.request.on_validation({.step = trainer_.steps_done(),
+                                    .samples = samples_seen_,
+                                    .loss = *record.validation_loss,
+                                    .metrics = record.validation_metrics});
+    if (!target_) return;
+    // Evaluations are equal on every rank.
+    target_value_ = target_->value_in(*record.validation_loss, record.validation_metrics);
+    reached_ = target_->is_reached_by(target_value_);
+    validated_ = record;
+  }
+
+  void evaluate_into(StepRecord& record) {
     group_.report_progress("validation");
     Evaluation evaluation = task_->evaluate(trainer_, group_);
     require_finite_validation(evaluation.loss);
@@ -311,8 +329,9 @@ class RankLoop final : public RankBetweenSteps {
     trainer_.fill([&](const std::vector<NamedState>& weights, const std::vector<NamedState>&) {
       read_rounded(rounding_of(state_.request.weights), weights, read);
     });
+    if (!state_.data.evaluates()) return std::nullopt;
     StepRecord rounded;
-    validate(rounded);
+    evaluate_into(rounded);
     return rounded.validation_loss;
   }
 
@@ -367,7 +386,10 @@ class RankLoop final : public RankBetweenSteps {
     StepRecord last;
     std::optional<double> rounded;
     if (!stopped) {
-      validate(last);
+      if (reached_)
+        last = validated_;
+      else
+        validate(last);
       inspect(last);
       rounded = rounded_loss();
     }
@@ -380,6 +402,8 @@ class RankLoop final : public RankBetweenSteps {
     state_.result.validation_loss = last.validation_loss.value_or(0);
     state_.result.validation_metrics = std::move(last.validation_metrics);
     state_.result.rounded_loss = rounded;
+    if (target_ && !stopped)
+      state_.result.target = TargetOutcome{*target_, target_value_, reached_};
   }
 
   RunState& state_;
@@ -400,6 +424,10 @@ class RankLoop final : public RankBetweenSteps {
   std::optional<StepRecord> unreported_;  // of the last step
   std::optional<TensorboardFile> tensorboard_;
   bool is_read_ = false;  // its loss has been read
+  std::optional<QualityTarget> target_;
+  StepRecord validated_;  // the last validation, if there is a target
+  double target_value_ = 0;
+  bool reached_ = false;
 };
 
 }  // namespace

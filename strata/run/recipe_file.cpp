@@ -8,6 +8,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/option_changes.h"
 #include "strata/base/units.h"
+#include "strata/clock/quality_target.h"
 #include "strata/plan/search/mesh_check.h"
 #include "strata/plan/search/tier_choice.h"
 #include "strata/task/kinds/kinds.h"
@@ -114,6 +115,12 @@ void check(const Recipe& r, const RecipeFields& fields) {
   require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), fields,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
+  if (!r.train.target.empty()) {
+    QualityTarget::parse(r.train.target, r.task->validation_metrics());
+    require(r.train.validate_every > 0, fields, "train.target", "no validation looks for it",
+            "steps between validations in train.validate_every", "0",
+            "set train.validate_every to the steps between validations");
+  }
   if (r.mesh.automatic) {  // its axes give the number of ranks
     check_mesh({.axes = r.mesh.axes}, {}, where);
   } else {

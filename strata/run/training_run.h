@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "strata/clock/quality_target.h"
+#include "strata/clock/run_file.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/weight_type.h"
 #include "strata/report/metrics.h"
@@ -54,6 +56,9 @@ struct TrainingRequest {
   /// Hugging Face folder or checkpoint whose weights are the first values; unused with `resume`.
   std::string from;
   std::function<void(const StepRecord&)> on_step;  ///< after every step
+  /// Before and after every validation of the run, also the one at its end.
+  std::function<void(const TrainingPosition&)> on_validation_begin;
+  std::function<void(const RunValidation&)> on_validation;
   /// gets the folder of each complete checkpoint
   std::function<void(const std::string&)> on_checkpoint;
   std::function<void(const std::string&)> on_notice;  ///< for people; from any thread, any time
@@ -68,12 +73,20 @@ struct TrainingRequest {
   std::function<NextStep(RankBetweenSteps&)> before_step;
 };
 
+/// How a run with train.target ended.
+struct TargetOutcome {
+  QualityTarget target;
+  double value = 0;  ///< in the last validation
+  bool reached = false;
+};
+
 struct TrainingResult {
   std::vector<StepRecord> records;       ///< one a step of this run
   std::vector<MeasuredStep> last_steps;  ///< the last few, for timelines
   double validation_loss = 0;            ///< at the end; 0 without validation data
   NamedMetrics validation_metrics;       ///< at the end; empty without validation data
   std::optional<double> rounded_loss;    ///< validation_loss with rounded weights
+  std::optional<TargetOutcome> target;   ///< none: no target, or stopped
   Inspection inspection;                 ///< what was requested
   std::string unit = "token";            ///< what losses are means of (TaskData::unit)
   std::vector<TableSize> embeddings;     ///< at the end; empty: none, or a server did not answer

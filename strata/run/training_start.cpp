@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "strata/base/durable_file.h"
+#include "strata/base/error_source.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/task/task.h"
@@ -10,6 +11,8 @@
 
 namespace strata {
 namespace {
+
+constexpr ErrorSource kStartErrors{"run.start"};
 
 // The recipe that a checkpoint or a folder of memory.disk stores; empty if another program wrote
 // the path.
@@ -47,6 +50,9 @@ TrainingStart start_training(World& world, ResolvedRun& run, const TrainingReque
     begin = resume_point(recipe, request.resume);
     data = open_data(recipe, request.resume);
     recipe.task->check_inspection(request.inspection, *data);
+    if (!recipe.train.target.empty() && !data->evaluates())
+      throw kStartErrors.user("train.target", "there are no validation samples to look for it in",
+                              "validation data", "none", "name some, or remove train.target");
     require_no_later_checkpoint(recipe.train.checkpoint_folder, begin.steps_done);
     for (const auto& [field, path] :
          {std::pair("train.checkpoint_folder", &recipe.train.checkpoint_folder),

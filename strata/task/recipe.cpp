@@ -57,6 +57,9 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
   set.add(prefix + ".primitives", &options.primitives, all_named<PrimitivesChoice>(),
           {.help = "Whose kernels compute on the device: Strata's own or ATen's; auto: own on a "
                    "CPU, aten on CUDA, where no own kernel has been measured yet."});
+  set.add(prefix + ".target", &options.target,
+          {.help = "Quality of a validation that ends the run: val_loss<=1.5, or a metric of the "
+                   "task, accuracy>=0.9; empty: the run takes all of its steps."});
   set.add(prefix + ".validate_every", &options.validate_every,
           {.help = "Steps between validations; 0: only at the end.",
            .unit = "steps",
@@ -120,6 +123,11 @@ void describe_shared(OptionSet& set, Recipe& recipe) {
   describe(set, "mesh", recipe.mesh);
   describe(set, "mesh", recipe.device);
   describe(set, "memory", recipe.memory);
+}
+
+std::int64_t validated_samples(const TrainOptions& options, std::int64_t available) {
+  return options.validation_samples == 0 ? available
+                                         : std::min(options.validation_samples, available);
 }
 
 }  // namespace strata

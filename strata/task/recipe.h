@@ -34,6 +34,7 @@ struct TrainOptions {
   std::int64_t seed = 1;
   bool deterministic = true;
   PrimitivesChoice primitives = PrimitivesChoice::kAuto;
+  std::string target;
   std::int64_t validate_every = 0;
   std::int64_t validation_samples = 256;
   std::string checkpoint_folder;
@@ -45,6 +46,9 @@ struct TrainOptions {
 };
 
 void describe(OptionSet& set, const std::string& prefix, TrainOptions& options);
+
+/// How many of `available` samples a validation reads.
+std::int64_t validated_samples(const TrainOptions& options, std::int64_t available);
 
 struct Recipe {
   std::shared_ptr<const Task> task;  ///< never null in a parsed recipe

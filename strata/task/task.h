@@ -84,6 +84,8 @@ class Task {
   }
   /// Refuses decisions of the plan that the task cannot carry out.
   virtual void check_plan(const StepDecisions&, int /*processes*/) const {}
+  /// The metrics of a validation in addition to its loss, in which a target may be given.
+  virtual std::vector<std::string> validation_metrics() const { return {}; }
   /// How many different batch sizes an evaluation uses; each needs buffers.
   virtual int evaluation_shapes(const Recipe&) const { return 0; }
   /// Whether weights and states may live on a disk.

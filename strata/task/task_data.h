@@ -27,6 +27,9 @@ class TaskData {
   virtual std::int64_t steps() const = 0;
   /// What a loss is the mean of, and speed counts: "token", "sample".
   virtual std::string unit() const = 0;
+  /// Samples to train on, in an epoch, and of a validation; 0: unknown.
+  virtual std::int64_t training_samples() const { return 0; }
+  virtual std::int64_t validation_samples() const { return 0; }
   /// Whether there are samples to evaluate the model on.
   virtual bool evaluates() const = 0;
   /// Their mini-batches, for a task that is evaluated by their mean loss.

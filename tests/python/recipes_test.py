@@ -47,6 +47,11 @@ class RecipesTest(unittest.TestCase):
         self.assertIn("step-00000006", result.checkpoint)
         self.assertIn(f"{result.losses[-1]:.4f}", repr(result))
         self.assertGreater(result.validation_loss, 0)
+        self.assertIsNone(result.target_reached)
+        for target, reached in (("val_loss<=9", True), ("val_loss<=0.1", False)):
+            ended = strata.train(RECIPE, {"train.target": target, "train.validate_every": 2, "train.checkpoint_folder": f"ended{reached}"}, progress=False)
+            self.assertIs(ended.target_reached, reached)
+            self.assertEqual(len(ended.steps), 2 if reached else 6)
 
     def test_resumes(self):
         whole = strata.train(RECIPE, progress=False)

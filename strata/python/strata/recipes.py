@@ -47,6 +47,7 @@ class TrainingResult:
         validation_loss: at the end; None without validation data.
         metrics: other numbers of that validation, such as accuracy or auc.
         checkpoint: the folder of the last checkpoint; "" if none was written.
+        target_reached: whether a validation had the quality of train.target; None without one.
         stopped: whether the run was interrupted before its last step.
     """
 
@@ -56,6 +57,7 @@ class TrainingResult:
         self.metrics = numbers["metrics"]
         self.checkpoint = numbers["checkpoint"]
         self.stopped = numbers["stopped"]
+        self.target_reached = numbers["target_reached"]
         self.median_step_seconds = numbers["median_step_seconds"]
         self.bubble = numbers["bubble"]
 

@@ -187,9 +187,7 @@ std::string GraphData::unit() const {
 
 std::vector<MiniBatch> GraphData::validation() const {
   std::vector<MiniBatch> batches;
-  const std::int64_t samples = options_.validation_samples == 0
-                                   ? validation_.count
-                                   : std::min(options_.validation_samples, validation_.count);
+  const std::int64_t samples = validation_samples();
   for (std::int64_t first = 0; first < samples; first += options_.mini_batch)
     batches.push_back(batch(validation_, range(validation_.first + first,
                                                std::min(options_.mini_batch, samples - first))));

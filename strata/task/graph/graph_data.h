@@ -31,6 +31,10 @@ class GraphData final : public TaskData {
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   std::int64_t steps() const override { return options_.steps; }
   std::string unit() const override;
+  std::int64_t training_samples() const override { return training_.count; }
+  std::int64_t validation_samples() const override {
+    return validated_samples(options_, validation_.count);
+  }
   bool evaluates() const override { return validation_.count > 0; }
   std::vector<MiniBatch> validation() const override;
 

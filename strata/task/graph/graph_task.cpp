@@ -115,10 +115,15 @@ MiniBatch GraphTask::mini_batch(std::vector<at::Tensor> tensors) const {
   return graph_batch(model, fitting_tensors(std::move(tensors), model.specs), "targets");
 }
 
+std::vector<std::string> GraphTask::validation_metrics() const {
+  if (loaded().exported.classes(model_.loss) == 0) return {};
+  return {"accuracy"};
+}
+
 std::unique_ptr<TaskRun> GraphTask::start(const Recipe&, const StepPlan&, const TaskData& data,
                                           const TaskStart&) const {
-  const bool has_classes = loaded().exported.classes(model_.loss) > 0;
-  return std::make_unique<MeanLossRun>(data, has_classes ? "accuracy" : "");
+  const std::vector<std::string> metrics = validation_metrics();
+  return std::make_unique<MeanLossRun>(data, metrics.empty() ? "" : metrics.front());
 }
 
 void GraphTask::initialise(Trainer& trainer) const {

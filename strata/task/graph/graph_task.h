@@ -29,6 +29,7 @@ class GraphTask final : public Task {
 
   int evaluation_shapes(const Recipe& recipe) const override;
   bool has_uncounted_memory() const override;
+  std::vector<std::string> validation_metrics() const override;
   MiniBatch mini_batch(std::vector<at::Tensor> tensors) const override;
   std::unique_ptr<TaskData> open(const Recipe& recipe, const std::string& resume) const override;
   std::unique_ptr<TaskRun> start(const Recipe& recipe, const StepPlan& steps, const TaskData& data,

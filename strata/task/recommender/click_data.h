@@ -22,6 +22,10 @@ class ClickData final : public TaskData {
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   std::int64_t steps() const override;
   std::string unit() const override { return "sample"; }
+  std::int64_t training_samples() const override { return data_.train.samples(); }
+  std::int64_t validation_samples() const override {
+    return validated_samples(options_, data_.validation.samples());
+  }
   bool evaluates() const override { return data_.validation.samples() > 0; }
   std::map<std::string, std::string> texts() const override;
   std::vector<std::string> notices() const override { return data_.notices; }

@@ -74,12 +74,6 @@ ClickEvaluation::ClickEvaluation(const ClickData& data, const StepPlan& steps,
       mesh_(steps.decisions().mesh),
       micro_batch_(steps.decisions().micro_batch) {}
 
-std::int64_t ClickEvaluation::validation_samples() const {
-  const std::int64_t all = data_.tabular().validation.samples();
-  const std::int64_t most = train_.validation_samples;
-  return most == 0 ? all : std::min(most, all);
-}
-
 // Which sample's feature a sample gets is a function of its number alone, so ranks need not
 // communicate.
 SampleBatch ClickEvaluation::validation_part(std::int64_t first, std::int64_t count,
@@ -89,7 +83,7 @@ SampleBatch ClickEvaluation::validation_part(std::int64_t first, std::int64_t co
   std::iota(which.begin(), which.end(), first);
   SampleBatch part = loader.read(which);
   if (permuted == nullptr) return part;
-  const Permutation order(validation_samples());
+  const Permutation order(data_.validation_samples());
   for (std::int64_t& sample : which) sample = order.at(sample, kPermutationKey);
   SampleBatch others = loader.read(std::move(which));
   if (!permuted->numeric) {
@@ -104,7 +98,7 @@ SampleBatch ClickEvaluation::validation_part(std::int64_t first, std::int64_t co
 
 Evaluation ClickEvaluation::evaluate(Trainer& trainer, EmbeddedRows* rows, Group& group,
                                      const Permuted* permuted) const {
-  const std::int64_t samples = validation_samples();
+  const std::int64_t samples = data_.validation_samples();
   const std::int64_t mini_batch = train_.mini_batch;
   const int replica = mesh_.place(group.rank())[Axis::kData];
   ClickMetrics clicks;

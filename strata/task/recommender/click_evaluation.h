@@ -37,7 +37,6 @@ class ClickEvaluation {
                                             Group& group) const;
 
  private:
-  std::int64_t validation_samples() const;
   SampleBatch validation_part(std::int64_t first, std::int64_t count,
                               const Permuted* permuted) const;
 

@@ -33,6 +33,9 @@ class RecommenderTask final : public Task {
   void check_plan(const StepDecisions& decisions, int processes) const override;
   bool may_use_disk() const override { return false; }
   bool has_uncounted_memory() const override { return true; }
+  std::vector<std::string> validation_metrics() const override {
+    return {"auc", "grouped_auc", "normalized_entropy", "calibration"};
+  }
   PlanAppendix plan_appendix(const Recipe& recipe) const override;
 
   bool takes_tensors() const override { return false; }

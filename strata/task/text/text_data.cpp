@@ -19,13 +19,15 @@ std::int64_t TextData::seen_after(std::int64_t samples_seen) const {
   return samples_seen + options_.mini_batch;
 }
 
+std::int64_t TextData::validation_samples() const {
+  return validated_samples(options_, corpus_.validation.count);
+}
+
 std::vector<MiniBatch> TextData::validation() const {
   std::vector<MiniBatch> batches;
   if (!evaluates()) return batches;
   const ValidationLoader loader(corpus_.validation);
-  const std::int64_t samples = options_.validation_samples == 0
-                                   ? loader.samples()
-                                   : std::min(options_.validation_samples, loader.samples());
+  const std::int64_t samples = validation_samples();
   for (std::int64_t first = 0; first < samples; first += options_.mini_batch)
     batches.push_back(loader.at(first, std::min(options_.mini_batch, samples - first)));
   return batches;

@@ -20,6 +20,8 @@ class TextData final : public TaskData {
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   std::int64_t steps() const override { return options_.steps; }
   std::string unit() const override { return "token"; }
+  std::int64_t training_samples() const override { return corpus_.train.count; }
+  std::int64_t validation_samples() const override;
   bool evaluates() const override { return corpus_.validation.count > 0; }
   std::vector<MiniBatch> validation() const override;
 

@@ -1,0 +1,54 @@
+#include "strata/cli/run_facts.h"
+
+#include "strata/base/units.h"
+#include "strata/cli/report_origin.h"
+#include "strata/cli/version.h"
+#include "strata/task/task.h"
+
+namespace strata {
+
+ClockOptions clock_options(const TrainArguments& arguments, const Recipe& recipe) {
+  ClockOptions options{.mllog = arguments.mllog,
+                       .run_file = arguments.run_json,
+                       .benchmark = arguments.benchmark,
+                       .resumes = !arguments.resume.empty()};
+  if (!recipe.train.target.empty())
+    options.target = QualityTarget::parse(recipe.train.target, recipe.task->validation_metrics());
+  return options;
+}
+
+RunFacts run_facts(const Recipe& recipe) {
+  const at::ScalarType precision = recipe.train.precision;
+  return {.title = recipe.task->title(),
+          .recipe = recipe.text,
+          .version = kVersion,
+          .machine = machine_text(recipe),
+          .precision = precision == at::kFloat      ? "fp32"
+                       : precision == at::kBFloat16 ? "bf16"
+                                                    : "fp16",
+          .ranks = recipe.mesh.axes.size(),
+          .stages = recipe.mesh.axes[Axis::kPipeline],
+          .tensor_ranks = recipe.mesh.axes[Axis::kTensor],
+          .seed = recipe.train.seed,
+          .mini_batch = recipe.train.mini_batch,
+          .micro_batch = recipe.train.micro_batch};
+}
+
+RunStatus status_of(const TrainingResult& result) {
+  if (result.stopped) return RunStatus::kStopped;
+  if (!result.target) return RunStatus::kComplete;
+  return result.target->reached ? RunStatus::kReached : RunStatus::kMissed;
+}
+
+std::string target_line(const TrainingResult& result) {
+  if (!result.target) return "";
+  const TargetOutcome& outcome = *result.target;
+  return "target   " + outcome.target.text() + (outcome.reached ? " reached: " : " missed: ") +
+         format_double(outcome.value, 4) +
+         (outcome.reached || result.records.empty()
+              ? ""
+              : " after the last step, " + std::to_string(result.records.back().step)) +
+         "\n";
+}
+
+}  // namespace strata

@@ -1,0 +1,19 @@
+/// Makes the clock of `strata train` from its arguments and recipe.
+#pragma once
+
+#include "strata/cli/arguments.h"
+#include "strata/clock/run_clock.h"
+#include "strata/run/training_run.h"
+
+namespace strata {
+
+/// The exit code of a run that missed its target.
+inline constexpr int kTargetMissed = 5;
+
+ClockOptions clock_options(const TrainArguments& arguments, const Recipe& recipe);
+RunFacts run_facts(const Recipe& recipe);
+RunStatus status_of(const TrainingResult& result);
+/// "target   accuracy>=0.9 missed: 0.8814 after the last step"; empty: no target.
+std::string target_line(const TrainingResult& result);
+
+}  // namespace strata

@@ -1,0 +1,31 @@
+/// Predicts when a run reaches its target, from its validations so far.
+///
+/// The metric is fitted as a straight line over the logarithm of the time, by least squares over
+/// the later half of the validations: learning curves flatten in about that way. The range is where
+/// the fit crosses the target in four of five cases, if the deviations from the line are normal.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace strata {
+
+struct TimedQuality {
+  double seconds = 0;  ///< since the run's start, above 0
+  double value = 0;
+};
+
+struct TargetForecast {
+  double seconds = 0;               ///< when, since the run's start
+  double earliest = 0, latest = 0;  ///< infinite: never
+};
+
+/// None: fewer than three validations, or the metric moves away from the target.
+std::optional<TargetForecast> forecast_target(const std::vector<TimedQuality>& validations,
+                                              double target);
+
+/// "in 41 min (29 to 63 min)"; `now`: seconds since the run's start.
+std::string text_of(const TargetForecast& forecast, double now);
+
+}  // namespace strata
