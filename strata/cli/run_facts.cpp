@@ -17,7 +17,7 @@ ClockOptions clock_options(const TrainArguments& arguments, const Recipe& recipe
   return options;
 }
 
-RunFacts run_facts(const Recipe& recipe) {
+RunFacts run_facts(const Recipe& recipe, const TrainingStart& start) {
   const at::ScalarType precision = recipe.train.precision;
   return {.title = recipe.task->title(),
           .recipe = recipe.text,
@@ -26,12 +26,15 @@ RunFacts run_facts(const Recipe& recipe) {
           .precision = precision == at::kFloat      ? "fp32"
                        : precision == at::kBFloat16 ? "bf16"
                                                     : "fp16",
-          .ranks = recipe.mesh.axes.size(),
-          .stages = recipe.mesh.axes[Axis::kPipeline],
-          .tensor_ranks = recipe.mesh.axes[Axis::kTensor],
+          .ranks = start.planned.ranks,
+          .stages = start.planned.mesh.axes[Axis::kPipeline],
+          .tensor_ranks = start.planned.mesh.axes[Axis::kTensor],
           .seed = recipe.train.seed,
           .mini_batch = recipe.train.mini_batch,
-          .micro_batch = recipe.train.micro_batch};
+          .micro_batch = recipe.train.micro_batch,
+          .training_samples = start.data->training_samples(),
+          .validation_samples = start.data->validation_samples(),
+          .steps_done = start.begin.steps_done};
 }
 
 RunStatus status_of(const TrainingResult& result) {

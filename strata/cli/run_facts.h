@@ -3,7 +3,7 @@
 
 #include "strata/cli/arguments.h"
 #include "strata/clock/run_clock.h"
-#include "strata/run/training_run.h"
+#include "strata/run/training_start.h"
 
 namespace strata {
 
@@ -11,7 +11,8 @@ namespace strata {
 inline constexpr int kTargetMissed = 5;
 
 ClockOptions clock_options(const TrainArguments& arguments, const Recipe& recipe);
-RunFacts run_facts(const Recipe& recipe);
+/// `start`: in process 0.
+RunFacts run_facts(const Recipe& recipe, const TrainingStart& start);
 RunStatus status_of(const TrainingResult& result);
 /// "target   accuracy>=0.9 missed: 0.8814 after the last step"; empty: no target.
 std::string target_line(const TrainingResult& result);

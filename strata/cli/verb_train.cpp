@@ -302,7 +302,7 @@ void run_train(const TrainArguments& arguments) {
   world.agree([&] {
     require_outputs(arguments);
     clock.emplace(clock_options(arguments, recipe));
-    clock->start(run_facts(recipe));
+    clock->start();
     return std::string();
   });
   std::optional<Output> output;
@@ -332,10 +332,13 @@ void run_train(const TrainArguments& arguments) {
       .stop = &stop_requested};
   const TrainingStart start = start_training(world, resolved, request);
   const PlannedRun& run = start.planned;
+  world.agree([&] {
+    clock->open_files(run_facts(recipe, start));
+    return std::string();
+  });
   // Before a file exists that says that training runs.
   for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {
-    clock->data_are_open(start.data->training_samples(), start.data->validation_samples());
     print_start(recipe, run, world);
     for (const std::string& notice : start.data->notices())
       std::cout << "data     " << notice << '\n';

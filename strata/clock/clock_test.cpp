@@ -65,16 +65,23 @@ TEST(TargetForecast, UsesTheLaterHalf) {
   EXPECT_NEAR(forecast_target(points, 1)->seconds, std::exp(3.0), 1e-6);
 }
 
-TEST(TargetForecast, RangeWidensWithNoise) {
-  std::vector<TimedQuality> points;
-  for (int i = 1; i <= 12; ++i)
-    points.push_back({10.0 * i, 4 - 0.5 * std::log(10.0 * i) + (i % 2 ? 0.02 : -0.02)});
-  const auto forecast = forecast_target(points, 1.2);
+// By hand: x = 0, 1, 2, y = 3, 2.2, 1; slope -1, mean 62/30, one degree of freedom.
+TEST(TargetForecast, RangeIsThatOfTheFit) {
+  const auto forecast =
+      forecast_target({{std::exp(0.0), 3}, {std::exp(1.0), 2.2}, {std::exp(2.0), 1}}, 0);
   ASSERT_TRUE(forecast);
-  EXPECT_LT(forecast->earliest, forecast->seconds);
-  EXPECT_GT(forecast->latest, forecast->seconds);
-  EXPECT_LT(forecast->earliest, std::exp(2.8 / 0.5));
-  EXPECT_GT(forecast->latest, std::exp(2.8 / 0.5));
+  const double crossing = 1 + 62.0 / 30, off = 62.0 / 30;
+  const double squares = 3 * std::pow(1.0 / 15, 2) * 2;  // misses of -1/15, 2/15, -1/15
+  const double reach = 3.078 * std::sqrt(squares) * std::sqrt(1.0 / 3 + off * off / 2);
+  EXPECT_NEAR(std::log(forecast->seconds), crossing, 1e-9);
+  EXPECT_NEAR(std::log(forecast->earliest), crossing - reach, 1e-9);
+  EXPECT_NEAR(std::log(forecast->latest), crossing + reach, 1e-9);
+}
+
+TEST(TargetForecast, SaysNeverAfterACentury) {
+  const auto forecast = forecast_target({{1, 3.001}, {2, 3.0005}, {3, 3}}, 1);
+  ASSERT_TRUE(forecast);
+  EXPECT_EQ(text_of(*forecast, 3), "in never (never to never)");
 }
 
 TEST(TargetForecast, IsNoneWithoutProgress) {
@@ -148,32 +155,60 @@ TEST(RunFile, RefusesOtherFiles) {
   EXPECT_THROW(RunFile::read(path + ".none"), UserError);
 }
 
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Whether these texts are in lines of the file in this order.
+void expect_in_order(const std::string& path, const std::vector<std::string>& texts) {
+  const std::vector<std::string> lines = lines_of(path);
+  std::size_t at = 0;
+  for (const std::string& text : texts) {
+    while (at < lines.size() && lines[at].find(text) == std::string::npos) ++at;
+    EXPECT_LT(at, lines.size()) << text << " in\n" << text_in(path);
+    ++at;
+  }
+}
+
 TEST(RunClock, WritesTheEventsInTheOrderOfTheRules) {
   const ScratchFolder scratch;
   const std::string log = scratch.path() + "/out.log";
   RunClock clock({.mllog = log, .target = QualityTarget::parse("accuracy>=0.5", {"accuracy"})});
-  clock.start({.title = "net", .recipe = "", .version = "1", .machine = "m", .precision = "bf16"});
-  clock.data_are_open(100, 10);
+  clock.start();
+  EXPECT_FALSE(std::filesystem::exists(log));  // the run may yet be refused
+  clock.open_files({.title = "n\xFF", .precision = "bf16", .training_samples = 100});
   clock.validation_begins(5, 50);
   EXPECT_EQ(clock.validated({.step = 5, .samples = 50, .loss = 1, .metrics = {{"accuracy", 0.25}}}),
             "target   accuracy>=0.5, now 0.2500");
   clock.validation_begins(10, 100);
+  EXPECT_EQ(clock.validated({.step = 10, .samples = 100, .loss = 1, .metrics = {}}),
+            "target   accuracy>=0.5, now undefined");
+  clock.validation_begins(15, 150);
   const std::string line =
-      clock.validated({.step = 10, .samples = 100, .loss = 1, .metrics = {{"accuracy", 0.75}}});
+      clock.validated({.step = 15, .samples = 150, .loss = 1, .metrics = {{"accuracy", 0.75}}});
   EXPECT_TRUE(line.starts_with("target   accuracy>=0.5 reached: 0.7500 after ")) << line;
   clock.end(RunStatus::kReached, 1);
-  const std::string text = text_in(log);
-  std::size_t at = 0;
-  for (const char* key :
-       {"init_start", "init_stop", "run_start", "submission_benchmark", "\"bfloat16\"",
-        "train_samples", "block_start", "eval_start", "eval_accuracy\", \"value\": 0.25",
-        "eval_stop", "block_stop", "block_start", "eval_start", "eval_accuracy", "eval_stop",
-        "block_stop", "run_stop", "\"success\""}) {
-    std::string plain = key;
-    std::erase(plain, ' ');
-    const std::size_t found = text.find(plain, at);
-    EXPECT_NE(found, std::string::npos) << key << " in\n" << text;
-    at = found == std::string::npos ? at : found + 1;
+  std::vector<std::string> events = {"init_start", "init_stop",
+                                     "run_start",  "submission_benchmark",
+                                     "bfloat16",   "\"train_samples\",\"value\":100"};
+  for (const char* block : {"1", "2", "3"})
+    for (const char* key :
+         {"block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop"})
+      events.push_back(
+          std::string(key).starts_with("block")
+              ? key + std::string("\",\"value\":null,\"metadata\":{\"first_epoch_num\":") + block
+              : key);
+  events.emplace_back("\"status\":\"success\"");
+  expect_in_order(log, events);
+  EXPECT_EQ(count_of("block_start", text_in(log)), 3u);
+  std::int64_t before = 0;
+  for (const std::string& each : lines_of(log)) {
+    const std::int64_t time = std::stoll(each.substr(each.find("time_ms\":") + 9));
+    EXPECT_GE(time, before) << each;
+    before = time;
   }
 }
 
@@ -181,52 +216,91 @@ TEST(RunClock, AMissedTargetIsAborted) {
   const ScratchFolder scratch;
   const std::string log = scratch.path() + "/out.log";
   RunClock clock({.mllog = log, .target = QualityTarget::parse("val_loss<=0.5", {})});
-  clock.start({});
+  clock.start();
+  clock.open_files({});
   clock.end(RunStatus::kMissed, 1);
   EXPECT_EQ(count_of("\"aborted\"", text_in(log)), 1u);
 }
 
-TEST(RunClock, AResumedRunContinuesItsFilesAndItsTime) {
-  const ScratchFolder scratch;
-  const std::string log = scratch.path() + "/out.log", file = scratch.path() + "/run.json";
-  {
-    RunClock clock({.mllog = log, .run_file = file});
-    clock.start({.title = "net"});
-    clock.data_are_open(100, 10);
-    clock.validation_begins(5, 50);
-    clock.validated({.step = 5, .samples = 50, .loss = 1, .metrics = {}});
-    clock.end(RunStatus::kStopped, 1);
+// A run of validations at these steps that ends with the status; kRunning: it is killed within a
+// validation.
+void run_clock(const ClockOptions& options, std::int64_t steps_done,
+               const std::vector<std::int64_t>& steps, RunStatus status) {
+  RunClock clock(options);
+  clock.start();
+  clock.open_files({.title = "net", .steps_done = steps_done});
+  for (const std::int64_t step : steps) {
+    clock.validation_begins(step, 10 * step);
+    clock.validated({.step = step, .samples = 10 * step, .loss = static_cast<double>(step)});
   }
-  RunFile run = RunFile::read(file);
-  EXPECT_EQ(run.status, RunStatus::kStopped);
-  run.began_milliseconds -= 1'000'000;  // as if it had begun earlier
-  run.write(file);
-  RunClock clock({.mllog = log, .run_file = file, .resumes = true});
-  clock.start({.title = "net"});
-  clock.data_are_open(100, 10);
-  EXPECT_GE(clock.seconds(), 1000);
-  clock.validation_begins(10, 100);
-  clock.validated({.step = 10, .samples = 100, .loss = 0.5, .metrics = {}});
-  clock.end(RunStatus::kComplete, 1);
-  const RunFile resumed = RunFile::read(file);
-  EXPECT_EQ(resumed.restarts, 1);
-  EXPECT_EQ(resumed.validations.size(), 2u);
-  EXPECT_GE(resumed.seconds, 1000);
-  for (const char* key :
-       {"\"init_start\"", "\"run_start\"", "\"run_stop\"", "\"train_samples\"", "\"seed\""})
-    EXPECT_EQ(count_of(key, text_in(log)), 1u) << key;
-  // Without --resume a run begins its file anew.
-  RunClock again({.run_file = file});
-  again.start({.title = "net"});
-  EXPECT_EQ(RunFile::read(file).validations.size(), 0u);
+  if (status == RunStatus::kRunning)
+    clock.validation_begins(99, 990);
+  else
+    clock.end(status, 1);
+}
+
+TEST(RunClock, AResumedRunContinuesItsFilesAndItsTime) {
+  for (const RunStatus first : {RunStatus::kStopped, RunStatus::kMissed, RunStatus::kRunning}) {
+    const ScratchFolder scratch;
+    ClockOptions options{.mllog = scratch.path() + "/out.log",
+                         .run_file = scratch.path() + "/run.json"};
+    run_clock(options, 0, {5, 10}, first);
+    RunFile run = RunFile::read(options.run_file);
+    EXPECT_EQ(run.status, first);
+    run.began_milliseconds -= 1'000'000;  // as if it had begun earlier
+    run.write(options.run_file);
+    options.resumes = true;
+    run_clock(options, 5, {10, 15}, RunStatus::kComplete);
+    run = RunFile::read(options.run_file);
+    EXPECT_EQ(run.restarts, 1);
+    ASSERT_EQ(run.validations.size(), 3u);  // that of step 10 was repeated
+    EXPECT_EQ(run.validations[2].loss, 15);
+    EXPECT_GE(run.seconds, 1000);
+    const std::string text = text_in(options.mllog);
+    for (const char* key : {"\"init_start\"", "\"run_start\"", "\"run_stop\"", "\"seed\""})
+      EXPECT_EQ(count_of(key, text), 1u) << key << " after " << name_of(first);
+    EXPECT_EQ(count_of("eval_start", text), 4u);
+    EXPECT_EQ(count_of("eval_stop", text), 4u);
+    EXPECT_EQ(count_of("block_start", text), 4u);
+    EXPECT_EQ(count_of("\"aborted\"", text), 0u);
+    expect_in_order(options.mllog,
+                    {"\"epoch_num\":2", "\"epoch_num\":3", "\"epoch_num\":4", "success"});
+    RunClock another(options);
+    another.start();
+    EXPECT_THROW(another.open_files({.title = "another"}), UserError);
+  }
+}
+
+TEST(RunClock, TheLogAloneKeepsTheTimeOfARestart) {
+  const ScratchFolder scratch;
+  const ClockOptions options{.mllog = scratch.path() + "/out.log", .resumes = true};
+  write(options.mllog,
+        ":::MLLOG {\"key\": \"run_start\", \"time_ms\": 1000}\n:::MLLOG {\"key\": \"ev");
+  RunClock clock(options);
+  clock.start();
+  EXPECT_GT(clock.seconds(), 1e9);
+  clock.open_files({.title = "net"});
+  EXPECT_EQ(lines_of(options.mllog).size(), 1u);
+}
+
+TEST(RunClock, ANewRunBeginsItsFilesAnew) {
+  const ScratchFolder scratch;
+  const ClockOptions options{.mllog = scratch.path() + "/out.log",
+                             .run_file = scratch.path() + "/run.json"};
+  for (int run = 0; run < 2; ++run) {
+    run_clock(options, 0, {5}, RunStatus::kComplete);
+    EXPECT_EQ(count_of("\"run_start\"", text_in(options.mllog)), 1u);
+    EXPECT_EQ(RunFile::read(options.run_file).validations.size(), 1u);
+    EXPECT_LT(RunFile::read(options.run_file).seconds, 100);
+  }
 }
 
 TEST(Mllog, RefusesAFileThatIsNoLog) {
   const ScratchFolder scratch;
   write(scratch.path() + "/notes", "my notes\n");
-  EXPECT_THROW(Mllog(scratch.path() + "/notes"), UserError);
+  EXPECT_THROW(RunClock({.mllog = scratch.path() + "/notes"}), UserError);
   EXPECT_EQ(text_in(scratch.path() + "/notes"), "my notes\n");
-  EXPECT_THROW(Mllog("/nowhere/out.log"), UserError);
+  EXPECT_THROW(Mllog("/nowhere/out.log", ""), UserError);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #include "strata/clock/mllog.h"
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "strata/base/error_source.h"
+#include "strata/base/json_text.h"
 
 namespace strata {
 namespace {
@@ -21,50 +21,62 @@ std::int64_t wall_milliseconds() {
       .count();
 }
 
-Mllog::Mllog(const std::string& path) : path_(path) {
-  read_start();
-  out_.open(path, std::ios::app);
-  if (!out_)
-    throw kLogErrors.user(path, "the log cannot be written", "a file", "none", "name another file");
-}
-
-// A run that is killed may leave half a line.
-void Mllog::read_start() {
-  std::ifstream in(path_);
+// A run that was killed may have left half a line.
+MllogPast read_mllog(const std::string& path) {
+  MllogPast past;
+  std::ifstream in(path);
   std::string line;
-  bool first = true;
-  while (std::getline(in, line)) {
+  std::size_t evaluation = 0;  // where the lines of an evaluation begin
+  bool evaluates = false;
+  for (bool first = true; std::getline(in, line); first = false) {
     const std::size_t token = line.find(kToken);
     if (first && token == std::string::npos)
-      throw kLogErrors.user(path_, "the file is no log of a run", "lines with :::MLLOG",
+      throw kLogErrors.user(path, "the file is no log of a run", "lines with :::MLLOG",
                             "another text", "name another file");
-    first = false;
     if (token == std::string::npos) continue;
     const ordered_json json =
         ordered_json::parse(line.substr(token + std::char_traits<char>::length(kToken)), nullptr,
                             /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("key", "") == "run_start" && json.contains("time_ms") &&
-        json["time_ms"].is_number_integer())
-      run_start_ = json["time_ms"].get<std::int64_t>();
+    if (!json.is_object() || !json.contains("key") || !json["key"].is_string()) continue;
+    const std::string key = json["key"];
+    if (key == "run_stop") continue;
+    if (key == "block_start") evaluation = past.lines.size();
+    if (key == "eval_start") evaluates = true;
+    if (key == "eval_stop") {
+      evaluates = false;
+      ++past.evaluations;
+    }
+    if (key == "run_start" && json.contains("time_ms") && json["time_ms"].is_number_integer())
+      past.run_start_milliseconds = json["time_ms"].get<std::int64_t>();
+    past.lines += line + "\n";
   }
+  if (evaluates) past.lines.resize(evaluation);
+  return past;
 }
 
-void Mllog::point(const std::string& key, const ordered_json& value, const ordered_json& metadata) {
-  write("POINT_IN_TIME", key, value, metadata);
-}
-void Mllog::start(const std::string& key, const ordered_json& metadata) {
-  write("INTERVAL_START", key, nullptr, metadata);
-}
-void Mllog::stop(const std::string& key, const ordered_json& metadata) {
-  write("INTERVAL_END", key, nullptr, metadata);
+Mllog::Mllog(const std::string& path, const std::string& lines)
+    : path_(path), out_(path, std::ios::trunc) {
+  out_ << lines << std::flush;
+  if (!out_)
+    throw kLogErrors.user(path, "the log cannot be written", "a file", "none", "name another file");
 }
 
-void Mllog::write(const std::string& type, const std::string& key, const ordered_json& value,
+void Mllog::point(std::int64_t time, const std::string& key, const ordered_json& value,
                   const ordered_json& metadata) {
-  const ordered_json line = {{"namespace", ""},    {"time_ms", wall_milliseconds()},
-                             {"event_type", type}, {"key", key},
-                             {"value", value},     {"metadata", metadata}};
-  out_ << kToken << line.dump() << std::endl;
+  write(time, "POINT_IN_TIME", key, value, metadata);
+}
+void Mllog::start(std::int64_t time, const std::string& key, const ordered_json& metadata) {
+  write(time, "INTERVAL_START", key, nullptr, metadata);
+}
+void Mllog::stop(std::int64_t time, const std::string& key, const ordered_json& metadata) {
+  write(time, "INTERVAL_END", key, nullptr, metadata);
+}
+
+void Mllog::write(std::int64_t time, const std::string& type, const std::string& key,
+                  const ordered_json& value, const ordered_json& metadata) {
+  const ordered_json line = {{"namespace", ""}, {"time_ms", time}, {"event_type", type},
+                             {"key", key},      {"value", value},  {"metadata", metadata}};
+  out_ << kToken << json_text(line) << std::endl;
   if (!out_)
     throw kLogErrors.system(path_, "the log cannot be written", "free space on the disk", "none",
                             "free some space, and resume");

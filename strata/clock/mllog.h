@@ -2,8 +2,7 @@
 ///
 ///     :::MLLOG {"namespace": "", "time_ms": 1634349955669, "event_type": "INTERVAL_START", ...}
 ///
-/// A log that exists is continued: a resumed run has one log, and its clock does not stop in
-/// between.
+/// A resumed run continues its log: its clock has not stopped in between.
 ///
 /// Source   mlcommons/training_policies; github.com/mlcommons/logging.
 /// Errors   UserError: the file cannot be written, or is no such log. SystemError: disk full.
@@ -11,7 +10,7 @@
 
 #include <cstdint>
 #include <fstream>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -20,26 +19,34 @@ namespace strata {
 /// Since 1970, by the wall clock.
 std::int64_t wall_milliseconds();
 
+/// What the log of a run's earlier part says.
+struct MllogPast {
+  std::string lines;  ///< to keep: without an evaluation that did not end, and the run's end
+  std::optional<std::int64_t> run_start_milliseconds = {};
+  std::int64_t evaluations = 0;
+};
+/// Of a file that does not exist: nothing.
+MllogPast read_mllog(const std::string& path);
+
 class Mllog {
  public:
-  explicit Mllog(const std::string& path);
+  /// Writes a file of these lines.
+  Mllog(const std::string& path, const std::string& lines);
 
-  void point(const std::string& key, const nlohmann::ordered_json& value,
-             const nlohmann::ordered_json& metadata);
-  void start(const std::string& key, const nlohmann::ordered_json& metadata);
-  void stop(const std::string& key, const nlohmann::ordered_json& metadata);
-
-  /// When the run of the continued log began: the time of its run_start. None: a new log.
-  std::optional<std::int64_t> run_start_milliseconds() const { return run_start_; }
+  // Times: since 1970, in milliseconds.
+  void point(std::int64_t time, const std::string& key, const nlohmann::ordered_json& value,
+             const nlohmann::ordered_json& metadata = nlohmann::ordered_json::object());
+  void start(std::int64_t time, const std::string& key,
+             const nlohmann::ordered_json& metadata = nlohmann::ordered_json::object());
+  void stop(std::int64_t time, const std::string& key,
+            const nlohmann::ordered_json& metadata = nlohmann::ordered_json::object());
 
  private:
-  void write(const std::string& type, const std::string& key, const nlohmann::ordered_json& value,
-             const nlohmann::ordered_json& metadata);
-  void read_start();
+  void write(std::int64_t time, const std::string& type, const std::string& key,
+             const nlohmann::ordered_json& value, const nlohmann::ordered_json& metadata);
 
   std::string path_;
   std::ofstream out_;
-  std::optional<std::int64_t> run_start_;
 };
 
 }  // namespace strata

@@ -1,10 +1,12 @@
-// The rules count time in epochs; here a block between two validations counts as one.
+// The rules count time in epochs; here a block that ends with a validation counts as one.
 #include "strata/clock/run_clock.h"
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "strata/base/error_source.h"
 #include "strata/base/units.h"
 #include "strata/clock/target_forecast.h"
 
@@ -13,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json no_metadata() { return ordered_json::object(); }
+constexpr ErrorSource kClockErrors{"clock.resume"};
 
 // In the words of MLCommons' rules.
 std::string precision_name(const std::string& precision) {
@@ -22,30 +24,36 @@ std::string precision_name(const std::string& precision) {
 
 }  // namespace
 
-RunClock::RunClock(ClockOptions options) : options_(std::move(options)) {
-  if (!options_.mllog.empty()) log_.emplace(options_.mllog);
-  if (log_ && !log_->run_start_milliseconds()) {
-    log_->point("cache_clear", false, no_metadata());
-    log_->start("init_start", no_metadata());
+RunClock::RunClock(ClockOptions options)
+    : options_(std::move(options)), init_milliseconds_(wall_milliseconds()) {
+  if (!options_.mllog.empty()) past_ = read_mllog(options_.mllog);
+  if (!options_.resumes) {
+    past_ = {};
+    return;
   }
+  blocks_ = past_.evaluations;
   std::error_code none;
-  if (options_.resumes && !options_.run_file.empty() &&
-      std::filesystem::exists(options_.run_file, none)) {
-    run_ = RunFile::read(options_.run_file);
-    ++run_.restarts;
-    joules_before_ = run_.joules.value_or(0);
-    blocks_ = std::ssize(run_.validations);
-  }
+  if (options_.run_file.empty() || !std::filesystem::exists(options_.run_file, none)) return;
+  run_ = RunFile::read(options_.run_file);
+  ++run_.restarts;
+  joules_before_ = run_.joules.value_or(0);
 }
 
-void RunClock::start(const RunFacts& facts) {
-  const bool continues_log = log_ && log_->run_start_milliseconds();
-  if (log_ && !continues_log) {
-    log_->stop("init_stop", no_metadata());
-    log_->start("run_start", no_metadata());
-  }
+void RunClock::start() {
+  block_milliseconds_ = wall_milliseconds();
   if (run_.began_milliseconds == 0)
-    run_.began_milliseconds = continues_log ? *log_->run_start_milliseconds() : wall_milliseconds();
+    run_.began_milliseconds = past_.run_start_milliseconds.value_or(block_milliseconds_);
+}
+
+void RunClock::open_files(const RunFacts& facts) {
+  if (run_.restarts > 0 && (run_.title != facts.title || run_.seed != facts.seed))
+    throw kClockErrors.user(options_.run_file, "it is the file of another run",
+                            facts.title + " with seed " + std::to_string(facts.seed),
+                            run_.title + " with seed " + std::to_string(run_.seed),
+                            "name the file of the run that is resumed, or a new one");
+  // The run repeats those after its checkpoint.
+  std::erase_if(run_.validations,
+                [&](const RunValidation& each) { return each.step > facts.steps_done; });
   run_.title = facts.title;
   run_.recipe = facts.recipe;
   run_.version = facts.version;
@@ -54,13 +62,20 @@ void RunClock::start(const RunFacts& facts) {
   run_.seed = facts.seed;
   run_.target = options_.target ? options_.target->text() : "";
   run_.status = RunStatus::kRunning;
-  if (log_ && !continues_log) log_facts(facts);
+  if (!options_.mllog.empty()) open_log(facts);
   write_run();
 }
 
-void RunClock::log_facts(const RunFacts& facts) {
-  const auto point = [&](const char* key, const ordered_json& value) {
-    log_->point(key, value, no_metadata());
+void RunClock::open_log(const RunFacts& facts) {
+  log_.emplace(options_.mllog, past_.lines);
+  if (past_.run_start_milliseconds) return;
+  const std::int64_t start = run_.began_milliseconds;
+  log_->point(init_milliseconds_, "cache_clear", false);
+  log_->start(init_milliseconds_, "init_start");
+  log_->stop(start, "init_stop");
+  log_->start(start, "run_start");
+  const auto point = [&](const std::string& key, const ordered_json& value) {
+    log_->point(start, key, value);
   };
   point("submission_benchmark", options_.benchmark);
   point("submission_org", "unverified");
@@ -71,73 +86,61 @@ void RunClock::log_facts(const RunFacts& facts) {
   point("global_batch_size", facts.mini_batch);
   point("micro_batch_size", facts.micro_batch);
   for (const char* operation : {"linear", "attn", "comm"})
-    point(("lowest_numerical_precision_in_" + std::string(operation)).c_str(),
+    point("lowest_numerical_precision_in_" + std::string(operation),
           precision_name(facts.precision));
   point("pipeline_parallelism", facts.stages);
   point("tensor_parallelism", facts.tensor_ranks);
   point("context_parallelism", 1);
   point("expert_parallelism", 1);
   point("config_filename", facts.title);
-}
-
-void RunClock::data_are_open(std::int64_t training_samples, std::int64_t validation_samples) {
-  if (!log_) return;
-  if (log_->run_start_milliseconds()) {
-    in_block_ = true;  // begun before the run was stopped
-    return;
-  }
-  log_->point("train_samples", training_samples, no_metadata());
-  log_->point("eval_samples", validation_samples, no_metadata());
-  begin_block(0, 0);
-}
-
-void RunClock::begin_block(std::int64_t step, std::int64_t samples) {
-  in_block_ = true;
-  log_->start("block_start", {{"first_epoch_num", blocks_ + 1},
-                              {"epoch_count", 1},
-                              {"step_num", step},
-                              {"samples_count", samples}});
-}
-
-void RunClock::end_block() {
-  if (!in_block_) return;
-  in_block_ = false;
-  log_->stop("block_stop", {{"first_epoch_num", blocks_}, {"epoch_count", 1}});
+  point("train_samples", facts.training_samples);
+  point("eval_samples", facts.validation_samples);
 }
 
 void RunClock::validation_begins(std::int64_t step, std::int64_t samples) {
   ++blocks_;
   if (!log_) return;
-  log_->start("eval_start",
+  const std::int64_t now = wall_milliseconds();
+  const ordered_json block = {{"first_epoch_num", blocks_}, {"epoch_count", 1}};
+  log_->start(block_milliseconds_, "block_start", block);
+  log_->stop(now, "block_stop", block);
+  log_->start(now, "eval_start",
               {{"epoch_num", blocks_}, {"step_num", step}, {"samples_count", samples}});
 }
 
 std::string RunClock::validated(const RunValidation& validation) {
+  block_milliseconds_ = wall_milliseconds();
   run_.validations.push_back(validation);
   run_.validations.back().seconds = seconds();
   run_.seconds = seconds();
   write_run();
-  const double value = options_.target
-                           ? options_.target->value_in(validation.loss, validation.metrics)
-                           : validation.loss;
   if (log_) {
+    const double value = options_.target
+                             ? options_.target->value_in(validation.loss, validation.metrics)
+                             : validation.loss;
     const ordered_json metadata = {{"epoch_num", blocks_},
                                    {"step_num", validation.step},
                                    {"samples_count", validation.samples}};
-    log_->point("eval_accuracy", value, metadata);
-    log_->stop("eval_stop", metadata);
-    end_block();
-    begin_block(validation.step, validation.samples);
+    log_->point(block_milliseconds_, "eval_accuracy", value, metadata);
+    log_->stop(block_milliseconds_, "eval_stop", metadata);
   }
-  if (!options_.target) return "";
-  const std::string wanted = options_.target->text(), found = format_double(value, 4);
-  if (options_.target->is_reached_by(value))
-    return "target   " + wanted + " reached: " + found + " after " + format_seconds(run_.seconds);
+  return options_.target ? target_text() : "";
+}
+
+std::string RunClock::target_text() const {
+  const QualityTarget& target = *options_.target;
   std::vector<TimedQuality> qualities;
-  for (const RunValidation& each : run_.validations)
-    qualities.push_back({each.seconds, options_.target->value_in(each.loss, each.metrics)});
-  const auto forecast = forecast_target(qualities, options_.target->value);
-  return "target   " + wanted + ", now " + found +
+  double value = 0;
+  for (const RunValidation& each : run_.validations) {
+    value = target.value_in(each.loss, each.metrics);
+    if (std::isfinite(value)) qualities.push_back({each.seconds, value});
+  }
+  const std::string text = "target   " + target.text();
+  if (!std::isfinite(value)) return text + ", now undefined";
+  if (target.is_reached_by(value))
+    return text + " reached: " + format_double(value, 4) + " after " + format_seconds(run_.seconds);
+  const auto forecast = forecast_target(qualities, target.value);
+  return text + ", now " + format_double(value, 4) +
          (forecast ? ": " + text_of(*forecast, run_.seconds) : "");
 }
 
@@ -147,8 +150,7 @@ void RunClock::end(RunStatus status, double median_step_seconds) {
   run_.median_step_seconds = median_step_seconds;
   write_run();
   if (!log_ || status == RunStatus::kStopped) return;  // a stopped run goes on later
-  end_block();
-  log_->stop("run_stop",
+  log_->stop(wall_milliseconds(), "run_stop",
              {{"status", status == RunStatus::kMissed ? "aborted" : "success"},
               {"samples_count", run_.validations.empty() ? 0 : run_.validations.back().samples}});
 }

@@ -74,6 +74,13 @@ RunTimes summary_of(const std::vector<RunFile>& runs) {
 
 void require_comparable(const std::vector<RunFile>& first, const std::vector<RunFile>& second) {
   for (const std::vector<RunFile>* runs : {&first, &second}) {
+    for (const RunFile& run : *runs)
+      if (run.status == RunStatus::kRunning || run.status == RunStatus::kStopped)
+        throw kCompareErrors.user(runs == &first ? "the first set" : "the second set",
+                                  "one of its runs has not ended",
+                                  "runs that took all steps or reached their target",
+                                  "seed " + std::to_string(run.seed) + ", " + name_of(run.status),
+                                  "wait for it, resume it, or take its file away");
     if (times_of(*runs).empty())
       throw kCompareErrors.user(runs == &first ? "the first set" : "the second set",
                                 "none of its runs has ended with its target",

@@ -4,7 +4,8 @@
 /// "olympic" mean). Whether the sets differ says Welch's t-test over all of their runs.
 ///
 /// Source  mlcommons/training_policies, "Benchmark Results"; Welch 1947.
-/// Errors  UserError `[clock.compare]`: a set without a finished run; runs of different targets.
+/// Errors  UserError `[clock.compare]`: a set with a run that has not ended, or without one that
+///         reached its target; runs of different targets.
 #pragma once
 
 #include <optional>
@@ -17,7 +18,7 @@ namespace strata {
 
 /// Of a set, in seconds.
 struct RunTimes {
-  std::size_t runs = 0, missed = 0;  ///< missed: ended without the target; they count as no time
+  std::size_t runs = 0, missed = 0;  ///< missed: took all steps without the target; no time
   double mean = 0;                   ///< olympic from five runs on
   double fastest = 0, slowest = 0, deviation = 0;
   std::optional<double> joules;  ///< mean of a run; none: a run has no counters

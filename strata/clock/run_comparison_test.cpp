@@ -63,7 +63,12 @@ TEST(RunComparison, EnergyNeedsEveryRunsCounter) {
 
 TEST(RunComparison, RefusesOtherTargetsAndUnfinishedRuns) {
   EXPECT_THROW(compare_runs(runs_of({1}, "a<=1"), runs_of({1}, "a<=2")), UserError);
-  EXPECT_THROW(compare_runs({{.status = RunStatus::kRunning}}, runs_of({1})), UserError);
+  for (const RunStatus status : {RunStatus::kRunning, RunStatus::kStopped}) {
+    std::vector<RunFile> runs = runs_of({1, 2});
+    runs[1].status = status;
+    EXPECT_THROW(compare_runs(runs_of({1}), runs), UserError);
+  }
+  EXPECT_THROW(compare_runs({{.status = RunStatus::kMissed}}, runs_of({1})), UserError);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "strata/base/units.h"
@@ -9,8 +10,18 @@
 namespace strata {
 namespace {
 
-constexpr double kOfFourInFive = 1.2816;  // standard deviations of a normal distribution
+// The 0.9 quantiles of Student's distribution with 1, 2, ... degrees of freedom; then the normal's.
+constexpr double kOfFourInFive[] = {3.078, 1.886, 1.638, 1.533, 1.476,
+                                    1.440, 1.415, 1.397, 1.383, 1.372};
+constexpr double kNormalOfFourInFive = 1.282;
+constexpr double kNever = 3e9;  // seconds: a century
+
+double of_four_in_five(std::size_t freedom) {
+  return freedom <= std::size(kOfFourInFive) ? kOfFourInFive[freedom - 1] : kNormalOfFourInFive;
+}
+
 constexpr std::size_t kFewest = 3;
+constexpr double kLeastSeconds = 1e-3;  // the resolution of the clock
 
 }  // namespace
 
@@ -21,7 +32,8 @@ std::optional<TargetForecast> forecast_target(const std::vector<TimedQuality>& v
   double mean_x = 0, mean_y = 0;
   std::vector<std::pair<double, double>> points;
   for (std::size_t i = validations.size() - used; i < validations.size(); ++i)
-    points.emplace_back(std::log(validations[i].seconds), validations[i].value);
+    points.emplace_back(std::log(std::max(validations[i].seconds, kLeastSeconds)),
+                        validations[i].value);
   const auto count = static_cast<double>(points.size());
   for (const auto& [x, y] : points) {
     mean_x += x / count;
@@ -38,26 +50,27 @@ std::optional<TargetForecast> forecast_target(const std::vector<TimedQuality>& v
     const double miss = y - mean_y - slope * (x - mean_x);
     squares += miss * miss;
   }
-  const double deviation = std::sqrt(squares / std::max(1.0, count - 2));
-  const double slope_deviation = deviation / std::sqrt(sxx);
-  const auto crossing = [&](double with_slope, double offset) {
-    const double x = mean_x + (target - mean_y - offset) / with_slope;
-    return with_slope * slope > 0 ? std::exp(std::max(x, points.back().first))
-                                  : std::numeric_limits<double>::infinity();
+  const double deviation = std::sqrt(squares / (count - 2));
+  // Of the crossing, to first order in the deviations.
+  const double crossing = mean_x + (target - mean_y) / slope, off = crossing - mean_x;
+  const double reach = of_four_in_five(points.size() - 2) * deviation / std::abs(slope) *
+                       std::sqrt(1 / count + off * off / sxx);
+  const double last_x = points.back().first;
+  const auto seconds_at = [&](double x) {
+    const double seconds = std::exp(std::max(x, last_x));
+    return seconds < kNever ? seconds : std::numeric_limits<double>::infinity();
   };
-  // Steeper and already better, flatter and worse.
-  const double sign = slope > 0 ? 1 : -1;
-  const double turn = sign * kOfFourInFive * slope_deviation;
-  const double shift = sign * kOfFourInFive * deviation / std::sqrt(count);
-  return TargetForecast{.seconds = crossing(slope, 0),
-                        .earliest = crossing(slope + turn, shift),
-                        .latest = crossing(slope - turn, -shift)};
+  return TargetForecast{.seconds = seconds_at(crossing),
+                        .earliest = seconds_at(crossing - reach),
+                        .latest = seconds_at(crossing + reach)};
 }
 
 std::string text_of(const TargetForecast& forecast, double now) {
-  const auto left = [&](double seconds) { return format_seconds(std::max(0.0, seconds - now)); };
+  const auto left = [&](double seconds) {
+    return std::isfinite(seconds) ? format_seconds(std::max(0.0, seconds - now)) : "never";
+  };
   return "in " + left(forecast.seconds) + " (" + left(forecast.earliest) + " to " +
-         (std::isfinite(forecast.latest) ? left(forecast.latest) : "never") + ")";
+         left(forecast.latest) + ")";
 }
 
 }  // namespace strata

@@ -1,8 +1,9 @@
 /// Predicts when a run reaches its target, from its validations so far.
 ///
 /// The metric is fitted as a straight line over the logarithm of the time, by least squares over
-/// the later half of the validations: learning curves flatten in about that way. The range is where
-/// the fit crosses the target in four of five cases, if the deviations from the line are normal.
+/// the later half of the validations: learning curves flatten in about that way. The range has the
+/// crossing of the target in about four of five cases, if the deviations from the line are normal
+/// and independent.
 #pragma once
 
 #include <optional>
@@ -12,7 +13,7 @@
 namespace strata {
 
 struct TimedQuality {
-  double seconds = 0;  ///< since the run's start, above 0
+  double seconds = 0;  ///< since the run's start
   double value = 0;
 };
 
@@ -22,6 +23,7 @@ struct TargetForecast {
 };
 
 /// None: fewer than three validations, or the metric moves away from the target.
+/// Values are finite.
 std::optional<TargetForecast> forecast_target(const std::vector<TimedQuality>& validations,
                                               double target);
 

@@ -10,6 +10,7 @@
 
 #include "strata/base/error_source.h"
 #include "strata/exported/operator_rules.h"
+#include "strata/exported/python_layer.h"
 #include "strata/nn/graph/moments.h"
 
 namespace strata {
@@ -109,7 +110,8 @@ GraphStep operator_step(const GraphNode& node, const SlotOf& slot_of) {
   OperatorCall call(node, slot_of);
   const std::vector<int> reads = call.reads(), writes = call.writes();
   std::string signature;
-  for (const auto& [name, argument] : node.arguments) signature += text_of(argument);
+  for (const auto& [name, argument] : node.arguments)
+    if (node.op != kPythonLayer || name != "pipeline") signature += text_of(argument);
   return {
       .what = std::move(call), .reads = reads, .writes = writes, .signature = std::move(signature)};
 }

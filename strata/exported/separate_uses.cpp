@@ -2,31 +2,48 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 #include <set>
 
 namespace strata {
 namespace {
 
+// A place of a value among the arguments of a node.
 struct Use {
   std::size_t piece = 0, node = 0;
+  GraphTensor* place = nullptr;  // null: the model's output
 };
 
-bool reads(const GraphNode& node, const std::string& value) {
-  bool found = false;
-  for_values(node, [&](const std::string& read) { found = found || read == value; });
-  return found;
+// All places of tensors, in the order of the arguments.
+std::vector<GraphTensor*> places_of(GraphNode& node) {
+  std::vector<GraphTensor*> places;
+  for (auto& [name, argument] : node.arguments) {
+    if (auto* tensor = std::get_if<GraphTensor>(&argument)) places.push_back(tensor);
+    if (auto* tensors = std::get_if<GraphTensors>(&argument))
+      for (GraphTensor& each : *tensors) places.push_back(&each);
+  }
+  return places;
 }
 
-// In the order of the graph; the model's output is the last one.
-std::vector<Use> uses_of(const std::string& value, const std::vector<GraphPiece>& pieces,
+bool reads(GraphNode& node, const std::string& value) {
+  return std::ranges::any_of(places_of(node),
+                             [&](const GraphTensor* place) { return place->name == value; });
+}
+
+// From the use whose gradient eager mode adds last to the one that it adds first: nodes in the
+// order of the graph, the arguments of a node from the last to the first.
+std::vector<Use> uses_of(const std::string& value, std::vector<GraphPiece>& pieces,
                          std::size_t maker, bool is_output) {
   std::vector<Use> uses;
   for (std::size_t p = maker + 1; p < pieces.size(); ++p) {
     if (std::ranges::find(pieces[p].inputs, value) == pieces[p].inputs.end()) continue;
-    for (std::size_t n = 0; n < pieces[p].nodes.size(); ++n)
-      if (reads(pieces[p].nodes[n], value)) uses.push_back({p, n});
+    for (std::size_t n = 0; n < pieces[p].nodes.size(); ++n) {
+      const std::vector<GraphTensor*> places = places_of(pieces[p].nodes[n]);
+      for (GraphTensor* place : std::views::reverse(places))
+        if (place->name == value) uses.push_back({p, n, place});
+    }
   }
-  if (is_output) uses.push_back({pieces.size(), 0});
+  if (is_output) uses.push_back({.piece = pieces.size()});
   return uses;
 }
 
@@ -39,16 +56,6 @@ std::ptrdiff_t separate_count(const std::vector<Use>& uses) {
   const auto repeated = std::find_if(
       uses.rbegin(), uses.rend(), [&](const Use& use) { return !last.insert(use.piece).second; });
   return std::distance(repeated, uses.rend());
-}
-
-void rename(GraphNode& node, const std::string& from, const std::string& to) {
-  for (auto& [name, argument] : node.arguments) {
-    if (auto* tensor = std::get_if<GraphTensor>(&argument); tensor && tensor->name == from)
-      tensor->name = to;
-    if (auto* tensors = std::get_if<GraphTensors>(&argument))
-      for (GraphTensor& each : *tensors)
-        if (each.name == from) each.name = to;
-  }
 }
 
 }  // namespace
@@ -73,10 +80,9 @@ void separate_uses(std::vector<GraphPiece>& pieces, const std::vector<std::strin
                                        .outputs = {alias},
                                        .line = reader.nodes[use.node].line});
         pieces[maker].outputs.push_back(alias);
-        rename(reader.nodes[use.node], value, alias);
+        use.place->name = alias;
         reader.inputs.push_back(alias);
-        if (std::ranges::none_of(reader.nodes,
-                                 [&](const GraphNode& node) { return reads(node, value); }))
+        if (std::ranges::none_of(reader.nodes, [&](GraphNode& node) { return reads(node, value); }))
           std::erase(reader.inputs, value);
       }
     }

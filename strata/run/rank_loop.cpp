@@ -86,7 +86,7 @@ class RankLoop final : public RankBetweenSteps {
         const NextStep next = asks ? state_.request.before_step(*this) : NextStep{};
         stopped = next.stop || step(next.learning_rate);
       }
-      finish(stopped);
+      finish(stopped && !reached_);
     } catch (const std::exception& error) {
       group_.fail(device_error(error, account_));
       throw;

@@ -232,6 +232,10 @@ Session::Session(ResolvedRun run, SessionOptions options) {
     throw kStepErrors.user("task", "this task reads its samples itself",
                            "task text, or an exported model", run.recipe.task->title(),
                            "train the recipe with strata train");
+  if (!run.recipe.train.target.empty())
+    throw kStepErrors.user("train.target", "a caller that brings mini-batches ends the run itself",
+                           "no target", run.recipe.train.target,
+                           "compare what evaluate() returns with the target");
   parts_ = std::make_unique<Parts>(std::move(run), std::move(options));
   try {
     parts_->start();

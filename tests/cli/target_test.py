@@ -120,6 +120,10 @@ class Target(ProgramTest):
         self.refuse("train", "recipe.yaml", *every, "--target", "loss=1", says=["it is no target", "val_loss<=1.5"])
         self.refuse("train", "recipe.yaml", *every, "--target", "accuracy>=0.9", says=["do not compute", "one of val_loss"])
         self.refuse("train", "recipe.yaml", *every, "--target", "val_loss<=1", "--set", "data.validation_fraction=0", says="no validation samples")
+        self.succeed("train", "recipe.yaml", "--run-json", "run.json", "--mllog", "out.log", "--set", "train.checkpoint_folder=saved")
+        results = [(self.folder / name).read_text() for name in ("run.json", "out.log")]
+        self.refuse("train", "recipe.yaml", "--run-json", "run.json", "--mllog", "out.log", "--set", "train.checkpoint_folder=saved", says="later")
+        self.assertEqual([(self.folder / name).read_text() for name in ("run.json", "out.log")], results)
         (self.folder / "notes").write_text("my notes\n")
         self.refuse("train", "recipe.yaml", "--mllog", "notes", says=["notes", "no log"])
         self.assertEqual((self.folder / "notes").read_text(), "my notes\n")
@@ -134,6 +138,9 @@ class Target(ProgramTest):
         self.assertRegex(out, r"a is 1\.98 times as fast as b \(p 0\.00\d+\)")
         self.assertIn("one run says nothing", self.succeed("compare", "a/1.json", "b"))
         self.refuse("compare", "a", "c", says="different targets")
+        (self.folder / "d").mkdir()
+        (self.folder / "d/1.json").write_text(json.dumps({**self.run_of("run.json"), "status": "running"}))
+        self.refuse("compare", "a", "d", says="has not ended")
         self.refuse("compare", "a", "text.txt", says=["text.txt", "--run-json"])
         self.refuse("compare", "a", "cache", says="has no runs")
 

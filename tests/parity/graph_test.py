@@ -281,7 +281,7 @@ class Graph(GraphTest):
 
     def test_gradients_of_a_value_are_added_from_its_last_use_to_its_first(self):
         class Cell(nn.Module):
-            """Reads its older input once and its newer one three times."""
+            """Reads its older input once and its newer one five times, twice in one operator."""
 
             def __init__(self, width):
                 super().__init__()
@@ -289,7 +289,7 @@ class Graph(GraphTest):
 
             def forward(self, older, newer):
                 a, b, c, d = self.maps
-                return newer + a(older) * b(newer).sigmoid() + torch.cat([c(newer)[:, :6], d(newer)[:, 6:]], 1)
+                return newer * newer * 0.1 + newer + a(older) * b(newer).sigmoid() + torch.cat([c(newer)[:, :6], d(newer)[:, 6:]], 1)
 
         class Cells(nn.Module):
             def __init__(self):

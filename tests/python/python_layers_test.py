@@ -29,11 +29,24 @@ class Rounded(torch.autograd.Function):
         return gradient * 3
 
 
-class Rounding(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.gain = nn.Parameter(torch.full((width,), 1.25))
+rounded = Rounded.apply  # bound to a name, as PyTorch's tutorials do
 
+
+class Rounding(nn.Module):
+    def __init__(self, width, apply=Rounded.apply):
+        super().__init__()
+        self.gain, self.apply_function = nn.Parameter(torch.full((width,), 1.25)), apply
+
+    def forward(self, x):
+        return self.apply_function(x * self.gain)
+
+
+class RoundingByName(Rounding):
+    def forward(self, x):
+        return rounded(x * self.gain)
+
+
+class RoundingByClass(Rounding):
     def forward(self, x):
         return Rounded.apply(x * self.gain)
 
@@ -62,7 +75,7 @@ class WithBranches(nn.Module):
 
 def rounding_net():
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), Rounding(8), nn.Linear(8, 8), Rounding(8), nn.Linear(8, 4))
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), RoundingByName(8), nn.Linear(8, 8), RoundingByClass(8), nn.Linear(8, 4))
 
 
 def branching_net():
@@ -149,13 +162,14 @@ class PythonLayersTest(unittest.TestCase):
         pipe = strata.Pipeline(model, python_layers=["1", "2"], chunks=2)
         pipe.step(x, torch.zeros(4, dtype=torch.long))
         masks.clear()
-        for _ in range(2):
+        for _ in range(8):
             pipe.step(x, torch.zeros(4, dtype=torch.long), lr=1e-9)
-        firsts = [mask for index, mask in enumerate(masks) if index % 2 == 0]
-        self.assertEqual(len(firsts), 4)
-        for index, mask in enumerate(firsts):
-            self.assertNotIn(mask, firsts[:index])
-        self.assertNotIn(masks[0], masks[1:])
+        self.assertEqual(len(masks), 8 * 2 * 2)
+        for layer in (0, 1):  # the second layer's inputs have the first one's zeros
+            seen = masks[layer::2]
+            for index, mask in enumerate(seen):
+                self.assertNotIn(mask, seen[:index])
+        self.assertNotIn(masks[0], masks[1::2])
 
     def test_replicas_agree_within_rounding(self):
         losses, _ = trained(rounding_net(), batches())
@@ -193,6 +207,36 @@ class PythonLayersTest(unittest.TestCase):
         expected = trained(nn.Sequential(*[layer if index != 1 else Half() for index, layer in enumerate(make())]), batches())
         self.assertEqual(trained(make(), batches(), python_layers=["1"]), expected)
 
+    def test_checkpointed_modules_train_as_others(self):
+        class Checkpointed(nn.Module):
+            def __init__(self, inner, reentrant):
+                super().__init__()
+                self.inner, self.reentrant = inner, reentrant
+
+            def forward(self, x):
+                return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=self.reentrant)
+
+        def make(wrap):
+            torch.manual_seed(7)
+            return nn.Sequential(nn.Linear(6, 8), wrap(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))), nn.Linear(8, 4))
+
+        losses, _ = trained(make(lambda inner: inner), batches())
+        for reentrant in (False, True):
+            self.assertEqual(trained(make(lambda inner, reentrant=reentrant: Checkpointed(inner, reentrant)), batches())[0], losses)
+
+    def test_hooks_run_once(self):
+        def make():
+            torch.manual_seed(8)
+            model = nn.Sequential(nn.Linear(6, 8), Rounding(8), nn.Linear(8, 4))
+            model[1].register_forward_hook(lambda module, args, output: output * 2)
+            model[1].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+            return model
+
+        self.assert_as_eager(make, batches(), 2)
+        model = make()
+        trained(model, batches())
+        self.assertEqual((len(model[1]._forward_hooks), len(model[1]._forward_pre_hooks)), (1, 1))
+
     def test_plan_names_them_and_a_warning_says_why(self):
         with self.assertWarnsRegex(UserWarning, "'2' runs in Python.*backward of Rounded"):
             pipe = strata.Pipeline(rounding_net(), example=batches()[0])
@@ -210,11 +254,37 @@ class PythonLayersTest(unittest.TestCase):
                 return x.relu_()
 
         x, y = batches()[0]
-        for module, name, reason in ((nn.BatchNorm1d(8), "1", "statistics"), (Counting(), "1", "returns int"), (Changing(), "1", "changes its input"),
+        class Clamping(nn.Linear):
+            def forward(self, x):
+                with torch.no_grad():
+                    self.weight.clamp_(-1, 1)
+                return super().forward(x)
+
+        class Replacing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("count", torch.zeros(()))
+
+            def forward(self, x):
+                self.count = self.count + 1
+                return x
+
+        for module, name, reason in ((nn.BatchNorm1d(8), "1", "statistics"), (Replacing(), "1", "statistics"), (Clamping(8, 8), "1", "its weights"), (Counting(), "1", "returns int"), (Changing(), "1", "changes its input"),
                                      (nn.Identity(), "2", "no module '2'")):
             with self.subTest(reason), self.assertRaisesRegex(strata.UserError, reason):
-                model = nn.Sequential(nn.Linear(6, 8), module)
-                strata.Pipeline(model, python_layers=[name]).step(x, y)
+                model = nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8)), module)
+                state = {key: tensor.clone() for key, tensor in model.state_dict().items() if "running" in key or "count" in key}
+                try:
+                    strata.Pipeline(model, python_layers=[name]).step(x, y)
+                finally:
+                    for key, tensor in state.items():
+                        self.assertTrue(torch.equal(model.state_dict()[key], tensor), key)
+                    self.assertNotIn("forward", module.__dict__)
+
+        patched = nn.Sequential(nn.Linear(6, 8), nn.Tanh())
+        patched[1].forward = torch.relu
+        with self.assertRaisesRegex(strata.UserError, "of its own object"):
+            strata.Pipeline(patched, python_layers=["1"]).step(x, y)
 
         class Root(nn.Module):
             def __init__(self):
@@ -256,7 +326,7 @@ class PythonLayersTest(unittest.TestCase):
             self.assertTrue(torch.equal(tensor, state[name]), name)
         self.assertFalse(model.training)
         self.assertNotIn("forward", model[2].__dict__)
-        self.assertIs(torch.autograd.Function.apply.__func__, torch.autograd.Function.__dict__["apply"].__func__)
+        self.assertNotIn("apply", torch.autograd.function._SingleLevelFunction.__dict__)
         self.assertTrue(torch.equal(Rounded.apply(torch.tensor([0.3])), torch.tensor([0.25])))
 
 

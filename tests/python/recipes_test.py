@@ -137,7 +137,11 @@ class RecipesTest(unittest.TestCase):
             for text in ("sun", "moon", "sky"):
                 self.assertIn(json.loads(program("row", "rows", "word", text, "--text", "--json"))["id"], words)
             self.assertTrue(users[[4, 0, 4]].equal(users.vectors[[users.ids.tolist().index(value) for value in (4, 0, 4)]]))
+            self.assertEqual(tuple(users[[]].shape), (0, 4))
             self.assertNotIn(5, users)
+            self.assertNotIn(-1, users)
+            with self.assertRaises(TypeError):
+                users[1.5]
             with self.assertRaisesRegex(KeyError, "5"):
                 users[[0, 5]]
         strata.train(RECIPE, progress=False)

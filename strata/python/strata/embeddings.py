@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 
@@ -29,16 +30,26 @@ class Embeddings:
         return len(self.ids)
 
     def __contains__(self, value: int) -> bool:
-        place = int(numpy.searchsorted(self.ids, numpy.uint64(value)))
-        return place < len(self.ids) and int(self.ids[place]) == value
+        return self._places([value]) is not None
 
     def __getitem__(self, ids: int | Sequence[int]) -> torch.Tensor:
-        wanted = numpy.asarray(ids, dtype=numpy.uint64)
-        places = numpy.searchsorted(self.ids, wanted)
-        there = (places < len(self.ids)) & (self.ids[numpy.minimum(places, len(self.ids) - 1)] == wanted) if len(self) else numpy.zeros_like(wanted, dtype=bool)
-        if not there.all():
-            raise KeyError(int(wanted[~there].flat[0]))
-        return self.vectors[torch.from_numpy(numpy.atleast_1d(places))].reshape(*wanted.shape, -1)
+        several = numpy.ndim(ids) > 0
+        wanted = [operator.index(value) for value in (ids if several else [ids])]
+        places = self._places(wanted)
+        if places is None:
+            raise KeyError(next(value for value in wanted if value not in self))
+        found = self.vectors[torch.from_numpy(places)]
+        return found if several else found[0]
+
+    def _places(self, wanted):
+        """Where these ids are; None if one is missing."""
+        if any(not 0 <= value < 2**64 for value in wanted):
+            return None
+        values = numpy.array(wanted, dtype=numpy.uint64)
+        places = numpy.searchsorted(self.ids, values)
+        there = places < len(self.ids)
+        there[there] = self.ids[places[there]] == values[there]
+        return places if there.all() else None
 
     def __repr__(self) -> str:
         return f"Embeddings({self.name!r}, {len(self)} ids, width {self.vectors.shape[1]})"

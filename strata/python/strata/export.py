@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import sys
 import warnings
 
 import torch
@@ -26,10 +27,14 @@ def export_model(model, inputs, path, python_layers):
         names = list(python_layers)
         while True:
             layers = PythonLayers(model, names, inputs)
-            program = _export_or_name(model, inputs, layers, names)
-            if program is not None:
-                torch.export.save(program, path)
-                return layers
+            try:
+                program = _export_or_name(model, inputs, layers, names)
+                if program is not None:
+                    torch.export.save(program, path)
+                    return layers
+            except BaseException:
+                layers.close()
+                raise
             layers.close()
     finally:
         for module, training in modes:
@@ -67,8 +72,10 @@ def _quiet():
 
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     logger.addFilter(drop)
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             yield
+        sys.stdout.write(printed.getvalue())  # the model's own words
     finally:
         logger.removeFilter(drop)

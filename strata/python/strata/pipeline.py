@@ -37,13 +37,13 @@ class Pipeline:
             print(pipe.step(x, y)["loss"])
         model.load_state_dict(pipe.state_dict())
 
-    The model is exported by torch.export and trained by Strata's ranks, which never run Python. They are
+    The model is exported by torch.export and trained by Strata's ranks, which run Python for `python_layers` only. They are
     threads of this process, or belong to the processes that torchrun, Slurm or MPI started; each of these
     passes the same mini-batches. Losses and gradients have the bits of one rank for any number of stages,
     schedule, recomputation and place of the layers.
 
     Args:
-        model: any module that torch.export accepts, with one output. It is exported in training mode and
+        model: a module with one output. It is exported in training mode and
             keeps its own weights: state_dict() has the trained ones.
         loss: "cross_entropy" (classes last), "cross_entropy_of_channels" (classes in dimension 1),
             "binary_cross_entropy" (logits), "squared_error", or nn.CrossEntropyLoss(), nn.MSELoss(),

@@ -1,12 +1,12 @@
 """The operator by which an exported graph calls a module in Python.
 
 Ranks run it like any other operator: the module computes on a copy for each thread, and autograd records what it does.
-A call is known by its name in the graph.
+A call is known by its pipeline and its name in the graph.
 """
 
 import copy
+import hashlib
 import threading
-import zlib
 
 import torch
 from torch._guards import detect_fake_mode
@@ -22,24 +22,24 @@ _TENSOR = object()  # the place of a tensor among the arguments
 _registered = {}
 
 
-def register_call(key, call):
-    call.key = key
-    _registered[key] = call
+def register_call(pipeline, name, call):
+    call.pipeline, call.name = pipeline, name
+    _registered[pipeline, name] = call
 
 
-def forget_call(key):
-    _registered.pop(key, None)
+def forget_call(pipeline, name):
+    _registered.pop((pipeline, name), None)
 
 
-def _run(inputs, weights, name):
-    call = _registered.get(name)
+def _run(inputs, weights, name, pipeline):
+    call = _registered.get((pipeline, name))
     if call is None:
         raise UserError(f"the layer {name!r} runs in Python: train its model by the strata.Pipeline that exported it")
     return call.meta(inputs) if detect_fake_mode((inputs, weights)) else call.run(inputs, weights)
 
 
 _library = torch.library.Library("strata_python", "DEF")
-_library.define("layer(Tensor[] inputs, Tensor[] weights, str name) -> Tensor[]")
+_library.define("layer(Tensor[] inputs, Tensor[] weights, str name, int pipeline) -> Tensor[]")
 _library.impl("layer", _run, "CompositeImplicitAutograd")
 
 
@@ -51,7 +51,7 @@ class PythonCall:
     """
 
     def __init__(self, path, module):
-        self.key = self.name = ""  # in all pipelines, in its own
+        self.pipeline, self.name = 0, ""
         self._path, self._module = path, module
         self._records = []  # of mini-batches of two and three samples
         self._copies = {}  # by thread and mode
@@ -62,11 +62,12 @@ class PythonCall:
         inputs = [each for each in arguments if isinstance(each, torch.Tensor)]
         if not inputs:
             raise self._error("takes no tensor")
-        watched = {"its input": inputs, "its buffers, as running statistics": list(self._module.buffers())}
-        versions = {what: [tensor._version for tensor in tensors] for what, tensors in watched.items()}
+        watched = {"its input": lambda: inputs, "its weights": lambda: list(self._module.parameters()),
+                   "its buffers, as running statistics": lambda: list(self._module.buffers())}
+        before = {what: _states(tensors()) for what, tensors in watched.items()}
         results, out_spec = pytree.tree_flatten(forward(*args, **kwargs))
         for what, tensors in watched.items():
-            if versions[what] != [tensor._version for tensor in tensors]:
+            if before[what] != _states(tensors()):
                 raise self._error(f"changes {what}; a layer runs on parts of the mini-batch, and more than once")
         for result in results:
             if not isinstance(result, torch.Tensor):
@@ -96,7 +97,7 @@ class PythonCall:
             raise self._error("is called with other arguments by torch.export")
         inputs = [each for each in arguments if isinstance(each, torch.Tensor)]
         weights = [owner[name] for owner, name in _places(self._module)]
-        return pytree.tree_unflatten(torch.ops.strata_python.layer(inputs, weights, self.key), self._out_spec)
+        return pytree.tree_unflatten(torch.ops.strata_python.layer(inputs, weights, self.name, self.pipeline), self._out_spec)
 
     def meta(self, inputs):
         """Outputs of the right sizes, without computing."""
@@ -112,8 +113,7 @@ class PythonCall:
         module, places = self._copy(training)
         tensors = iter(inputs)
         args, kwargs = pytree.tree_unflatten([next(tensors) if each is _TENSOR else each for each in self._arguments], self._spec)
-        random = KeyedRandom(lambda: seed + 0x9E3779B97F4A7C15 * step, first_sample)
-        random.begin_layer(zlib.crc32(self.name.encode()))
+        random = KeyedRandom(lambda: _hash(seed, step, first_sample, self.name), 0)
         metas = [owner[name] for owner, name in places]
         try:
             for (owner, name), weight in zip(places, weights):
@@ -134,12 +134,19 @@ class PythonCall:
             for parameter in self._module.parameters():
                 metas[id(parameter)] = torch.nn.Parameter(metas[id(parameter)], parameter.requires_grad)
             module = copy.deepcopy(self._module, metas).train(training)
-            module.__dict__.pop("forward", None)
             self._copies[key] = (module, _places(module))
         return self._copies[key]
 
     def _error(self, what):
         return UserError(f"a layer in Python: {self._path!r} {what}")
+
+
+def _states(tensors):
+    return [(id(tensor), tensor._version) for tensor in tensors]
+
+
+def _hash(*parts):
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "little")
 
 
 def _places(module):
