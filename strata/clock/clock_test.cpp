@@ -78,10 +78,14 @@ TEST(TargetForecast, RangeIsThatOfTheFit) {
   EXPECT_NEAR(std::log(forecast->latest), crossing + reach, 1e-9);
 }
 
-TEST(TargetForecast, SaysNeverAfterACentury) {
-  const auto forecast = forecast_target({{1, 3.001}, {2, 3.0005}, {3, 3}}, 1);
-  ASSERT_TRUE(forecast);
-  EXPECT_EQ(text_of(*forecast, 3), "in never (never to never)");
+TEST(TargetForecast, SaysWhenARangeSaysNothing) {
+  const auto never = forecast_target({{1, 3.001}, {2, 3.0005}, {3, 3}}, 1);
+  ASSERT_TRUE(never);
+  EXPECT_TRUE(std::isinf(never->latest));
+  EXPECT_EQ(text_of(*never, 3), "too early to say when");
+  EXPECT_EQ(text_of({.seconds = 100, .earliest = 10, .latest = 1001}, 3), "too early to say when");
+  EXPECT_EQ(text_of({.seconds = 100, .earliest = 13, .latest = 999}, 3),
+            "in 1 min 37 s (10 s to 16 min 36 s)");
 }
 
 TEST(TargetForecast, IsNoneWithoutProgress) {
@@ -290,6 +294,7 @@ TEST(RunClock, ANewRunBeginsItsFilesAnew) {
   for (int run = 0; run < 2; ++run) {
     run_clock(options, 0, {5}, RunStatus::kComplete);
     EXPECT_EQ(count_of("\"run_start\"", text_in(options.mllog)), 1u);
+    EXPECT_EQ(count_of("eval_start", text_in(options.mllog)), 1u);
     EXPECT_EQ(RunFile::read(options.run_file).validations.size(), 1u);
     EXPECT_LT(RunFile::read(options.run_file).seconds, 100);
   }

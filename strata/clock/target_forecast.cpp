@@ -15,6 +15,7 @@ constexpr double kOfFourInFive[] = {3.078, 1.886, 1.638, 1.533, 1.476,
                                     1.440, 1.415, 1.397, 1.383, 1.372};
 constexpr double kNormalOfFourInFive = 1.282;
 constexpr double kNever = 3e9;  // seconds: a century
+constexpr double kWidestRange = 100;
 
 double of_four_in_five(std::size_t freedom) {
   return freedom <= std::size(kOfFourInFive) ? kOfFourInFive[freedom - 1] : kNormalOfFourInFive;
@@ -66,9 +67,8 @@ std::optional<TargetForecast> forecast_target(const std::vector<TimedQuality>& v
 }
 
 std::string text_of(const TargetForecast& forecast, double now) {
-  const auto left = [&](double seconds) {
-    return std::isfinite(seconds) ? format_seconds(std::max(0.0, seconds - now)) : "never";
-  };
+  if (!(forecast.latest < kWidestRange * forecast.earliest)) return "too early to say when";
+  const auto left = [&](double seconds) { return format_seconds(std::max(0.0, seconds - now)); };
   return "in " + left(forecast.seconds) + " (" + left(forecast.earliest) + " to " +
          left(forecast.latest) + ")";
 }

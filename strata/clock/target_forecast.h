@@ -27,7 +27,8 @@ struct TargetForecast {
 std::optional<TargetForecast> forecast_target(const std::vector<TimedQuality>& validations,
                                               double target);
 
-/// "in 41 min (29 to 63 min)"; `now`: seconds since the run's start.
+/// "in 41 min (29 to 63 min)", or "too early to say when" of a range that says nothing; `now`:
+/// seconds since the run's start.
 std::string text_of(const TargetForecast& forecast, double now);
 
 }  // namespace strata
