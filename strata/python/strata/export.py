@@ -59,7 +59,7 @@ def _export_or_name(model, inputs, layers, names):
                     raise UserError(f"the model calls an autograd.Function itself: {error}; move the call into a submodule") from None
                 raise
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            warnings.warn(f"{name!r} runs in Python, where ranks of a process take turns: {reason}", stacklevel=2)
+            warnings.warn(f"{name!r} runs in Python, where ranks of a process take turns: {reason}", stacklevel=5)
             names.append(name)
             return None
 
