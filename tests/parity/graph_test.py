@@ -289,7 +289,7 @@ class Graph(GraphTest):
 
             def forward(self, older, newer):
                 a, b, c, d = self.maps
-                return newer * newer * 0.1 + newer + a(older) * b(newer).sigmoid() + torch.cat([c(newer)[:, :6], d(newer)[:, 6:]], 1)
+                return torch.sub(newer, newer, alpha=0.3) + newer + a(older) * b(newer).sigmoid() + torch.cat([c(newer)[:, :6], d(newer)[:, 6:]], 1)
 
         class Cells(nn.Module):
             def __init__(self):
