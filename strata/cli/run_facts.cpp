@@ -3,29 +3,26 @@
 #include "strata/base/units.h"
 #include "strata/cli/report_origin.h"
 #include "strata/cli/version.h"
+#include "strata/measure/processor.h"
+#include "strata/run/recipe_file.h"
 #include "strata/task/task.h"
 
 namespace strata {
 
 ClockOptions clock_options(const TrainArguments& arguments, const Recipe& recipe) {
-  ClockOptions options{.mllog = arguments.mllog,
-                       .run_file = arguments.run_json,
-                       .benchmark = arguments.benchmark,
-                       .resumes = !arguments.resume.empty()};
-  if (!recipe.train.target.empty())
-    options.target = QualityTarget::parse(recipe.train.target, recipe.task->validation_metrics());
-  return options;
+  return {.mllog = arguments.mllog,
+          .run_file = arguments.run_json,
+          .benchmark = arguments.benchmark,
+          .target = target_of(recipe),
+          .resumes = !arguments.resume.empty()};
 }
 
 RunFacts run_facts(const Recipe& recipe, const TrainingStart& start) {
-  const at::ScalarType precision = recipe.train.precision;
   return {.title = recipe.task->title(),
           .recipe = recipe.text,
           .version = kVersion,
           .machine = machine_text(recipe),
-          .precision = precision == at::kFloat      ? "fp32"
-                       : precision == at::kBFloat16 ? "bf16"
-                                                    : "fp16",
+          .precision = precision_name(recipe.train.precision),
           .ranks = start.planned.ranks,
           .stages = start.planned.mesh.axes[Axis::kPipeline],
           .tensor_ranks = start.planned.mesh.axes[Axis::kTensor],

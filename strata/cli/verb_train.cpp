@@ -332,12 +332,12 @@ void run_train(const TrainArguments& arguments) {
       .stop = &stop_requested};
   const TrainingStart start = start_training(world, resolved, request);
   const PlannedRun& run = start.planned;
+  // Before a file exists that says that training runs.
+  for (const int signal : kStopSignals) std::signal(signal, request_stop);
   world.agree([&] {
     clock->open_files(run_facts(recipe, start));
     return std::string();
   });
-  // Before a file exists that says that training runs.
-  for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {
     print_start(recipe, run, world);
     for (const std::string& notice : start.data->notices())

@@ -17,8 +17,8 @@ using nlohmann::ordered_json;
 
 constexpr ErrorSource kClockErrors{"clock.resume"};
 
-// In the words of MLCommons' rules.
-std::string precision_name(const std::string& precision) {
+// MLCommons' rules name it so.
+std::string in_the_rules(const std::string& precision) {
   return precision == "bf16" ? "bfloat16" : precision;
 }
 
@@ -86,8 +86,7 @@ void RunClock::open_log(const RunFacts& facts) {
   point("global_batch_size", facts.mini_batch);
   point("micro_batch_size", facts.micro_batch);
   for (const char* operation : {"linear", "attn", "comm"})
-    point("lowest_numerical_precision_in_" + std::string(operation),
-          precision_name(facts.precision));
+    point("lowest_numerical_precision_in_" + std::string(operation), in_the_rules(facts.precision));
   point("pipeline_parallelism", facts.stages);
   point("tensor_parallelism", facts.tensor_ranks);
   point("context_parallelism", 1);

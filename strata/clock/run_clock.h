@@ -15,7 +15,6 @@
 /// Errors   UserError: files of another run, or that are no such files. SystemError: disk full.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 

@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <ATen/ops/from_blob.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -18,9 +20,11 @@
 #include "strata/checkpoint/reader.h"
 #include "strata/cli/report_origin.h"
 #include "strata/cli/served_recipe.h"
+#include "strata/device/device.h"
 #include "strata/python/calls.h"
 #include "strata/python/module.h"
 #include "strata/python/plans.h"
+#include "strata/python/tensors.h"
 #include "strata/report/progress.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
@@ -203,18 +207,23 @@ std::vector<std::string> generate_from_python(const std::string& checkpoint,
   });
 }
 
-// (name, ids, values, width) of each table, as bytes.
+// (name, ids [n], vectors [n, width]) of each table, as capsules; ids are the bits of uint64.
 nb::list load_embeddings(const std::string& checkpoint) {
-  const std::vector<EmbeddingTable> tables = unlocked([&] {
+  std::vector<EmbeddingTable> tables = unlocked([&] {
     const CheckpointReader reader = CheckpointReader::open(checkpoint);
     const Recipe recipe = parse_recipe(reader.manifest().recipe, checkpoint, {});
     return recipe.task->saved_embeddings(recipe, checkpoint);
   });
   nb::list all;
-  for (const EmbeddingTable& table : tables)
-    all.append(nb::make_tuple(
-        table.name, nb::bytes(table.ids.data(), table.ids.size() * sizeof(std::uint64_t)),
-        nb::bytes(table.values.data(), table.values.size() * sizeof(float)), table.width));
+  for (EmbeddingTable& each : tables) {
+    const auto table = std::make_shared<EmbeddingTable>(std::move(each));
+    const auto rows = static_cast<std::int64_t>(table->ids.size());
+    const auto keep = [table](void*) {};
+    const at::Tensor ids = at::from_blob(table->ids.data(), {rows}, keep, host_options(at::kLong));
+    const at::Tensor vectors =
+        at::from_blob(table->values.data(), {rows, table->width}, keep, host_options(at::kFloat));
+    all.append(nb::make_tuple(table->name, capsule_of(ids), capsule_of(vectors)));
+  }
   return all;
 }
 

@@ -16,6 +16,7 @@
 #include "strata/report/idle.h"
 #include "strata/report/tensorboard.h"
 #include "strata/run/rank_options.h"
+#include "strata/run/recipe_file.h"
 #include "strata/schedule/trace.h"
 #include "strata/train/disk_commit.h"
 #include "strata/train/offload_statistics.h"
@@ -70,8 +71,7 @@ class RankLoop final : public RankBetweenSteps {
         stage_(group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         saver_(checkpoint_options(state.recipe, state.run, state.data), group, stage_),
         learning_rate_(state.recipe.learning_rate()) {
-    if (!options_.target.empty())
-      target_ = QualityTarget::parse(options_.target, state.recipe.task->validation_metrics());
+    if (const auto target = target_of(state.recipe)) target_ = TargetOutcome{.target = *target};
     if (state.request.timeline) trainer_.trace_device(Stream::compute(group.device()));
   }
 
@@ -82,11 +82,12 @@ class RankLoop final : public RankBetweenSteps {
       bool stopped = false;
       // A caller that decides before each step may look at the model after the last one.
       const bool asks = static_cast<bool>(state_.request.before_step);
-      while (!stopped && !reached_ && (asks || trainer_.steps_done() < options_.steps)) {
+      while (!stopped && !has_reached_target() &&
+             (asks || trainer_.steps_done() < options_.steps)) {
         const NextStep next = asks ? state_.request.before_step(*this) : NextStep{};
         stopped = next.stop || step(next.learning_rate);
       }
-      finish(stopped && !reached_);
+      finish(stopped && !has_reached_target());
     } catch (const std::exception& error) {
       group_.fail(device_error(error, account_));
       throw;
@@ -121,6 +122,7 @@ class RankLoop final : public RankBetweenSteps {
 
  private:
   bool is_root() const { return group_.rank() == 0; }
+  bool has_reached_target() const { return target_ && target_->reached; }
 
   void begin() {
     load();
@@ -170,7 +172,7 @@ class RankLoop final : public RankBetweenSteps {
     if (validates_after(record.step)) validate(record);
     if (stop) read_outcome();
     if (is_read_) report();
-    if (saves_after(step + 1) && !stop && !reached_) save();
+    if (saves_after(step + 1) && !stop && !has_reached_target()) save();
     return stop;
   }
 
@@ -307,8 +309,9 @@ class RankLoop final : public RankBetweenSteps {
                                     .metrics = record.validation_metrics});
     if (!target_) return;
     // Evaluations are equal on every rank.
-    target_value_ = target_->value_in(*record.validation_loss, record.validation_metrics);
-    reached_ = target_->is_reached_by(target_value_);
+    const QualityTarget& target = target_->target;
+    target_->value = target.value_in(*record.validation_loss, record.validation_metrics);
+    target_->reached = target.is_reached_by(target_->value);
     validated_ = record;
   }
 
@@ -386,7 +389,7 @@ class RankLoop final : public RankBetweenSteps {
     StepRecord last;
     std::optional<double> rounded;
     if (!stopped) {
-      if (reached_)
+      if (has_reached_target())
         last = validated_;
       else
         validate(last);
@@ -402,8 +405,7 @@ class RankLoop final : public RankBetweenSteps {
     state_.result.validation_loss = last.validation_loss.value_or(0);
     state_.result.validation_metrics = std::move(last.validation_metrics);
     state_.result.rounded_loss = rounded;
-    if (target_ && !stopped)
-      state_.result.target = TargetOutcome{*target_, target_value_, reached_};
+    if (!stopped) state_.result.target = target_;
   }
 
   RunState& state_;
@@ -423,11 +425,9 @@ class RankLoop final : public RankBetweenSteps {
   std::vector<MeasuredStep> kept_;        // of this rank only, until they are gathered
   std::optional<StepRecord> unreported_;  // of the last step
   std::optional<TensorboardFile> tensorboard_;
-  bool is_read_ = false;  // its loss has been read
-  std::optional<QualityTarget> target_;
-  StepRecord validated_;  // the last validation, if there is a target
-  double target_value_ = 0;
-  bool reached_ = false;
+  bool is_read_ = false;                 // its loss has been read
+  std::optional<TargetOutcome> target_;  // none: no target
+  StepRecord validated_;                 // the last validation, if there is a target
 };
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "strata/base/errors.h"
 #include "strata/base/option_changes.h"
 #include "strata/base/units.h"
-#include "strata/clock/quality_target.h"
 #include "strata/plan/search/mesh_check.h"
 #include "strata/plan/search/tier_choice.h"
 #include "strata/task/kinds/kinds.h"
@@ -116,7 +115,7 @@ void check(const Recipe& r, const RecipeFields& fields) {
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
   if (!r.train.target.empty()) {
-    QualityTarget::parse(r.train.target, r.task->validation_metrics());
+    target_of(r);
     require(r.train.validate_every > 0, fields, "train.target", "no validation looks for it",
             "steps between validations in train.validate_every", "0",
             "set train.validate_every to the steps between validations");
@@ -130,6 +129,11 @@ void check(const Recipe& r, const RecipeFields& fields) {
 }
 
 }  // namespace
+
+std::optional<QualityTarget> target_of(const Recipe& recipe) {
+  if (recipe.train.target.empty()) return std::nullopt;
+  return QualityTarget::parse(recipe.train.target, recipe.task->validation_metrics());
+}
 
 Recipe parse_recipe(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const RecipeDefaults& defaults) {

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "strata/clock/quality_target.h"
 #include "strata/task/recipe.h"
 #include "strata/task/task.h"
 
@@ -29,6 +31,9 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
 /// The optimizer of a recipe that a checkpoint stores. Fields that this version or the recipe does
 /// not have keep their defaults.
 OptimizerOptions stored_optimizer(const std::string& recipe);
+
+/// What train.target asks for; none: nothing.
+std::optional<QualityTarget> target_of(const Recipe& recipe);
 
 /// States the effect of a warm-up that is longer than the run on the learning rate; "" for a
 /// shorter one.

@@ -47,6 +47,11 @@ class SessionTest : public testing::Test {
   ScratchFolder folder_;
 };
 
+TEST_F(SessionTest, RefusesATargetThatItCannotLookFor) {
+  EXPECT_THROW(Session(resolved({"train.target=val_loss<=1", "train.validate_every=1"})),
+               UserError);
+}
+
 TEST_F(SessionTest, StepsHaveBitsOfTrainOnAnyMesh) {
   const TrainingResult trained = train(resolved());
   for (const std::vector<std::string>& mesh : std::vector<std::vector<std::string>>{

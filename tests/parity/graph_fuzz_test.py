@@ -12,8 +12,8 @@ import subprocess
 import unittest
 import zipfile
 
-import graph_test
-from graph_test import torch
+import graph_case
+from graph_case import torch
 
 SEED, COUNT = (int(number) for number in os.environ.get("GRAPH_FUZZ", "1,2000").split(","))
 ODD_VALUES = [0, -1, 1, 2**31, 2**62, -2**63, 1e300, None, True, "", "x", [], {}]
@@ -74,15 +74,15 @@ def changed_archive(archive, dice):
     return out.getvalue()
 
 
-class GraphFuzz(graph_test.GraphTest):
+class GraphFuzz(graph_case.GraphTest):
     def test_changed_graphs_run_or_are_refused(self):
         dice, models = random.Random(SEED), []
         ids = torch.randint(0, 40, (4, 17))
         images = torch.rand(4, 3, 16, 16)
         for model, x, targets in (
-                (graph_test.perceptron(0.1), torch.randn(16, 12), torch.randint(0, 5, (16,))),
-                (graph_test.Language(), ids[:, :-1], ids[:, 1:]), (graph_test.llama(), ids[:, :-1], ids[:, 1:]),
-                (graph_test.UNet(), images, torch.rand(4, 3, 16, 16))):
+                (graph_case.perceptron(0.1), torch.randn(16, 12), torch.randint(0, 5, (16,))),
+                (graph_case.Language(), ids[:, :-1], ids[:, 1:]), (graph_case.llama(), ids[:, :-1], ids[:, 1:]),
+                (graph_case.UNet(), images, torch.rand(4, 3, 16, 16))):
             self.export(model.train(), x)
             models.append(((self.folder / "model.pt2").read_bytes(), x, targets))
         ran = refused = 0

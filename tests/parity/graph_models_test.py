@@ -5,8 +5,8 @@ The bits of loss and weights must be equal. Prints a line for each model.
 
 import unittest
 
-import graph_test
-from graph_test import torch, transformers
+import graph_case
+from graph_case import torch, transformers
 from torch import nn
 
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
@@ -69,7 +69,7 @@ def sample_of(name):
     return torch.randn(4, 400) if name == "Wav2Vec2" else torch.randint(1, 40, (4, 16))
 
 
-class Models(graph_test.GraphTest):
+class Models(graph_case.GraphTest):
 
     def test_two_stages_have_the_bits_of_one(self):
         for name, make in MODELS.items():

@@ -7,15 +7,15 @@ import subprocess
 import unittest
 import zipfile
 
-import graph_test
-from graph_test import nn, torch
+import graph_case
+from graph_case import nn, torch
 
 
-class Refusals(graph_test.GraphTest):
+class Refusals(graph_case.GraphTest):
     def test_inputs_of_other_sizes_are_refused(self):
-        tokens = graph_test.Graph.TOKENS
+        tokens = graph_case.TOKENS
         x, targets = tokens[:, :-1], tokens[:, 1:]
-        self.export(graph_test.Language(), x)
+        self.export(graph_case.Language(), x)
         for inputs, outputs, says in ((x[:, :9], targets, "input of tokens"), (x, targets[:, :9], "they do not fit the model's output")):
             self.write(inputs, outputs)
             with self.assertRaisesRegex(AssertionError, says):
@@ -197,7 +197,7 @@ class Refusals(graph_test.GraphTest):
 
     def test_damaged_files_are_refused(self):
         x, targets = torch.randn(16, 12), torch.randint(0, 5, (16,))
-        self.export(graph_test.perceptron(), x)
+        self.export(graph_case.perceptron(), x)
         self.write(x, targets)
         self.strata(x, targets, steps=1)
         whole = (self.folder / "model.pt2").read_bytes()

@@ -1,4 +1,4 @@
-// Trains an exported model, for graph_test.py.
+// Trains an exported model, for graph_case.py.
 //
 //   parity_graph FOLDER
 //

@@ -2,12 +2,12 @@
 
 import unittest
 
-import graph_test
-from graph_test import torch
+import graph_case
+from graph_case import torch
 from vision_test import UNet, amoebanet_d, resnet101, vit
 
 
-class VisionEager(graph_test.GraphTest):
+class VisionEager(graph_case.GraphTest):
     IMAGE, CLASSES = torch.rand(4, 3, 64, 64), torch.randint(0, 10, (4,))
 
     def trained(self, model, targets):
@@ -29,7 +29,7 @@ class VisionEager(graph_test.GraphTest):
                 self.assert_bits(found, expected, skipped=statistics)
                 for state in statistics:  # summed in fp64 here
                     self.assertTrue(torch.allclose(found[2][state], expected[2][state], rtol=1e-4, atol=1e-5), state)
-                print(f"{name}: {graph_test.STEPS} steps with equal bits, loss {found[0][0]:.4f} to {found[0][-1]:.4f}", flush=True)
+                print(f"{name}: {graph_case.STEPS} steps with equal bits, loss {found[0][0]:.4f} to {found[0][-1]:.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ import pathlib
 import sys
 import unittest
 
-import graph_test
-from graph_test import torch
+import graph_case
+from graph_case import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/vision"))
 from amoebanet import amoebanet_d  # noqa: E402  pylint: disable=wrong-import-position
@@ -36,7 +36,7 @@ class Counts(unittest.TestCase):
             self.assertEqual(parameters(vit()), 86_567_656)
 
 
-class Vision(graph_test.GraphTest):
+class Vision(graph_case.GraphTest):
     def test_stages_have_the_bits_of_one_rank(self):
         image = torch.rand(4, 3, 64, 64)
         classes = torch.randint(0, 10, (4,))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from strata import _core
 
@@ -65,7 +66,6 @@ def load_embeddings(checkpoint: str | os.PathLike) -> dict[str, Embeddings]:
     An id is a number of the log, or of a text; `strata row CHECKPOINT FEATURE --text TEXT` prints it.
     """
     tables = {}
-    for name, ids, values, width in _core.load_embeddings(os.fspath(checkpoint)):
-        vectors = torch.from_numpy(numpy.frombuffer(values, dtype=numpy.float32).reshape(-1, width).copy())
-        tables[name] = Embeddings(name, numpy.frombuffer(ids, dtype=numpy.uint64), vectors)
+    for name, ids, vectors in _core.load_embeddings(os.fspath(checkpoint)):
+        tables[name] = Embeddings(name, from_dlpack(ids).numpy().view(numpy.uint64), from_dlpack(vectors))
     return tables
