@@ -17,11 +17,12 @@ constexpr const char* kLoss = "val_loss";
 
 }  // namespace
 
-QualityTarget QualityTarget::parse(const std::string& text,
-                                   const std::vector<std::string>& metrics) {
+QualityTarget QualityTarget::parse(const std::string& text, const std::vector<std::string>& metrics,
+                                   const std::string& where) {
   const auto refuse = [&]() -> UserError {
-    return kTargetErrors.user("train.target", "it is no target", "NAME<=NUMBER or NAME>=NUMBER",
-                              quote(text), "write for example val_loss<=1.5, or accuracy>=0.9");
+    return kTargetErrors.user(where, "train.target: it is no target",
+                              "NAME<=NUMBER or NAME>=NUMBER", quote(text),
+                              "write for example val_loss<=1.5, or accuracy>=0.9");
   };
   const std::size_t sign = text.find_first_of("<>");
   if (sign == std::string::npos || sign == 0 || text.size() < sign + 3 || text[sign + 1] != '=')
@@ -36,7 +37,7 @@ QualityTarget QualityTarget::parse(const std::string& text,
   if (std::ranges::find(names, name) == names.end()) {
     std::string all;
     for (const std::string& known : names) all += (all.empty() ? "" : ", ") + known;
-    throw kTargetErrors.user("train.target", "validations of this model do not compute it",
+    throw kTargetErrors.user(where, "train.target: validations of this model do not compute it",
                              "one of " + all, quote(name), "name one that they compute");
   }
   return {.metric = std::move(name), .at_most = text[sign] == '<', .value = value};

@@ -15,8 +15,10 @@ struct QualityTarget {
   bool at_most = true;  ///< else at least
   double value = 0;
 
-  /// `metrics`: of the task's validations; the name is val_loss or one of them.
-  static QualityTarget parse(const std::string& text, const std::vector<std::string>& metrics);
+  /// `metrics`: of the task's validations; the name is val_loss or one of them. `where`: the place
+  /// of the text, for errors.
+  static QualityTarget parse(const std::string& text, const std::vector<std::string>& metrics,
+                             const std::string& where = "the recipe");
 
   /// This metric in a validation; NaN, which reaches nothing: it was not defined there, as an AUC
   /// without clicks.

@@ -115,7 +115,7 @@ void check(const Recipe& r, const RecipeFields& fields) {
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
   if (!r.train.target.empty()) {
-    target_of(r);
+    QualityTarget::parse(r.train.target, r.task->validation_metrics(), where("train.target"));
     require(r.train.validate_every > 0, fields, "train.target", "no validation looks for it",
             "steps between validations in train.validate_every", "0",
             "set train.validate_every to the steps between validations");

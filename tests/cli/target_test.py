@@ -117,7 +117,7 @@ class Target(ProgramTest):
     def test_targets_that_nothing_can_reach_are_refused(self):
         every = ("--set", "train.validate_every=2")
         self.refuse("train", "recipe.yaml", "--target", "val_loss<=1", says=["train.target", "train.validate_every"])
-        self.refuse("train", "recipe.yaml", *every, "--target", "loss=1", says=["it is no target", "val_loss<=1.5"])
+        self.refuse("train", "recipe.yaml", *every, "--target", "loss=1", says=["--set: train.target: it is no target", "val_loss<=1.5"])
         self.refuse("train", "recipe.yaml", *every, "--target", "accuracy>=0.9", says=["do not compute", "one of val_loss"])
         self.refuse("train", "recipe.yaml", *every, "--target", "val_loss<=1", "--set", "data.validation_fraction=0", says="no validation samples")
         self.succeed("train", "recipe.yaml", "--run-json", "run.json", "--mllog", "out.log", "--set", "train.checkpoint_folder=saved")
