@@ -101,7 +101,7 @@ def check_make(words):
 
 
 VERBS_OF_VERBS = {"size"}  # their own verbs have the flags
-VERBS = {"plan", "size", "train", "evaluate", "generate", "serve", "verify", "options", "doctor", "convert"}
+VERBS = {"plan", "size", "train", "compare", "evaluate", "generate", "serve", "verify", "options", "doctor", "convert"}
 
 
 def check_program(words):
