@@ -36,6 +36,7 @@ struct LayerCost {
   std::string name;
   double forward_seconds = 0;
   double backward_seconds = 0;      ///< without the recompute, which costs forward_seconds
+  double weight_seconds = 0;        ///< of these, the second half of a divided backward
   double update_seconds = 0;        ///< optimizer, once a step
   std::int64_t weight_bytes = 0;    ///< the flat buffer
   std::int64_t gradient_bytes = 0;  ///< flat gradients, including the buffers of tied uses
@@ -54,6 +55,11 @@ struct LayerCost {
   std::int64_t forward_transient_bytes = 0;
   /// peak in backward, without inputs, saved tensors and the gradients of outputs and inputs
   std::int64_t backward_transient_bytes = 0;
+  /// kept between the halves of a divided backward, without the layer's inputs
+  std::int64_t kept_bytes = 0;
+  /// peaks in the halves, as backward_transient_bytes; the second's is beyond what is kept
+  std::int64_t input_transient_bytes = 0;
+  std::int64_t weight_transient_bytes = 0;
   std::int64_t no_grad_transient_bytes =
       0;  ///< peak in a forward that keeps no graph (what runs again in
           ///< backward, evaluation) beyond inputs and outputs

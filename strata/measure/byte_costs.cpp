@@ -80,6 +80,20 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
   }
 }
 
+// A layer none of whose inputs has a gradient leaves its whole backward to the second half.
+bool is_first(const Sequential& model, int layer) {
+  const std::vector<bool>& differentiable = model.differentiable_inputs(layer);
+  return std::ranges::none_of(differentiable, [](bool has) { return has; });
+}
+
+std::int64_t kept_bytes(const Sequential& model, int layer, const std::vector<TensorSpec>& inputs,
+                        const LayerBytes& bytes) {
+  if (!is_first(model, layer)) return bytes.kept;
+  std::int64_t gradients = 0;
+  for (const TensorSpec& output : model.layer(layer).outputs(inputs)) gradients += output.bytes();
+  return bytes.saved + gradients;
+}
+
 // Bytes between products that every pass reads or writes.
 double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs,
                     std::int64_t kept_bytes) {
@@ -151,10 +165,15 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;
     const MatrixCost matrices =
         request.orthogonalises ? matrix_cost(layout, model.split().ranks) : MatrixCost{};
+    const double backward = 2 * forward + kBackwardPasses * (pass + logits);
+    const double weights = is_first(model, layer) ? backward
+                           : bytes.kept > 0       ? forward + kBackwardPasses / 2 * pass
+                                                  : 0;
     costs.layers.push_back(
         {.name = model.name(layer),
          .forward_seconds = forward + kForwardPasses * pass,
-         .backward_seconds = 2 * forward + kBackwardPasses * (pass + logits),
+         .backward_seconds = backward,
+         .weight_seconds = weights,
          .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second +
                            matrices.flops / request.flops_per_second,
          .weight_bytes = own * weight_bytes,
@@ -168,6 +187,9 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .saved_bytes = bytes.saved,
          .forward_transient_bytes = bytes.forward_transient,
          .backward_transient_bytes = bytes.backward_transient + input_gradients,
+         .kept_bytes = kept_bytes(model, layer, inputs, bytes),
+         .input_transient_bytes = is_first(model, layer) ? 0 : bytes.first_half() + input_gradients,
+         .weight_transient_bytes = bytes.second_half(),
          .no_grad_transient_bytes = bytes.without_graph(),
          .recomputable = model.layer(layer).recomputable(),
          .runs_python = model.layer(layer).runs_python(),

@@ -112,6 +112,7 @@ class ProbedLayer {
       : layer_(layer),
         layout_(layout),
         optimizer_(optimizer),
+        halves_(request.halves),
         device_(request.device),
         stream_(stream),
         ahead_(ahead),
@@ -155,16 +156,28 @@ class ProbedLayer {
     outputs.clear();
     ahead_.copy();
     const Moment backward_start = moment(clock);
-    backward(std::move(graph), std::move(gradients));
+    if (halves_) {
+      backward_to_inputs(graph, std::move(gradients));
+    } else {
+      backward(std::move(graph), std::move(gradients));
+    }
+    const Moment inputs_end = moment(clock);
+    if (halves_) backward_to_weights(std::move(graph));
     const Moment backward_end = moment(clock);
     ahead_.copy();
     const Moment update_start = moment(clock);
     update(pin);
     const Moment update_end = moment(clock);
     if (++runs_ == 1) return;  // the first run includes page faults and the start of libraries
-    seconds_[0].push_back(between(start, forward_end));
-    seconds_[1].push_back(between(backward_start, backward_end));
-    seconds_[2].push_back(between(update_start, update_end));
+    const auto add = [&](LayerPart part, const Moment& from, const Moment& to) {
+      seconds_[static_cast<int>(part)].push_back(between(from, to));
+    };
+    add(LayerPart::kForward, start, forward_end);
+    add(LayerPart::kBackward, backward_start, backward_end);
+    add(LayerPart::kUpdate, update_start, update_end);
+    if (!halves_) return;
+    add(LayerPart::kInputs, backward_start, inputs_end);
+    add(LayerPart::kWeights, inputs_end, backward_end);
   }
 
   LayerSeconds seconds() const {
@@ -227,6 +240,7 @@ class ProbedLayer {
   const Layer& layer_;
   const LayerLayout& layout_;
   const Optimizer& optimizer_;
+  bool halves_;
   Device device_;
   const Stream& stream_;
   const Ahead& ahead_;
@@ -380,7 +394,8 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const std::string how =
       std::string(" ") + c10::toString(request.precision) +
-      (request.keep_intermediates ? " none " : " cheap ") + name_of(options.optimizer) + " " +
+      (request.keep_intermediates ? " none " : " cheap ") + (request.halves ? "halves " : "") +
+      name_of(options.optimizer) + " " +
       std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
       std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "") +
       (chosen_primitives(request.device.kind) == PrimitivesChoice::kOwn ? "" : " aten") +
@@ -443,6 +458,7 @@ std::vector<std::string> probe_seconds(CostTable& costs, const Sequential& model
     costs.layers[layer].forward_seconds = seconds.forward();
     costs.layers[layer].backward_seconds = seconds.backward();
     costs.layers[layer].update_seconds = seconds.update();
+    costs.layers[layer].weight_seconds = seconds.weights();
   }
   return keys;
 }

@@ -13,12 +13,17 @@
 namespace strata {
 namespace {
 
-constexpr const char* kPartNames[kNumLayerParts] = {"forward", "backward", "update"};
+constexpr const char* kPartNames[kNumLayerParts] = {"forward", "backward", "update", "inputs",
+                                                       "weights"};
+
+// Only layers whose backwards are divided have halves.
+bool is_half(int part) { return part >= static_cast<int>(LayerPart::kInputs); }
 
 nlohmann::json to_json(const LayerSeconds& seconds) {
   nlohmann::json json;
   for (int part = 0; part < kNumLayerParts; ++part) {
     const Timing& timing = seconds.parts[part];
+    if (is_half(part) && timing.samples == 0) continue;
     json[kPartNames[part]] = {timing.seconds, timing.spread, timing.samples};
   }
   return json;
@@ -29,6 +34,7 @@ std::optional<LayerSeconds> from_json(const nlohmann::json& json) {
   LayerSeconds seconds;
   for (int part = 0; part < kNumLayerParts; ++part) {
     const auto numbers = json.find(kPartNames[part]);
+    if (is_half(part) && numbers == json.end()) continue;
     if (numbers == json.end() || !numbers->is_array() || numbers->size() != 3) return std::nullopt;
     for (const nlohmann::json& number : *numbers)
       if (!number.is_number() || !(number.get<double>() >= 0)) return std::nullopt;
@@ -69,7 +75,7 @@ void ProbeCache::measured_again(const std::string& key, const LayerSeconds& seco
   const auto entry = entries_.find(key);
   LayerSeconds best = entry == entries_.end() ? seconds : entry->second;
   for (int part = 0; part < kNumLayerParts; ++part)
-    if (seconds.parts[part].seconds < best.parts[part].seconds)
+    if (best.parts[part].samples == 0 || seconds.parts[part].seconds < best.parts[part].seconds)
       best.parts[part] = seconds.parts[part];
   insert(key, best);
 }

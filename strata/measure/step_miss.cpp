@@ -28,6 +28,10 @@ StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
     LayerCost& cost = costs.layers[layer];
     if (own[LayerPart::kForward].samples > 0) cost.forward_seconds = own.forward();
     if (own[LayerPart::kBackward].samples > 0) cost.backward_seconds = own.backward();
+    if (own[LayerPart::kWeights].samples > 0) {
+      cost.weight_seconds = own.weights();
+      cost.backward_seconds = own[LayerPart::kInputs].seconds + own.weights();
+    }
     if (own[LayerPart::kUpdate].samples > 0) cost.update_seconds = own.update();
   }
   const Simulation replayed =

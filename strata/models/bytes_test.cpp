@@ -33,6 +33,10 @@ TEST_P(DecoderBytes, EqualMeasuredBytes) {
       EXPECT_NEAR(stated.forward_transient, measured.forward_transient, small);
       EXPECT_NEAR(stated.backward_transient, measured.backward_transient, small);
       EXPECT_NEAR(stated.without_graph(), measured.without_graph(), small);
+      EXPECT_NEAR(stated.kept, measured.kept, small);
+      EXPECT_GE(stated.first_half(), measured.first_half() - small);
+      EXPECT_LE(stated.first_half(), measured.first_half() + 1.2 * small);
+      EXPECT_NEAR(stated.second_half(), measured.second_half(), small);
     }
   }
 }

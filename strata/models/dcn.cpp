@@ -23,11 +23,14 @@ class Cross final : public Layer {
     return {inputs[0]};
   }
   // Saves the product and, with a lower rank, the inner product. The first cross returns the sum of
-  // the gradients for x0 and x, so it needs both.
+  // the gradients for x0 and x, so it needs both. Kept for the weights: the gradients at both
+  // products and, with a lower rank, the inner product.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
     const std::int64_t whole = inputs[0].bytes();
     return {.saved = whole + whole / width_ * rank_,
-            .backward_transient = inputs.size() == 1 ? whole : 0};
+            .backward_transient = inputs.size() == 1 ? whole : 0,
+            .kept = whole + 2 * (whole / width_ * rank_),
+            .weight_transient = 0};
   }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {

@@ -42,7 +42,9 @@ class GptEmbedding final : public DecoderLayer {
     const std::int64_t dropped = options_.dropout > 0 ? own : 0;
     return {.saved = 0,
             .forward_transient = std::max(dropped, whole + sum_bytes(whole) - own),
-            .backward_transient = dropped + gathered_bytes(whole)};
+            .backward_transient = dropped + gathered_bytes(whole),
+            .kept = own,
+            .input_transient = 0};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
@@ -115,7 +117,8 @@ class GptBlock final : public DecoderLayer {
   // after a product. Backward peaks there too: at the gradient of the GELU's input and its
   // recomputed output, or at the sum at the norm. In 16 bit, products need more bytes. Without a
   // graph, memory holds the middle of the stream, the GELU's input and output, and the next
-  // product.
+  // product. Kept for the weights: both operands of each of the four products, 3C and C, C and C,
+  // 4C and C, C and 4C, of which the first input is the layer's, and the norms' statistics.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t rows = inputs[0].numel() / options_.width,
                        own = bytes_of(rows * options_.width);
@@ -134,7 +137,10 @@ class GptBlock final : public DecoderLayer {
     return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics,
             .forward_transient = forward,
             .backward_transient = backward,
-            .no_grad_transient = std::max({8 * share + whole + product, 4 * share + summed})};
+            .no_grad_transient = std::max({8 * share + whole + product, 4 * share + summed}),
+            .kept = 12 * share + 2 * whole + (keep ? 3 : 1) * own + 4 * rows * 4,
+            .input_transient = (keep ? 7 : 11) * share + whole + own + 2 * dropped,
+            .weight_transient = weight};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,

@@ -32,7 +32,9 @@ class LlamaEmbedding final : public DecoderLayer {
     const std::int64_t whole = bytes_of(inputs[0].numel() * options_.width);
     return {.saved = 0,
             .forward_transient = whole + sum_bytes(whole) - whole / parts(),
-            .backward_transient = gathered_bytes(whole)};
+            .backward_transient = gathered_bytes(whole),
+            .kept = whole / parts(),
+            .input_transient = 0};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
@@ -94,7 +96,8 @@ class LlamaBlock final : public DecoderLayer {
   // the SwiGLU's output, the norm's, the sum after a product, or the residual addition. Backward
   // peaks at the SwiGLU (the gradient of its inputs and its recomputed output), then at the norm,
   // or, with a small MLP, in the attention, whose gradients are packed after the MLP's bytes are
-  // freed. In 16 bit, products need more bytes. Without a graph, memory holds the middle of the
+  // freed. Kept for the weights: both operands of each product, of which the first input is the
+  // layer's, and the norms' statistics. In 16 bit, products need more bytes. Without a graph, memory holds the middle of the
   // stream, the SwiGLU's inputs and output, and the next product; or the attention's, until the
   // residual addition.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
@@ -131,7 +134,13 @@ class LlamaBlock final : public DecoderLayer {
             .backward_transient = std::max<std::int64_t>(backward, n > 1 ? own : 0),
             .no_grad_transient = std::max({3 * inside + whole + down, 2 * inside + summed,
                                            own + entered + 2 * inside + up, packed + out + whole,
-                                           packed + out + summed - own})};
+                                           packed + out + summed - own}),
+            .kept = packed + out + 3 * inside + 2 * whole + (keep ? 3 : 1) * own +
+                    2 * rows / parts() * 4,
+            .input_transient = (keep ? 2 : 3) * inside +
+                               std::max(packed + whole + own,
+                                        options_.qk_norm ? 4 * packed + entered : 0),
+            .weight_transient = std::max(up_weight, down_weight)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,

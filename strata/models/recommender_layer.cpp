@@ -42,7 +42,9 @@ class HiddenLayer final : public Layer {
     const int gradients = (dropout_ > 0 ? 1 : 0) + (unit_.saved_bytes(1) > 0 ? 1 : 0);
     return {.saved = unit_.saved_bytes(samples),
             .forward_transient = dropout_ > 0 ? whole : 0,
-            .backward_transient = std::max<std::int64_t>(0, gradients * whole - inputs[0].bytes())};
+            .backward_transient = std::max<std::int64_t>(0, gradients * whole - inputs[0].bytes()),
+            .kept = whole,
+            .weight_transient = 0};
   }
 
  private:

@@ -67,4 +67,21 @@ std::vector<at::Tensor> backward(LayerGraph graph, std::vector<at::Tensor> outpu
   return gradients;
 }
 
+std::vector<at::Tensor> backward_to_inputs(LayerGraph& graph,
+                                           std::vector<at::Tensor> output_gradients) {
+  const AtenThreadsScope threads(aten_threads(graph.aten_threads));
+  const torch::autograd::edge_list roots = std::move(graph.roots);
+  std::vector<at::Tensor> gradients =
+      run_input_half(roots, std::move(output_gradients), graph.inputs, graph.weight_half);
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    if (!gradients[i].defined() && graph.inputs[i].requires_grad())
+      gradients[i] = at::zeros_like(graph.inputs[i]);
+  return gradients;
+}
+
+void backward_to_weights(LayerGraph graph) {
+  const AtenThreadsScope threads(aten_threads(graph.aten_threads));
+  run_weight_half(std::move(graph.weight_half));
+}
+
 }  // namespace strata

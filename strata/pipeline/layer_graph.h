@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "strata/nn/graph/layer.h"
+#include "strata/nn/graph/backward_halves.h"
 
 namespace strata {
 
@@ -21,6 +22,7 @@ struct LayerGraph {
   std::vector<at::Tensor> inputs;    ///< leaves, as passed to forward
   torch::autograd::edge_list roots;  ///< edges of the outputs; empty without a graph
   bool aten_threads = false;         ///< Layer::uses_aten_threads()
+  WeightHalf weight_half;            ///< between backward_to_inputs() and backward_to_weights()
 };
 
 /// Makes the leaves of a graph. Integer inputs have no gradient, nor do those for which a non-empty
@@ -40,5 +42,11 @@ std::vector<at::Tensor> forward_without_graph(const Layer& layer, const ForwardC
 /// Backward and end of the graph: adds the weights' gradients in place, returns those of the inputs
 /// (undefined for inputs without one, zeros if the layer ignored one).
 std::vector<at::Tensor> backward(LayerGraph graph, std::vector<at::Tensor> output_gradients);
+
+/// backward() in two halves: returns the inputs' gradients, and keeps what the second half needs.
+std::vector<at::Tensor> backward_to_inputs(LayerGraph& graph,
+                                           std::vector<at::Tensor> output_gradients);
+/// The second half: adds the weights' gradients. End of the graph.
+void backward_to_weights(LayerGraph graph);
 
 }  // namespace strata

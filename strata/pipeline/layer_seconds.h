@@ -23,8 +23,9 @@ struct Timing {
 
 Timing timing_of(std::vector<double> seconds);
 
-enum class LayerPart : std::uint8_t { kForward, kBackward, kUpdate };
-inline constexpr int kNumLayerParts = 3;
+/// kInputs and kWeights: the halves of a divided backward.
+enum class LayerPart : std::uint8_t { kForward, kBackward, kUpdate, kInputs, kWeights };
+inline constexpr int kNumLayerParts = 5;
 
 struct LayerSeconds {
   std::array<Timing, kNumLayerParts> parts{};
@@ -33,6 +34,8 @@ struct LayerSeconds {
   const Timing& operator[](LayerPart part) const { return parts[static_cast<int>(part)]; }
   double forward() const { return (*this)[LayerPart::kForward].seconds; }
   double backward() const { return (*this)[LayerPart::kBackward].seconds; }
+  /// Seconds of a divided backward's second half; 0: not measured.
+  double weights() const { return (*this)[LayerPart::kWeights].seconds; }
   double update() const { return (*this)[LayerPart::kUpdate].seconds; }
 };
 

@@ -112,9 +112,9 @@ void StageMachine::perform(const Action& action) {
     case Op::kRecompute:
       return recompute(action);
     case Op::kBackward:
-      for (int layer = action.layers.end - 1; layer >= action.layers.begin; --layer)
-        backward_layer(layer, action.micro_batch);
-      return;
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
+      return backward(action);
     case Op::kOffloadActivations:
       return offload_activations(action);
     case Op::kFetchActivations:
@@ -264,7 +264,18 @@ void StageMachine::recompute(const Action& action) {
   }
 }
 
-void StageMachine::backward_layer(int layer, int micro_batch) {
+void StageMachine::backward(const Action& action) {
+  for (int layer = action.layers.end - 1; layer >= action.layers.begin; --layer) {
+    if (action.op == Op::kBackwardWeight) {
+      backward_weights(layer, action.micro_batch);
+    } else {
+      backward_layer(layer, action.micro_batch, action.op);
+    }
+  }
+}
+
+// A whole backward or its first half.
+void StageMachine::backward_layer(int layer, int micro_batch, Op op) {
   std::vector<at::Tensor> output_gradients;
   for (const int value : model_.outputs(layer)) {
     at::Tensor gradient =
@@ -282,9 +293,14 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   const auto span = device_span(TrackKind::kCompute, layer);
   const double begin = now_seconds();
   pin.open_gradients();  // after an offload: allocates and clears a new one
+  const bool whole = op == Op::kBackward;
   std::vector<at::Tensor> gradients =
-      strata::backward(std::move(graph), std::move(output_gradients));
-  if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kBackward, now_seconds() - begin);
+      whole ? strata::backward(std::move(graph), std::move(output_gradients))
+            : backward_to_inputs(graph, std::move(output_gradients));
+  if (is_full(micro_batch))
+    layer_times_.add(layer, whole ? LayerPart::kBackward : LayerPart::kInputs,
+                     now_seconds() - begin);
+  if (!whole) graphs_.emplace(std::pair(layer, micro_batch), std::move(graph));
   const std::vector<InputRef>& inputs = model_.inputs(layer);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].value >= 0) {
@@ -293,6 +309,19 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
       keep_input_gradient(inputs[i].batch_input, micro_batch, gradients[i]);
     }
   }
+}
+
+void StageMachine::backward_weights(int layer, int micro_batch) {
+  const auto entry = graphs_.find({layer, micro_batch});
+  STRATA_CHECK(entry != graphs_.end(), "pipeline.backward_weights");
+  LayerGraph graph = std::move(entry->second);
+  graphs_.erase(entry);
+  const Pin pin = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
+  const auto span = device_span(TrackKind::kCompute, layer);
+  const double begin = now_seconds();
+  backward_to_weights(std::move(graph));
+  if (is_full(micro_batch))
+    layer_times_.add(layer, LayerPart::kWeights, now_seconds() - begin);
 }
 
 // An activation has one receiver, so the place of the consumer is free.

@@ -1,6 +1,9 @@
 #include "strata/plan/plan_options.h"
 
+#include <algorithm>
+
 #include "strata/base/enum_names.h"
+#include "strata/schedule/builders.h"
 
 namespace strata {
 namespace {
@@ -14,6 +17,10 @@ constexpr double kMostWindow = 1 << 20;
 constexpr double kMostStepsOfACommit = 1e12;
 
 }  // namespace
+
+std::int64_t MeshOptions::stages_per_rank() const {
+  return std::max<std::int64_t>(virtual_stages, traits_of(schedule).stages_per_rank);
+}
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".auto", &options.automatic,
@@ -49,16 +56,23 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".sequence_parallel", &options.sequence_parallel,
           {.help = "Divide what tensor-parallel ranks would all keep along the sequence"});
   set.add(prefix + ".virtual_stages", &options.virtual_stages,
-          {.help = "Stages that every rank holds; more than one needs gpipe or interleaved",
+          {.help = "Stages that every rank holds; more than one needs gpipe or interleaved. zbv, "
+                   "v-half, v-min and dualpipev always have two",
            .unit = "stages",
            .minimum = 1,
            .maximum = kVirtualStagesLimit});
   set.add(
       prefix + ".schedule", &options.schedule,
       named({ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b,
-             ScheduleKind::kInterleaved}),
-      {.help = "Order of forwards and backwards; vertical: layers that live off the device run all "
-               "micro-batches each time they are fetched"});
+             ScheduleKind::kInterleaved, ScheduleKind::kZbH1, ScheduleKind::kZbH2,
+             ScheduleKind::kZbv, ScheduleKind::kVHalf, ScheduleKind::kVMin,
+             ScheduleKind::kDualPipeV, ScheduleKind::kZb, ScheduleKind::kFile}),
+      {.help = "Order of forwards and backwards. vertical: layers that live off the device run all "
+               "micro-batches each time they are fetched; zb-h1 to zb: backwards in two halves, of "
+               "which the second fills waits (docs/schedules.md); zb: searched for the measured "
+               "times; file: read from mesh.schedule_file"});
+  set.add(prefix + ".schedule_file", &options.schedule_file,
+          {.help = "CSV file of an order, as PyTorch's pipelining writes it"});
   set.add(prefix + ".threads", &options.threads,
           {.help = "Threads of each rank (0: cores / ranks)",
            .unit = "threads",

@@ -25,12 +25,15 @@ struct MeshOptions {
   bool sequence_parallel = false;  ///< with tp: also divides activations between split regions
   std::int64_t virtual_stages = 1;
   ScheduleKind schedule = ScheduleKind::k1f1b;     ///< not kForward
+  std::string schedule_file;                       ///< of kFile
   std::int64_t threads = 0;                        ///< per rank; 0: cores / ranks
   TransportKind transport = TransportKind::kAuto;  ///< between processes
   /// After this time without progress the run ends, after a sixth of it a rank that others wait for
   /// is named; 0: named after 10 s, the run never ends.
   double stall_fatal_seconds = 60;
 
+  /// Stages that every rank holds: virtual_stages, unless the schedule has a number of its own.
+  std::int64_t stages_per_rank() const;
   int rank_count() const { return ranks > 0 ? static_cast<int>(ranks) : axes.size(); }
 };
 

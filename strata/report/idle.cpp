@@ -53,6 +53,7 @@ class Senders {
         if (!is_compute(event)) continue;
         std::vector<int>& holders = holders_[event.stage];
         if (holders.empty() || holders.back() != rank) holders.push_back(rank);
+        if (event.op == Op::kBackwardWeight) continue;  // sends nothing
         // A recompute prepares the backward. A stage may run in parts; the last part sends.
         const bool forward = event.op == Op::kForward;
         work_[{rank, forward, event.stage, event.micro_batch}].add(event);
@@ -97,7 +98,8 @@ Computes computes_of(const std::vector<TraceEvent>& events) {
     if (!is_compute(event)) continue;
     computes.all.add(event);
     if (event.op == Op::kForward) computes.forwards.add(event);
-    if (event.op == Op::kBackward) computes.backwards.add(event);
+    if (makes_input_gradients(event.op) || ends_weight_gradients(event.op))
+      computes.backwards.add(event);
   }
   return computes;
 }
@@ -282,6 +284,8 @@ constexpr LookedAt kLooks[] = {
     {Op::kForward, {TimeUse::kCompute, "forward", "forward"}},
     {Op::kRecompute, {TimeUse::kCompute, "recompute", "recompute"}},
     {Op::kBackward, {TimeUse::kCompute, "backward", "backward"}},
+    {Op::kBackwardInput, {TimeUse::kCompute, "backward", "backward: gradients of inputs"}},
+    {Op::kBackwardWeight, {TimeUse::kCompute, "weights", "backward: gradients of weights"}},
     {Op::kOffloadActivations,
      {TimeUse::kTransfer, "wait", "wait for activations on their way to the host"}},
     {Op::kFetchActivations, {TimeUse::kTransfer, "wait", "wait for activations of the host"}},

@@ -16,7 +16,7 @@ namespace {
 constexpr double kThinnest = 2e-4;
 
 bool is_numbered(std::string_view style) {
-  return style == "forward" || style == "recompute" || style == "backward";
+  return style == "forward" || style == "recompute" || style == "backward" || style == "weights";
 }
 
 struct TrackLook {

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
+#include "strata/base/errors.h"
+#include "strata/base/random_access_file.h"
 #include "strata/data/batch.h"
 #include "strata/optim/optimizer.h"
 #include "strata/plan/search/gpu_costs.h"
 #include "strata/plan/search/shared_devices.h"
 #include "strata/run/recipe_machine.h"
+#include "strata/schedule/order_csv.h"
 #include "strata/task/countable_sizes.h"
 #include "strata/transport/peer_memory.h"
 
@@ -29,6 +33,33 @@ RecordingPlan recording_of(GraphMode mode, const RankDevices& devices) {
   if (mode == GraphMode::kOn) return RecordingPlan::kAlways;
   return mode == GraphMode::kOff || devices.shared ? RecordingPlan::kNever
                                                    : RecordingPlan::kIfItFits;
+}
+
+constexpr std::uint64_t kMostOrderBytes = 64 << 20;
+
+// The order in the mesh's file; null: there is none.
+std::shared_ptr<const Schedule> order_of(const MeshOptions& mesh) {
+  if (mesh.schedule != ScheduleKind::kFile) return nullptr;
+  const FileUse use{.operation = "schedule.read",
+                    .fix = "set mesh.schedule_file to a CSV file of an order"};
+  Schedule order =
+      read_order(read_file(mesh.schedule_file, use, kMostOrderBytes), mesh.schedule_file);
+  const auto check = [&](std::size_t got, std::int64_t expected, const std::string& what,
+                         const std::string& fix) {
+    if (static_cast<std::int64_t>(got) == expected) return;
+    throw UserError({.operation = "schedule.read",
+                     .where = mesh.schedule_file,
+                     .what = "the order is for another number of " + what,
+                     .expected = std::to_string(expected),
+                     .got = std::to_string(got),
+                     .fix = fix});
+  };
+  const std::int64_t ranks = mesh.axes[Axis::kPipeline];
+  check(order.programs.size(), ranks, "ranks",
+        "set mesh.pp=" + std::to_string(order.programs.size()));
+  check(order.rank_of_stage.size(), ranks * mesh.stages_per_rank(), "stages",
+        "set mesh.virtual_stages to the stages of a rank");
+  return std::make_shared<const Schedule>(std::move(order));
 }
 
 // What ranks keep and wait for because there are several of them.
@@ -85,6 +116,7 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
           .orthogonalises = make_optimizer(recipe.optimizer)->orthogonalises(),
           .precision = train.precision,
           .keep_intermediates = recipe.memory.recompute == RecomputeMode::kNone,
+          .halves = traits_of(recipe.mesh.schedule).halves && recipe.mesh.axes[Axis::kPipeline] > 1,
           .flops_per_second = flops_of(machine, train.precision),
           .memory_bytes_per_second = memory_rate_of(machine),
           .counts_passes = machine.device.kind == MachineKind::kCuda};
@@ -95,8 +127,9 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
   const TrainOptions& train = recipe.train;
   PlanRequest request{.dataflow = model.dataflow(),
                       .micro_batches = as_int(micro_batches_of(recipe)),
-                      .virtual_stages = as_int(recipe.mesh.virtual_stages),
+                      .virtual_stages = as_int(recipe.mesh.stages_per_rank()),
                       .schedule = recipe.mesh.schedule,
+                      .order = order_of(recipe.mesh),
                       .memory = recipe.memory,
                       .micro_batch = train.micro_batch,
                       .mesh = mesh_request(recipe.mesh),

@@ -52,6 +52,14 @@ void require_states(const OptimizerOptions& now, Changes changes, const std::str
                           " without --resume"});
 }
 
+// Where the schedule places stages, if not one after another.
+std::string placement_text(const MeshOptions& mesh) {
+  const bool read = mesh.schedule == ScheduleKind::kFile;
+  return read || traits_of(mesh.schedule).v_shaped
+             ? std::string("mesh.schedule ") + name_of(mesh.schedule) + ", "
+             : "";
+}
+
 // The fields that determine which rank has which states, and where.
 std::string division_text(const Recipe& recipe) {
   const MeshOptions& mesh = recipe.mesh;
@@ -63,7 +71,8 @@ std::string division_text(const Recipe& recipe) {
   for (const AxisInfo& axis : kAxes) axes += field(axis.name, mesh.axes[axis.id]);
   return (mesh.automatic ? "mesh.auto, " : "") + axes + field("zero", mesh.zero.stage) +
          field("shard_ranks", mesh.zero.shard_ranks) +
-         field("virtual_stages", mesh.virtual_stages) + "memory.weights " +
+         field("virtual_stages", mesh.stages_per_rank()) + placement_text(mesh) +
+         "memory.weights " +
          name_of(memory.weights) + ", memory.gradients " + name_of(memory.gradients) +
          ", memory.states " + name_of(memory.states) +
          (recipe.device_kind() == DeviceKind::kCuda ? ", mesh.device cuda" : "");

@@ -26,6 +26,8 @@ constexpr Description kOperations[] = {
     {Op::kForward, "F", "forward", Kind::kCompute},
     {Op::kRecompute, "R", "recompute", Kind::kCompute},
     {Op::kBackward, "B", "backward", Kind::kCompute},
+    {Op::kBackwardInput, "I", "backward of inputs", Kind::kCompute},
+    {Op::kBackwardWeight, "W", "backward of weights", Kind::kCompute},
     {Op::kOffloadActivations, "OA", "activation offload"},
     {Op::kFetchActivations, "FA", "activation fetch"},
     {Op::kSendActivation, "SF", "activation", Kind::kSend, "v"},
@@ -71,6 +73,9 @@ bool is_compute(Op op) { return described(op).kind == Kind::kCompute; }
 bool is_send(Op op) { return described(op).kind == Kind::kSend; }
 bool is_receive(Op op) { return described(op).kind == Kind::kReceive; }
 
+bool makes_input_gradients(Op op) { return op == Op::kBackward || op == Op::kBackwardInput; }
+bool ends_weight_gradients(Op op) { return op == Op::kBackward || op == Op::kBackwardWeight; }
+
 Op receive_of(Op send) {
   STRATA_CHECK(is_send(send), "schedule.receive_of");
   return static_cast<Op>(static_cast<int>(send) + 1);
@@ -82,6 +87,14 @@ const char* name_of(ScheduleKind kind) {
                                                   {kVertical, "vertical"},
                                                   {k1f1b, "1f1b"},
                                                   {kInterleaved, "interleaved"},
+                                                  {kZbH1, "zb-h1"},
+                                                  {kZbH2, "zb-h2"},
+                                                  {kZbv, "zbv"},
+                                                  {kVHalf, "v-half"},
+                                                  {kVMin, "v-min"},
+                                                  {kDualPipeV, "dualpipev"},
+                                                  {kZb, "zb"},
+                                                  {kFile, "file"},
                                                   {kForward, "forward"}};
   return kNames[kind];
 }

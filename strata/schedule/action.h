@@ -17,6 +17,9 @@ enum class Op : std::uint8_t {
   kForward,    ///< layers, micro_batch
   kRecompute,  ///< layers, micro_batch: repeats the forward and saves what the backward needs
   kBackward,   ///< layers, micro_batch: both gradients, layers in descending order
+  /// layers, micro_batch: the first half of a backward, the gradients that the stage before awaits
+  kBackwardInput,
+  kBackwardWeight,  ///< layers, micro_batch: the second half, the gradients of most weights
   /// layers, micro_batch: waits for the previous offload, then starts to copy the inputs saved for
   /// the recompute to the host
   kOffloadActivations,
@@ -70,6 +73,8 @@ struct Action {
 using Program = std::vector<Action>;
 
 bool is_compute(Op op);
+bool makes_input_gradients(Op op);   ///< a whole backward or its first half
+bool ends_weight_gradients(Op op);   ///< a whole backward or its second half
 bool is_send(Op op);
 bool is_receive(Op op);
 Op receive_of(Op send);      ///< kSendActivation -> kReceiveActivation, ...
@@ -79,10 +84,21 @@ const char* words_for(Op op);
 std::string to_string(const Action& action);  ///< "F s2 m4 [6,9)", "RB v7<-8 m4 from rank 3"
 
 /// The order in which stages run forward and backward.
-enum class ScheduleKind : std::uint8_t { kGpipe, kVertical, k1f1b, kInterleaved, kForward };
-inline constexpr ScheduleKind kScheduleKinds[] = {ScheduleKind::kGpipe, ScheduleKind::kVertical,
-                                                  ScheduleKind::k1f1b, ScheduleKind::kInterleaved,
-                                                  ScheduleKind::kForward};
+enum class ScheduleKind : std::uint8_t {
+  kGpipe,
+  kVertical,
+  k1f1b,
+  kInterleaved,
+  kZbH1,
+  kZbH2,
+  kZbv,
+  kVHalf,
+  kVMin,
+  kDualPipeV,
+  kZb,       ///< found by a search (zero_bubble_search.h)
+  kFile,     ///< read from a file (order_csv.h)
+  kForward,  ///< evaluation and generation
+};
 const char* name_of(ScheduleKind kind);  ///< "gpipe", "vertical", "1f1b", ...
 
 /// The programs of all ranks, and the kind and counts they were built for.

@@ -52,22 +52,35 @@ TEST(Builders, StagesAreAssignedRoundRobin) {
   EXPECT_EQ(schedule.num_stages(), 6);
 }
 
+int stages_of(ScheduleKind kind) {
+  const int fixed = traits_of(kind).stages_per_rank;
+  return fixed > 0 ? fixed : 3;
+}
+
 TEST(Builders, EveryUnitOccursOnceAndBackwardsAscend) {
-  for (const ScheduleKind kind : kScheduleKinds) {
+  for (const ScheduleKind kind : kBuiltSchedules) {
     const PipelineShape shape{
-        .ranks = 3, .micro_batches = 5, .virtual_stages = kind == ScheduleKind::k1f1b ? 1 : 3};
+        .ranks = 3, .micro_batches = 5, .virtual_stages = stages_of(kind)};
     const Schedule schedule = build_schedule(kind, shape);
     EXPECT_EQ(schedule.kind, kind);
     for (int rank = 0; rank < shape.ranks; ++rank) {
-      std::vector<int> forwards(schedule.num_stages()), backwards(schedule.num_stages());
+      const int stages = schedule.num_stages();
+      std::vector<int> forwards(stages), inputs(stages), weights(stages);
       for (const Action& action : schedule.programs[rank]) {
         EXPECT_EQ(schedule.rank_of_stage[action.stage], rank);
-        int& next = (action.op == Op::kForward ? forwards : backwards)[action.stage];
-        EXPECT_EQ(action.micro_batch, next++) << name_of(kind);
+        const auto count = [&](std::vector<int>& next) {
+          EXPECT_EQ(action.micro_batch, next[action.stage]++) << name_of(kind);
+        };
+        if (action.op == Op::kForward) count(forwards);
+        if (makes_input_gradients(action.op)) count(inputs);
+        if (ends_weight_gradients(action.op)) count(weights);
       }
-      for (int s = rank; s < schedule.num_stages(); s += shape.ranks) {
+      for (int s = 0; s < stages; ++s) {
+        if (schedule.rank_of_stage[s] != rank) continue;
+        const int backwards = kind == ScheduleKind::kForward ? 0 : 5;
         EXPECT_EQ(forwards[s], 5);
-        EXPECT_EQ(backwards[s], kind == ScheduleKind::kForward ? 0 : 5);
+        EXPECT_EQ(inputs[s], backwards);
+        EXPECT_EQ(weights[s], backwards);
       }
     }
   }
@@ -89,7 +102,7 @@ TEST(Builders, InFlightBoundsMatchPublishedOnes) {
 }
 
 TEST(Builders, CountsBelowOneAreRejected) {
-  for (const ScheduleKind kind : kScheduleKinds) {
+  for (const ScheduleKind kind : kBuiltSchedules) {
     EXPECT_THROW(build_schedule(kind, {.ranks = 0}), UserError) << name_of(kind);
     EXPECT_THROW(build_schedule(kind, {.ranks = 1, .micro_batches = 0}), UserError)
         << name_of(kind);
@@ -150,10 +163,11 @@ void expect_legal(ScheduleKind kind, PipelineShape shape, bool recompute) {
 }
 
 void expect_all_shapes_legal(ScheduleKind kind) {
-  const int max_virtual_stages = kind == ScheduleKind::k1f1b ? 1 : kMaxVirtualStages;
+  const int fixed = traits_of(kind).stages_per_rank;
+  const int first = fixed > 0 ? fixed : 1, last = fixed > 0 ? fixed : kMaxVirtualStages;
   for (int p = 1; p <= kMaxRanks; ++p) {
     for (int m = 1; m <= kMaxMicroBatches; ++m) {
-      for (int v = 1; v <= max_virtual_stages; ++v) {
+      for (int v = first; v <= last; ++v) {
         for (const bool recompute : {false, true}) {
           ASSERT_NO_THROW(expect_legal(kind, {p, m, v}, recompute))
               << name_of(kind) << " p" << p << " m" << m << " v" << v
@@ -170,8 +184,12 @@ TEST_P(EverySchedule, IsLegalDeadlockFreeAndWithinItsInFlightBound) {
   expect_all_shapes_legal(GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Legality, EverySchedule, ::testing::ValuesIn(kScheduleKinds),
-                         [](const auto& info) { return std::string("_") + name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Legality, EverySchedule, ::testing::ValuesIn(kBuiltSchedules),
+                         [](const auto& info) {
+                           std::string name = std::string("_") + name_of(info.param);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace strata

@@ -12,10 +12,13 @@ namespace {
 
 constexpr char kMark[] = "  <-- ERROR HERE";
 
-// The whole forward or backward of one stage and micro-batch.
+// The whole forward or backward, or half a backward, of one stage and micro-batch. The first half
+// is at the place of a whole one.
 using Unit = std::tuple<Op, int, int>;
 
-Op direction(Op op) { return op == Op::kForward ? Op::kForward : Op::kBackward; }
+Op direction(Op op) {
+  return op == Op::kForward || op == Op::kBackwardWeight ? op : Op::kBackward;
+}
 
 Unit unit_of(const Action& action) {
   return {direction(action.op), action.stage, action.micro_batch};
@@ -37,7 +40,7 @@ class UnitTable {
     }
     stages_ = stages + 1;  // plus one for stage -1
     micro_batches_ = micro_batches + 1;
-    values_.assign(std::size_t{2} * stages_ * micro_batches_, none);
+    values_.assign(std::size_t{3} * stages_ * micro_batches_, none);
   }
   T& operator[](const Unit& unit) { return values_[index(unit)]; }
   T at(const Unit& unit) const {
@@ -48,7 +51,8 @@ class UnitTable {
  private:
   std::size_t index(const Unit& unit) const {
     const auto& [op, stage, micro_batch] = unit;
-    const std::size_t row = (op == Op::kForward ? 0 : stages_) + stage + 1;
+    const std::size_t part = op == Op::kForward ? 0 : op == Op::kBackwardWeight ? 2 : 1;
+    const std::size_t row = part * stages_ + stage + 1;
     return row * micro_batches_ + micro_batch + 1;
   }
   T none_;
@@ -69,9 +73,13 @@ Program units_of(const Program& program, int rank, UnitTable<int>& last_rank, En
     if (last == rank) continue;
     last = rank;
     ends[unit_of(action)] = kNotPlaced;
-    action.op = direction(action.op);
+    if (action.op == Op::kRecompute) action.op = Op::kBackward;
     units.push_back(action);
   }
+  for (Action& unit : units)
+    if (unit.op == Op::kBackward && ends.at({Op::kBackwardWeight, unit.stage, unit.micro_batch}) !=
+                                        kAbsent)
+      unit.op = Op::kBackwardInput;
   return units;
 }
 
@@ -96,9 +104,10 @@ class Row : public Machine {
   int start_of(const Action& action) const {
     const auto [op, stage, micro_batch] = unit_of(action);
     const bool forward = op == Op::kForward;
+    const int before = forward ? stage - 1 : op == Op::kBackwardWeight ? stage : stage + 1;
     int start = 0;
     for (const Unit& needed : {Unit{Op::kForward, forward ? stage - 1 : stage, micro_batch},
-                               Unit{op, forward ? stage - 1 : stage + 1, micro_batch}}) {
+                               Unit{forward ? op : Op::kBackward, before, micro_batch}}) {
       const int end = ends_->at(needed);
       if (end == kNotPlaced) return -1;
       start = std::max(start, end);

@@ -11,6 +11,25 @@
 
 namespace strata {
 
+Schedule with_joined_halves(Schedule schedule) {
+  for (Program& program : schedule.programs) {
+    Program joined;
+    for (const Action& action : program) {
+      const bool follows = action.op == Op::kBackwardWeight && action.stage == 0 &&
+                           !joined.empty() && joined.back().op == Op::kBackwardInput &&
+                           joined.back().stage == 0 &&
+                           joined.back().micro_batch == action.micro_batch;
+      if (follows) {
+        joined.back().op = Op::kBackward;
+      } else {
+        joined.push_back(action);
+      }
+    }
+    program = std::move(joined);
+  }
+  return schedule;
+}
+
 Schedule with_layers(Schedule schedule, const Partition& partition) {
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "schedule.with_layers");
   for (Program& program : schedule.programs) {
@@ -19,6 +38,50 @@ Schedule with_layers(Schedule schedule, const Partition& partition) {
     }
   }
   return schedule;
+}
+
+namespace {
+
+// Adjacent layers that are all whole or all divided stay one action, in descending order.
+void append_halves(Program& program, Action half, const LayerSet& whole) {
+  const int first = half.layers.begin;
+  const Op op = half.op;
+  for (int end = half.layers.end; end > first;) {
+    int begin = end - 1;
+    const bool is_whole = whole.has(begin);
+    while (begin > first && whole.has(begin - 1) == is_whole) --begin;
+    half.layers = {begin, end};
+    half.op = is_whole ? Op::kBackward : op;
+    if (!is_whole || op == Op::kBackwardInput) program.push_back(half);
+    end = begin;
+  }
+}
+
+}  // namespace
+
+Schedule with_whole_backwards(Schedule schedule, const LayerSet& layers) {
+  if (layers.empty()) return schedule;
+  for (Program& program : schedule.programs) {
+    Program split;
+    for (const Action& action : program) {
+      if (action.op == Op::kBackwardInput || action.op == Op::kBackwardWeight) {
+        append_halves(split, action, layers);
+      } else {
+        split.push_back(action);
+      }
+    }
+    program = std::move(split);
+  }
+  return schedule;
+}
+
+LayerSet undivided_layers(const Dataflow& dataflow, const ShardLayout& shards,
+                          const TierLayout& tiers) {
+  LayerSet layers;
+  for (int layer = 0; layer < dataflow.num_layers; ++layer)
+    if (shards[layer].weights || shards[layer].reduced_each || tiers[layer].fetches_weights())
+      layers.add(layer);
+  return layers;
 }
 
 namespace {
@@ -46,7 +109,7 @@ Schedule with_recompute(Schedule schedule, const LayerSet& recompute) {
   for (Program& program : schedule.programs) {
     Program split;
     for (const Action& action : program) {
-      if (action.op == Op::kBackward) {
+      if (makes_input_gradients(action.op)) {
         append_segments(split, action, recompute);
       } else {
         split.push_back(action);
@@ -112,7 +175,7 @@ void append_with_transfers(Program& program, const Action& action, const Transfe
     for (int l = begin; l < end; ++l) append(program, action, transfers.before_forward[l]);
     program.push_back(action);
     for (int l = begin; l < end; ++l) append(program, action, transfers.after_forward[l]);
-  } else if (action.op == Op::kBackward) {
+  } else if (makes_input_gradients(action.op)) {
     for (int l = end; l-- > begin;) append(program, action, transfers.before_backward[l]);
     program.push_back(action);
     for (int l = end; l-- > begin;) append(program, action, transfers.after_backward[l]);
@@ -259,7 +322,7 @@ Schedule with_rows(Schedule schedule, const Dataflow& dataflow) {
     if (std::ranges::none_of(program, forward)) continue;
     Program full;
     const auto backward = std::find_if(program.rbegin(), program.rend(), [&](const Action& action) {
-      return reads(action, Op::kBackward);
+      return makes_input_gradients(action.op) && reads(action, action.op);
     });
     const bool trains = backward != program.rend();
     if (trains) full.push_back({.op = Op::kPrefetchRows, .layers = layers});
@@ -275,7 +338,9 @@ Schedule with_rows(Schedule schedule, const Dataflow& dataflow) {
 
 Schedule lower(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                const LowerOptions& options) {
-  schedule = with_layers(std::move(schedule), partition);
+  schedule = with_layers(with_joined_halves(std::move(schedule)), partition);
+  schedule = with_whole_backwards(std::move(schedule),
+                                  undivided_layers(dataflow, options.shards, options.tiers));
   if (!options.recompute.empty()) schedule = with_recompute(std::move(schedule), options.recompute);
   schedule =
       with_prefetches(std::move(schedule), dataflow, partition, options.shards, options.tiers);

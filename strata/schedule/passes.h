@@ -13,11 +13,23 @@
 
 namespace strata {
 
+/// Joins the halves of the first stage's backwards where they follow one another: no other stage
+/// waits for its gradients, and a whole backward keeps less memory.
+Schedule with_joined_halves(Schedule schedule);
+
 /// Gives every compute action the layers of its stage.
 Schedule with_layers(Schedule schedule, const Partition& partition);
 
+/// Runs the backwards of these layers whole, where their first half was.
+Schedule with_whole_backwards(Schedule schedule, const LayerSet& layers);
+
+/// The layers whose weights leave the device, or whose gradients are reduced, before a second half
+/// could run.
+LayerSet undivided_layers(const Dataflow& dataflow, const ShardLayout& shards,
+                          const TierLayout& tiers);
+
 /// Splits the backwards of stages with recomputed layers: each such layer gets a kRecompute just
-/// before its own kBackward, in descending layer order. Adjacent layers that keep their activations
+/// before its own backward or first half, in descending layer order. Adjacent layers that keep their activations
 /// stay one action.
 Schedule with_recompute(Schedule schedule, const LayerSet& recompute);
 

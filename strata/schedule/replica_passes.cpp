@@ -21,7 +21,7 @@ class Reducer {
 
   Program operator()(const Program& program) {
     for (const Action& action : program) {
-      if (action.op == Op::kBackward) {
+      if (ends_weight_gradients(action.op)) {
         backward(action);
       } else {
         full_.push_back(action);
@@ -37,7 +37,7 @@ class Reducer {
            (shards_[layer].reduced_each || micro_batch == last_);
   }
 
-  // Splits a backward below each layer that is reduced right after it.
+  // Splits a backward, or its second half, below each layer that is reduced right after it.
   void backward(Action action) {
     const int begin = action.layers.begin, micro_batch = action.micro_batch;
     for (int end = action.layers.end; end > begin;) {

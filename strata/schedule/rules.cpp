@@ -34,6 +34,7 @@ Rules::Rules(const Schedule& schedule, const Dataflow& dataflow, const Partition
       offloaded_(dataflow.num_layers),
       owned_ties_(dataflow.num_layers),
       added_(dataflow.ties.size()),
+      next_input_(dataflow.num_layers),
       next_backward_(dataflow.num_layers),
       layers_done_(static_cast<std::size_t>(schedule.num_stages()) * schedule.num_micro_batches),
       in_flight_(schedule.num_ranks()),
@@ -75,6 +76,8 @@ void Rules::perform(const Action& action, int rank) {
       check_compute(action, rank);
       return recompute(action);
     case Op::kBackward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
       return backward(action, rank);
     case Op::kOffloadActivations:
     case Op::kFetchActivations:
@@ -153,7 +156,7 @@ bool Rules::has_value(int value, int micro_batch, int rank) const {
 }
 
 bool Rules::has_gradient(int value, int consumer, int micro_batch, int rank) const {
-  if (placement_.rank[consumer] == rank) return state(consumer, micro_batch) == State::kBackward;
+  if (placement_.rank[consumer] == rank) return has_input_gradients(state(consumer, micro_batch));
   return messages_.was_received({.op = Op::kReceiveGradient,
                                  .micro_batch = micro_batch,
                                  .value = value,
@@ -221,30 +224,6 @@ void Rules::backward(const Action& action, int rank) {
     throw BrokenRule("a forward-only schedule has a backward", "forwards only", to_string(action));
   }
   for (int layer = action.layers.end; layer-- > action.layers.begin;) {
-    State& state_here = state(layer, action.micro_batch);
-    if (state_here == State::kAway) {
-      throw BrokenRule("a backward runs while its inputs are on the host", "their fetch before",
-                       run_name(layer, action.micro_batch));
-    }
-    if (state_here == State::kNothing || state_here == State::kBackward) {
-      throw BrokenRule("a backward has no forward", "one forward before each backward",
-                       run_name(layer, action.micro_batch));
-    }
-    if (next_backward_[layer] != action.micro_batch) {
-      throw BrokenRule("weight gradients accumulate out of ascending micro-batch order",
-                       "backward of " + run_name(layer, next_backward_[layer]) + " next",
-                       "micro-batch " + std::to_string(action.micro_batch));
-    }
-    for (const int value : placement_.outputs[layer]) {
-      if (!dataflow_->values[value].differentiable) continue;
-      for (const int consumer : dataflow_->values[value].consumers) {
-        if (has_gradient(value, consumer, action.micro_batch, rank)) continue;
-        throw BrokenRule("a backward runs before its gradient is there",
-                         "gradient of value v" + std::to_string(value) + " from " +
-                             layer_name(consumer) + " made here or received before",
-                         run_name(layer, action.micro_batch) + " without it");
-      }
-    }
     if (under_way_[layer]) {
       throw BrokenRule("a backward runs while the layer's gradients are being reduced",
                        "the reduction awaited before", run_name(layer, action.micro_batch));
@@ -253,10 +232,56 @@ void Rules::backward(const Action& action, int rank) {
       throw BrokenRule("a backward runs after the layer's gradients have left",
                        "the offload after the last backward", run_name(layer, action.micro_batch));
     }
-    state_here = State::kBackward;
-    ++next_backward_[layer];
+    if (makes_input_gradients(action.op)) make_input_gradients(action, layer, rank);
+    if (ends_weight_gradients(action.op)) end_weight_gradients(action, layer);
   }
-  leave_flight(action, rank);
+  if (makes_input_gradients(action.op)) leave_flight(action, rank);
+}
+
+void Rules::make_input_gradients(const Action& action, int layer, int rank) {
+  State& state_here = state(layer, action.micro_batch);
+  if (state_here == State::kAway) {
+    throw BrokenRule("a backward runs while its inputs are on the host", "their fetch before",
+                     run_name(layer, action.micro_batch));
+  }
+  if (state_here == State::kNothing || has_input_gradients(state_here)) {
+    throw BrokenRule("a backward has no forward", "one forward before each backward",
+                     run_name(layer, action.micro_batch));
+  }
+  // The first half adds some weight gradients, too.
+  if (next_input_[layer] != action.micro_batch) {
+    throw BrokenRule("weight gradients accumulate out of ascending micro-batch order",
+                     "backward of " + run_name(layer, next_input_[layer]) + " next",
+                     "micro-batch " + std::to_string(action.micro_batch));
+  }
+  for (const int value : placement_.outputs[layer]) {
+    if (!dataflow_->values[value].differentiable) continue;
+    for (const int consumer : dataflow_->values[value].consumers) {
+      if (has_gradient(value, consumer, action.micro_batch, rank)) continue;
+      throw BrokenRule("a backward runs before its gradient is there",
+                       "gradient of value v" + std::to_string(value) + " from " +
+                           layer_name(consumer) + " made here or received before",
+                       run_name(layer, action.micro_batch) + " without it");
+    }
+  }
+  state_here = State::kInputs;
+  ++next_input_[layer];
+}
+
+void Rules::end_weight_gradients(const Action& action, int layer) {
+  State& state_here = state(layer, action.micro_batch);
+  if (state_here != State::kInputs) {
+    throw BrokenRule("the second half of a backward is out of place",
+                     "once, after the first half of " + run_name(layer, action.micro_batch),
+                     to_string(action));
+  }
+  if (next_backward_[layer] != action.micro_batch) {
+    throw BrokenRule("weight gradients accumulate out of ascending micro-batch order",
+                     "second half of " + run_name(layer, next_backward_[layer]) + " next",
+                     "micro-batch " + std::to_string(action.micro_batch));
+  }
+  state_here = State::kBackward;
+  ++next_backward_[layer];
 }
 
 void Rules::check_send(const Action& action, int rank) const {
@@ -264,7 +289,7 @@ void Rules::check_send(const Action& action, int rank) const {
   const bool activation = action.op == Op::kSendActivation;
   const int maker = activation ? value.producer : action.consumer;
   const bool made = activation ? state(maker, action.micro_batch) != State::kNothing
-                               : state(maker, action.micro_batch) == State::kBackward;
+                               : has_input_gradients(state(maker, action.micro_batch));
   if (placement_.rank[maker] != rank || !made) {
     throw BrokenRule("a message is sent before it is made",
                      std::string(activation ? "forward" : "backward") + " of " +

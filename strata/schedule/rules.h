@@ -35,13 +35,19 @@ class Rules {
   const std::vector<int>& peak_in_flight() const { return peak_in_flight_; }
 
  private:
-  /// kAway: the forward has run and its inputs are on the host.
-  enum class State : std::uint8_t { kNothing, kForward, kAway, kRecompute, kBackward };
+  /// kAway: the forward has run and its inputs are on the host. kInputs: the first half of the
+  /// backward has run.
+  enum class State : std::uint8_t { kNothing, kForward, kAway, kRecompute, kInputs, kBackward };
 
   void check_compute(const Action& action, int rank) const;
   void forward(const Action& action, int rank);
   void recompute(const Action& action);
   void backward(const Action& action, int rank);
+  void make_input_gradients(const Action& action, int layer, int rank);
+  void end_weight_gradients(const Action& action, int layer);
+  static bool has_input_gradients(State state) {
+    return state == State::kInputs || state == State::kBackward;
+  }
   void check_send(const Action& action, int rank) const;
   void check_send_of_tie(const Action& action, int rank) const;
   void move_activations(const Action& action, int rank);
@@ -95,7 +101,8 @@ class Rules {
   std::vector<Op> rows_;                      // the actions on embeddings so far, in order
   std::vector<std::vector<int>> owned_ties_;  // per layer
   std::vector<bool> added_;                   // per tie: its gradients are summed
-  std::vector<int> next_backward_;      // per layer: the micro-batch whose backward comes next
+  // per layer: the micro-batch whose gradients of inputs, and of weights, come next
+  std::vector<int> next_input_, next_backward_;
   std::vector<int> layers_done_;        // per stage and micro-batch: forwards less backwards
   std::vector<int> in_flight_;          // per rank
   std::vector<int> peak_in_flight_;     // per rank

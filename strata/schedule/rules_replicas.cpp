@@ -84,7 +84,8 @@ void Rules::reduce(const Action& action, int rank) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (action.micro_batch < 0) {
       check_backwards_done(action, layer);
-    } else if (next_backward_[layer] != action.micro_batch + 1) {
+    } else if (next_backward_[layer] != action.micro_batch + 1 ||
+               next_input_[layer] != next_backward_[layer]) {
       throw BrokenRule("a gradient is reduced that is not the last one made",
                        "the reduction of micro-batch " + std::to_string(next_backward_[layer] - 1),
                        to_string(action));

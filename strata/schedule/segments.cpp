@@ -47,6 +47,8 @@ const char* why_performed(const StepPlan& plan, const LayerSet& performed, const
     case Op::kForward:
     case Op::kRecompute:
     case Op::kBackward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
       if (plan.decisions().mesh[Axis::kTensor] > 1)
         return "ranks that divide its layers exchange messages";
       return any_of(action.layers, performed) ? "its layers come from elsewhere, or go there"

@@ -26,16 +26,15 @@ struct StepPlan::State {
 
   const Schedule& schedule(ScheduleKind kind, int micro_batches, bool check) {
     const std::lock_guard lock(mutex);
-    const PipelineShape shape{.ranks = decisions.mesh[Axis::kPipeline],
-                              .micro_batches = micro_batches,
-                              .virtual_stages = decisions.virtual_stages};
     const auto [found, is_new] = made.try_emplace({kind, micro_batches});
     Entry& entry = found->second;
     try {
-      if (is_new) entry.schedule = lowered(kind, shape);
-      if (check && !entry.checked)
-        check_schedule(entry.schedule, kind, shape, shards, decisions.tiers, *dataflow,
-                       decisions.partition);
+      const bool checks = check && !entry.checked;
+      if (is_new || checks) {
+        const Schedule order = order_of(kind, micro_batches);
+        if (is_new) entry.schedule = lowered(order);
+        if (checks) require_legal(entry.schedule, order);
+      }
     } catch (...) {
       made.erase(found);
       throw;
@@ -44,9 +43,48 @@ struct StepPlan::State {
     return entry.schedule;
   }
 
-  Schedule lowered(ScheduleKind kind, PipelineShape shape) const {
-    const bool trains = kind != ScheduleKind::kForward;
-    return lower(build_schedule(kind, shape), *dataflow, decisions.partition,
+  // The compute actions of whole stages.
+  Schedule order_of(ScheduleKind kind, int micro_batches) const {
+    const PipelineShape shape{.ranks = decisions.mesh[Axis::kPipeline],
+                              .micro_batches = micro_batches,
+                              .virtual_stages = decisions.virtual_stages,
+                              .rank_of_stage = decisions.rank_of_stage};
+    if (traits_of(kind).has_builder) return build_schedule(kind, shape);
+    STRATA_CHECK(decisions.order, "schedule.step_plan");
+    const int most = decisions.order->num_micro_batches;
+    if (micro_batches <= most) return first_micro_batches(*decisions.order, micro_batches);
+    throw UserError({.operation = "schedule.build",
+                     .where = name_of(kind),
+                     .what = "the order has fewer micro-batches than the step",
+                     .expected = std::to_string(micro_batches) + " or more",
+                     .got = std::to_string(most),
+                     .fix = "write the order for more micro-batches, or set a larger "
+                            "train.micro_batch"});
+  }
+
+  int in_flight_bound(const Schedule& order, int rank) const {
+    if (order.kind == ScheduleKind::kForward || traits_of(order.kind).has_builder)
+      return strata::in_flight_bound(order.kind,
+                                     {.ranks = order.num_ranks(),
+                                      .micro_batches = order.num_micro_batches,
+                                      .virtual_stages = decisions.virtual_stages},
+                                     rank);
+    return peak_in_flight(order.programs[rank]);
+  }
+
+  // Rejects a schedule that cannot run, or that holds more activations than its kind allows.
+  void require_legal(const Schedule& schedule, const Schedule& order) const {
+    ValidateOptions options{.backward = schedule.kind != ScheduleKind::kForward,
+                            .shards = shards,
+                            .tiers = decisions.tiers};
+    for (int rank = 0; rank < order.num_ranks(); ++rank)
+      options.in_flight_bound.push_back(in_flight_bound(order, rank));
+    validate(schedule, *dataflow, decisions.partition, options);
+  }
+
+  Schedule lowered(const Schedule& order) const {
+    const bool trains = order.kind != ScheduleKind::kForward;
+    return lower(order, *dataflow, decisions.partition,
                  {.recompute = trains ? decisions.recompute : LayerSet{},
                   .shards = shards,
                   .tiers = decisions.tiers,
@@ -66,9 +104,15 @@ StepPlan::StepPlan(std::shared_ptr<const Dataflow> dataflow, const LayerSet& wit
   STRATA_CHECK_EQ(partition.bounds.back(), dataflow->num_layers, "schedule.step_plan");
   state_->shards = shard_layout(decisions.zero, mesh[Axis::kData], *dataflow, with_weights,
                                 decisions.sequence_parallel);
+  if (decisions.order) decisions.rank_of_stage = decisions.order->rank_of_stage;
+  if (decisions.rank_of_stage.empty())
+    decisions.rank_of_stage =
+        ranks_of_stages(decisions.schedule, mesh[Axis::kPipeline], partition.num_stages());
+  STRATA_CHECK_EQ(decisions.rank_of_stage.size(), static_cast<std::size_t>(partition.num_stages()),
+                  "schedule.step_plan");
   std::vector<int> rank_of_layer;
   for (int layer = 0; layer < dataflow->num_layers; ++layer)
-    rank_of_layer.push_back(partition.stage_of(layer) % mesh[Axis::kPipeline]);
+    rank_of_layer.push_back(decisions.rank_of_stage[partition.stage_of(layer)]);
   decisions.tiers = tiers_on_ranks(std::move(decisions.tiers), *dataflow, with_weights,
                                    rank_of_layer, state_->shards);
   // Replicas that divide the states of a layer keep a part of its weights each on the host. The
@@ -86,7 +130,11 @@ const Dataflow& StepPlan::dataflow() const { return *state_->dataflow; }
 const ShardLayout& StepPlan::shards() const { return state_->shards; }
 
 int StepPlan::pipeline_rank(int layer) const {
-  return decisions().partition.stage_of(layer) % decisions().mesh[Axis::kPipeline];
+  return decisions().rank_of_stage[decisions().partition.stage_of(layer)];
+}
+
+int StepPlan::in_flight_bound(int rank, int micro_batches) const {
+  return state_->in_flight_bound(state_->order_of(decisions().schedule, micro_batches), rank);
 }
 
 const Schedule& StepPlan::training(int micro_batches) const {
@@ -100,16 +148,6 @@ const Schedule& StepPlan::proposed(int micro_batches) const {
 }
 const Schedule& StepPlan::proposed_evaluation(int micro_batches) const {
   return state_->schedule(ScheduleKind::kForward, micro_batches, /*check=*/false);
-}
-
-void check_schedule(const Schedule& schedule, ScheduleKind kind, PipelineShape shape,
-                    const ShardLayout& shards, const TierLayout& tiers, const Dataflow& dataflow,
-                    const Partition& partition) {
-  ValidateOptions options{
-      .backward = kind != ScheduleKind::kForward, .shards = shards, .tiers = tiers};
-  for (int rank = 0; rank < shape.ranks; ++rank)
-    options.in_flight_bound.push_back(in_flight_bound(kind, shape, rank));
-  validate(schedule, dataflow, partition, options);
 }
 
 }  // namespace strata

@@ -24,6 +24,9 @@ struct StepDecisions {
   ScheduleKind schedule = ScheduleKind::k1f1b;
   Mesh mesh = {};            ///< default: one rank; a pipeline has one rank per stage
   int virtual_stages = 1;    ///< per rank
+  /// Of whole stages, for kinds without a builder; for as many micro-batches as a mini-batch has.
+  std::shared_ptr<const Schedule> order = nullptr;
+  std::vector<int> rank_of_stage = {};  ///< empty: where the schedule places them
   Partition partition = {};  ///< mesh.pp * virtual_stages stages; empty: one stage
   LayerSet recompute = {};
   /// save intermediates inside layers instead of recomputing them
@@ -49,6 +52,8 @@ class StepPlan {
   const Dataflow& dataflow() const;
   const ShardLayout& shards() const;
   int pipeline_rank(int layer) const;  ///< rank along pp
+  /// Upper bound of the stage activations that a rank along pp holds at once.
+  int in_flight_bound(int rank, int micro_batches) const;
 
   /// Checked programs, ready to run.
   const Schedule& training(int micro_batches) const;
@@ -62,10 +67,5 @@ class StepPlan {
   struct State;
   std::shared_ptr<State> state_;  // shared by all copies
 };
-
-/// Rejects a schedule that cannot run, or that holds more activations than its kind allows.
-void check_schedule(const Schedule& schedule, ScheduleKind kind, PipelineShape shape,
-                    const ShardLayout& shards, const TierLayout& tiers, const Dataflow& dataflow,
-                    const Partition& partition);
 
 }  // namespace strata

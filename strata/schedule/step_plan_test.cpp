@@ -8,6 +8,7 @@
 #include "strata/layout/example_models_test.h"
 #include "strata/schedule/builders.h"
 #include "strata/schedule/passes.h"
+#include "strata/schedule/validator.h"
 
 namespace strata {
 namespace {
@@ -84,9 +85,15 @@ TEST(StepPlan, RejectsMoreActivationsThanKindAllows) {
   const Partition partition = equal_stages(2, 2);
   const PipelineShape shape{.ranks = 2, .micro_batches = 4};
   const Schedule schedule = lower(gpipe(shape), dataflow, partition, {});
-  check_schedule(schedule, ScheduleKind::kGpipe, shape, {}, {}, dataflow, partition);
+  const auto check_as = [&](ScheduleKind kind) {
+    ValidateOptions options;
+    for (int rank = 0; rank < 2; ++rank)
+      options.in_flight_bound.push_back(in_flight_bound(kind, shape, rank));
+    validate(schedule, dataflow, partition, options);
+  };
+  check_as(ScheduleKind::kGpipe);
   try {
-    check_schedule(schedule, ScheduleKind::k1f1b, shape, {}, {}, dataflow, partition);
+    check_as(ScheduleKind::k1f1b);
     ADD_FAILURE() << "accepted";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().what, "too many activations are in flight");

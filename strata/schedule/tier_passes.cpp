@@ -33,7 +33,8 @@ void append_split(Program& program, Action action, const LayerSet& apart) {
       parts.push_back({layer, layer + 1});
     }
   }
-  if (action.op == Op::kBackward) std::reverse(parts.begin(), parts.end());
+  if (makes_input_gradients(action.op) || action.op == Op::kBackwardWeight)
+    std::reverse(parts.begin(), parts.end());
   for (const LayerRange& part : parts) {
     action.layers = part;
     program.push_back(action);
@@ -242,7 +243,8 @@ Schedule with_offloads(Schedule schedule, const Dataflow& dataflow, const ShardL
     for (const Action& action : program) {
       full.push_back(action);
       const int layer = action.layers.begin;
-      if (action.op != Op::kBackward || action.micro_batch != last || tied.has(layer)) continue;
+      if (!ends_weight_gradients(action.op) || action.micro_batch != last || tied.has(layer))
+        continue;
       if (!tiers[layer].offloads_gradients() || shards[layer].reduced) continue;
       full.push_back({.op = Op::kOffloadGradients, .layers = {layer, layer + 1}});
       if (is_updated_at_once(tiers, shards[layer], layer, tied))

@@ -352,5 +352,46 @@ TEST_F(Validator, ForwardOnlyStepsHoldOneActivation) {
   EXPECT_EQ(refusal({.backward = false}).what, "a forward-only schedule has a backward");
 }
 
+// The same step with its backwards in halves.
+class ValidatorOfHalves : public Validator {
+ protected:
+  void SetUp() override {
+    schedule = lower(zb_h1({.ranks = 2, .micro_batches = 3}), dataflow, partition, {});
+  }
+};
+
+TEST_F(ValidatorOfHalves, AcceptsThem) {
+  EXPECT_EQ(validate(schedule, dataflow, partition, {}).peak_in_flight, (std::vector<int>{2, 1}));
+}
+
+TEST_F(ValidatorOfHalves, RejectsASecondHalfBeforeItsFirst) {
+  move_before(1, "W s1 m0 [2,4)", "I s1 m0 [2,4)");
+  EXPECT_EQ(refusal().what, "the second half of a backward is out of place");
+}
+
+TEST_F(ValidatorOfHalves, RejectsASecondHalfTwice) {
+  duplicate(1, "W s1 m0 [2,4)");
+  EXPECT_EQ(refusal().what, "the second half of a backward is out of place");
+}
+
+TEST_F(ValidatorOfHalves, RejectsHalvesOutOfMicroBatchOrder) {
+  action(1, "W s1 m0 [2,4)").micro_batch = 1;
+  EXPECT_EQ(refusal().what, "weight gradients accumulate out of ascending micro-batch order");
+}
+
+TEST_F(ValidatorOfHalves, RejectsAMissingSecondHalf) {
+  erase(1, "W s1 m2 [2,4)");
+  EXPECT_EQ(refusal().what, "a gradient is used before it is complete");
+}
+
+// The sum would contain what the first half of micro-batch 1 has added.
+TEST_F(ValidatorOfHalves, RejectsAReductionBetweenTheHalvesOfALaterMicroBatch) {
+  const std::size_t place = find(1, "W s1 m0 [2,4)") + 1;
+  Program& program = schedule.programs[1];
+  program.insert(program.begin() + static_cast<std::ptrdiff_t>(place),
+                 {.op = Op::kReduceGradients, .micro_batch = 0, .layers = {2, 3}});
+  EXPECT_EQ(refusal().what, "a gradient is reduced that is not the last one made");
+}
+
 }  // namespace
 }  // namespace strata

@@ -45,6 +45,8 @@ StepPlan steps_of_trainer(const Sequential& model, const StepPlan& plan) {
   StepDecisions decisions{.schedule = trained.schedule,
                           .mesh = trained.mesh,
                           .virtual_stages = trained.virtual_stages,
+                          .order = trained.order,
+                          .rank_of_stage = trained.rank_of_stage,
                           .partition = trained.partition,
                           .tiers = trained.tiers};
   decisions.mesh[Axis::kData] = 1;

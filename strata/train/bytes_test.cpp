@@ -122,6 +122,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, kGpipe, kNone, 1, true, false, 0.0},
                       Case{2, k1f1b, kCheap, 1, true, false, 0.1, 15}));
 
+INSTANTIATE_TEST_SUITE_P(Halves, MemoryPrediction,
+                         ::testing::Values(Case{2, kZbH1, kCheap}, Case{4, kZbH1, kNone},
+                                           Case{4, kZbH2, kCheap}, Case{3, kZbH2, kFull},
+                                           Case{2, kZbv, kCheap, 2}, Case{2, kVHalf, kCheap, 2},
+                                           Case{2, kVMin, kNone, 2}, Case{2, kDualPipeV, kFull, 2},
+                                           Case{3, kZb, kCheap, 1, true, true},
+                                           Case{2, kZb, kNone, 1, false, false, 0.0, 15}));
+
 MeshOptions replicas(int dp, int zero, ReduceMode reduce) {
   return {.axes = {{Axis::kData, dp}}, .zero = {.stage = zero, .reduce = reduce}};
 }

@@ -10,6 +10,7 @@
 #include "strata/base/units.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
+#include "strata/train/mesh_run_test.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -82,7 +83,7 @@ MiniBatch batch_of(int step) {
 
 // Even stages; for `auto`, every second block is recomputed, as a tight budget would choose.
 StepPlan plan_of(const Case& c, const Sequential& model) {
-  const int virtual_stages = c.schedule == ScheduleKind::kInterleaved ? 2 : 1;
+  const int virtual_stages = tested_stages(c.schedule);
   const int stages = c.stages * virtual_stages;
   StepDecisions decisions{.schedule = c.schedule,
                           .virtual_stages = virtual_stages,
@@ -156,6 +157,20 @@ TEST_P(BitEquality, HoldsForEveryMeshScheduleAndRecompute) {
           expect_same(run_case(c), reference_of(c));
           if (HasFatalFailure()) return;
         }
+}
+
+TEST_P(BitEquality, HoldsForBackwardsInHalves) {
+  const auto [even, tie, skip] = GetParam();
+  for (const int stages : {1, 2, 3, 4})
+    for (const ScheduleKind schedule :
+         {ScheduleKind::kZbH1, ScheduleKind::kZbH2, ScheduleKind::kZbv, ScheduleKind::kVHalf,
+          ScheduleKind::kVMin, ScheduleKind::kDualPipeV})
+      for (const char* recompute : {"none", "auto"}) {
+        const Case c{stages, schedule, recompute, 1, even, tie, skip};
+        SCOPED_TRACE(c);
+        expect_same(run_case(c), reference_of(c));
+        if (HasFatalFailure()) return;
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BitEquality,

@@ -31,6 +31,11 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
   return out;
 }
 
+int tested_stages(ScheduleKind schedule) {
+  if (schedule == ScheduleKind::kInterleaved) return 2;
+  return std::max(1, traits_of(schedule).stages_per_rank);
+}
+
 MeshCase small_mesh_case(Mesh mesh, int zero, bool tie) {
   return {.model = {.layers = 3,
                     .width = 32,
@@ -63,7 +68,10 @@ MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> pla
   MeshCase c = small_mesh_case(
       {{Axis::kPipeline, draw(1, 2)}, {Axis::kData, draw(1, 2)}, {Axis::kTensor, draw(1, 2)}},
       draw(0, 1, 2, 3), draw(0, 1) == 1);
-  c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b);
+  c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b,
+                    ScheduleKind::kInterleaved, ScheduleKind::kZbH1, ScheduleKind::kZbH2,
+                    ScheduleKind::kZbv, ScheduleKind::kVHalf, ScheduleKind::kVMin,
+                    ScheduleKind::kDualPipeV);
   c.recompute = draw("none", "cheap", "full", "mixed");
   c.tiers = placements[random() % placements.size()];
   c.tiers.activations = draw(Tier::kDevice, Tier::kHost);
@@ -100,7 +108,7 @@ MiniBatch mesh_batch(const MeshCase& c, int step) {
 }
 
 StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
-  const int virtual_stages = c.schedule == ScheduleKind::kInterleaved ? 2 : 1;
+  const int virtual_stages = tested_stages(c.schedule);
   const int stages = c.mesh[Axis::kPipeline] * virtual_stages;
   StepDecisions decisions{.schedule = c.schedule,
                           .mesh = c.mesh,
@@ -178,7 +186,9 @@ void expect_same_bits_for_any_cut(const MeshCase& one) {
   const MeshRecord alone = train_on_mesh(one);
   for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
                                                 {3, ScheduleKind::k1f1b, "cheap"},
-                                                {2, ScheduleKind::kInterleaved, "mixed"}}) {
+                                                {2, ScheduleKind::kInterleaved, "mixed"},
+                                                {3, ScheduleKind::kZbH2, "mixed"},
+                                                {2, ScheduleKind::kZbv, "cheap"}}) {
     MeshCase c = one;
     c.mesh[Axis::kPipeline] = pp;
     c.schedule = schedule;

@@ -46,6 +46,9 @@ struct MeshCase {
 
 std::ostream& operator<<(std::ostream& out, const MeshCase& c);
 
+/// The stages of a rank in tests of a schedule.
+int tested_stages(ScheduleKind schedule);
+
 /// Small blocks with dropout under 1F1B, some of them computed twice.
 MeshCase small_mesh_case(Mesh mesh = {}, int zero = 0, bool tie = true);
 

@@ -14,7 +14,7 @@ namespace {
 constexpr int kCases = 12;
 constexpr int kArticleSteps = 3;
 #else
-constexpr int kCases = 240;
+constexpr int kCases = 300;
 constexpr int kArticleSteps = 50;
 #endif
 constexpr int kMaxRanks = 16;
@@ -55,9 +55,11 @@ MeshCase draw_case(unsigned seed) {
               {Axis::kData, draw.of({1, 2, 3, 4})},
               {Axis::kTensor, draw.of({1, 2, 4})}};
   } while (c.mesh.size() > kMaxRanks || (c.model.kv_heads == 2 && c.mesh[Axis::kTensor] == 4));
-  c.schedule = draw.of({ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved});
-  if (c.mesh[Axis::kPipeline] > 3 && c.schedule == ScheduleKind::kInterleaved)
-    c.schedule = ScheduleKind::k1f1b;  // six layers
+  c.schedule = draw.of({ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved,
+                        ScheduleKind::kZbH1, ScheduleKind::kZbH2, ScheduleKind::kZbv,
+                        ScheduleKind::kVHalf, ScheduleKind::kVMin, ScheduleKind::kDualPipeV});
+  if (c.mesh[Axis::kPipeline] > 3 && tested_stages(c.schedule) > 1)
+    c.schedule = ScheduleKind::kZbH1;  // six layers
   c.zero = draw.of({0, 1, 2, 3});
   if (c.mesh[Axis::kData] == 4 && draw.coin()) c.shard_ranks = 2;
   c.reduce_each = c.zero >= 2 && draw.coin();

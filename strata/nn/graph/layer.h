@@ -85,6 +85,16 @@ struct LayerBytes {
   std::int64_t forward_transient = 0;
   std::int64_t backward_transient = 0;
   std::optional<std::int64_t> no_grad_transient = std::nullopt;
+  std::int64_t kept = 0;  ///< 0 for a layer whose backward the first half does
+  std::optional<std::int64_t> input_transient = std::nullopt;   ///< of the first half
+  std::optional<std::int64_t> weight_transient = std::nullopt;  ///< of the second half
+
+  /// Unless the layer states less, a half needs as much as a whole backward, and the first one also
+  /// makes what it keeps.
+  std::int64_t first_half() const { return input_transient.value_or(backward_transient + kept); }
+  std::int64_t second_half() const {
+    return weight_transient.value_or(kept > 0 ? backward_transient : 0);
+  }
 
   /// In a forward without a graph: as much as with one, unless the layer states less.
   std::int64_t without_graph() const {

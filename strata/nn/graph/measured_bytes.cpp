@@ -15,6 +15,7 @@
 #include "strata/device/account.h"
 #include "strata/device/device.h"
 #include "strata/device/thread_pool.h"
+#include "strata/nn/graph/backward_halves.h"
 #include "strata/nn/graph/initialise.h"
 
 namespace strata {
@@ -67,6 +68,41 @@ std::int64_t gradient_bytes(const std::vector<at::Tensor>& inputs) {
   return bytes;
 }
 
+// Only the graph stays, as between the forward and the backward of a stage.
+std::pair<torch::autograd::edge_list, std::vector<at::Tensor>> graph_of(
+    std::vector<at::Tensor> outputs) {
+  torch::autograd::edge_list roots;
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& output : outputs) {
+    if (!output.requires_grad()) continue;
+    roots.push_back(torch::autograd::impl::gradient_edge(output));
+    gradients.push_back(at::ones_like(output).detach());
+  }
+  return {std::move(roots), std::move(gradients)};
+}
+
+// Runs a forward and its backward in halves.
+void measure_halves(const Layer& layer, const ForwardContext& context,
+                    const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& inputs,
+                    MemoryAccount& account, LayerBytes& bytes) {
+  const std::int64_t before = account.current_bytes();
+  WeightHalf half;
+  {
+    auto [roots, gradients] = graph_of(layer.forward(context, weights, inputs));
+    if (roots.empty()) return;
+    const std::int64_t between = account.current_bytes();
+    account.reset_peak();
+    run_input_half(roots, std::move(gradients), inputs, half);
+    bytes.input_transient =
+        std::max<std::int64_t>(0, account.peak_bytes() - between - gradient_bytes(inputs));
+  }
+  bytes.kept = std::max<std::int64_t>(0, account.current_bytes() - before);
+  account.reset_peak();
+  run_weight_half(std::move(half));
+  bytes.weight_transient =
+      std::max<std::int64_t>(0, account.peak_bytes() - before - bytes.kept);
+}
+
 }  // namespace
 
 LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
@@ -96,20 +132,13 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
     forward.no_grad_transient =
         std::max(forward.no_grad_transient.value_or(0), peak - new_bytes(outputs, inputs));
   }
+  measure_halves(layer, context, weights, inputs, account, forward);
   auto [outputs, peak] = forward_peak();
   const std::int64_t made = new_bytes(outputs, inputs), held = account.current_bytes() - before;
   forward.saved = std::max<std::int64_t>(0, held - made);
   forward.forward_transient = peak - held;
 
-  // Only the graph stays, as between the forward and the backward of a stage.
-  torch::autograd::edge_list roots;
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& output : outputs) {
-    if (!output.requires_grad()) continue;
-    roots.push_back(torch::autograd::impl::gradient_edge(output));
-    gradients.push_back(at::ones_like(output).detach());
-  }
-  outputs.clear();
+  auto [roots, gradients] = graph_of(std::move(outputs));
   if (roots.empty()) return forward;
   const std::int64_t between = account.current_bytes();
   account.reset_peak();

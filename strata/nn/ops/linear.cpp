@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include "strata/comm/tensor_parallel.h"
+#include "strata/nn/graph/deferred_gradients.h"
 #include "strata/nn/ops/saved_values.h"
 
 namespace strata {
@@ -142,7 +143,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor &x = saved[kX], &weight = saved[kWeight];
     at::Tensor bias = saved[kBias];
     const at::Tensor dy = whole_gradient_rows(saved_group(context), gradients[0], bias);
-    accumulate_gradients(weight, bias, dy, as_rows(x));
+    add_weight_gradients(
+        [=, x = x.detach()] { accumulate_gradients(weight, bias, dy, as_rows(x)); });
     if (!context->needs_input_grad(0)) return {{}, {}, {}, {}};
     return {input_gradient(dy, weight).view(x.sizes()), {}, {}, {}};
   }
@@ -172,14 +174,13 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
     const NormStatistics statistics{saved[kMean], saved[kRstd]};
     const TensorParallel* group = saved_group(context);
     const at::Tensor dy = as_rows(gradients[0].contiguous());
-    std::vector<std::int64_t> entered;  // shape of the whole input
-    {
+    add_weight_gradients([=, x = x.detach(), kept = saved[kNormed]] {
       const at::Tensor normed = enter_forward(
-          group, saved[kNormed].defined() ? saved[kNormed]
-                                          : primitives(x).norms.norm_again(x, norm, statistics));
+          group, kept.defined() ? kept : primitives(x).norms.norm_again(x, norm, statistics));
       accumulate_gradients(weight, bias, dy, as_rows(normed));
-      entered = normed.sizes().vec();
-    }
+    });
+    std::vector<std::int64_t> entered = gradients[0].sizes().vec();  // of the whole input
+    entered.back() = weight.size(1);
     at::Tensor dx = enter_backward(group, input_gradient(dy, weight).view(entered));
     dx = norm_backward(x, std::move(dx), norm, statistics);
     return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}, {}, {}};
@@ -230,11 +231,14 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     const auto activation = static_cast<Activation>(context->saved_data.at("activation").toInt());
     at::Tensor bias = saved[kBias];
     const at::Tensor dy = whole_gradient_rows(saved_group(context), gradients[0], bias);
-    if (kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(kept));
+    const auto accumulate_with = [&](const at::Tensor& activated) {
+      add_weight_gradients([=] { accumulate_gradients(weight, bias, dy, as_rows(activated)); });
+    };
+    if (kept.defined()) accumulate_with(kept);
     at::Tensor activated;
     const at::Tensor dx = input_gradient_through(activation, as_rows(x), dy, weight,
                                                  kept.defined() ? nullptr : &activated);
-    if (!kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(activated));
+    if (!kept.defined()) accumulate_with(activated);
     return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}};
   }
 };

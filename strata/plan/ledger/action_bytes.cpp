@@ -26,6 +26,12 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
     case Op::kBackward:
       for (int l = end; l-- > begin;) gather(l), backward(l);
       break;
+    case Op::kBackwardInput:
+      for (int l = end; l-- > begin;) backward_inputs(l);
+      break;
+    case Op::kBackwardWeight:
+      for (int l = end; l-- > begin;) backward_weights(l);
+      break;
     case Op::kSendActivation:
     case Op::kSendGradient:
       send(action);
@@ -126,15 +132,42 @@ void Bookkeeper::recompute(int layer) {
 }
 
 void Bookkeeper::backward(int layer) {
+  make_input_gradients(layer);
   const LayerCost& cost = costs_.layers[layer];
+  look_with_transients(scaled(cost.backward_transient_bytes, cost.backward_fixed_bytes));
+  add(ByteKind::kSaved, -scaled(cost.saved_bytes));
+  let_output_gradients_go(layer);
+  let_inputs_go(layer);
+}
+
+// The second half reads the layer's inputs and what the first one keeps for it, gradients of
+// outputs included.
+void Bookkeeper::backward_inputs(int layer) {
+  const LayerCost& cost = costs_.layers[layer];
+  make_input_gradients(layer);
+  look_with_transients(scaled(cost.input_transient_bytes, cost.backward_fixed_bytes));
+  add(ByteKind::kSaved, scaled(cost.kept_bytes) - scaled(cost.saved_bytes));
+  let_output_gradients_go(layer);
+}
+
+void Bookkeeper::backward_weights(int layer) {
+  const LayerCost& cost = costs_.layers[layer];
+  hold_whole_gradient(layer);
+  look_with_transients(scaled(cost.weight_transient_bytes, cost.backward_fixed_bytes));
+  add(ByteKind::kSaved, -scaled(cost.kept_bytes));
+  let_inputs_go(layer);
+}
+
+void Bookkeeper::make_input_gradients(int layer) {
   for (const int v : placement_.inputs[layer]) {
     if (!dataflow_.values[v].differentiable) continue;
     add(ByteKind::kValues, value_bytes(v));
     make(v, layer);
   }
   hold_whole_gradient(layer);
-  look_with_transients(scaled(cost.backward_transient_bytes, cost.backward_fixed_bytes));
-  add(ByteKind::kSaved, -scaled(cost.saved_bytes));
+}
+
+void Bookkeeper::let_output_gradients_go(int layer) {
   for (const int v : placement_.outputs[layer]) {
     const Value& value = dataflow_.values[v];
     if (!value.differentiable) continue;
@@ -143,7 +176,6 @@ void Bookkeeper::backward(int layer) {
       leave(v, consumer);
     }
   }
-  let_inputs_go(layer);
 }
 
 // Frees the inputs of the previous offload: a rank waits for that offload before it starts the

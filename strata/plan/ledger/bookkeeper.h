@@ -55,6 +55,10 @@ class Bookkeeper {
   void forward(int layer);
   void recompute(int layer);
   void backward(int layer);
+  void backward_inputs(int layer);
+  void backward_weights(int layer);
+  void make_input_gradients(int layer);
+  void let_output_gradients_go(int layer);
   void offload_activations(int layer);
   void end_activation_offload();
   void fetch_activations(int layer);

@@ -16,7 +16,7 @@ StepTraits traits_of(const Schedule& schedule) {
   StepTraits traits;
   for (const Program& program : schedule.programs) {
     for (const Action& action : program) {
-      traits.trains |= action.op == Op::kBackward;
+      traits.trains |= makes_input_gradients(action.op);
       traits.meets |= action.op == Op::kReduceNormAndLoss;
       if (action.op != Op::kRecompute) continue;
       for (int l = action.layers.begin; l < action.layers.end; ++l) traits.recompute.add(l);

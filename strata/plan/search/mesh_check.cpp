@@ -53,15 +53,26 @@ class Check {
   }
 
   void stages() const {
-    require(mesh_.virtual_stages == 1 || mesh_.schedule != ScheduleKind::k1f1b,
-            "mesh.virtual_stages", "1f1b has one stage a rank", "schedule interleaved or gpipe",
-            name_of(mesh_.schedule), "set mesh.schedule=interleaved");
-    const std::int64_t stages = mesh_.axes[Axis::kPipeline] * mesh_.virtual_stages;
+    const std::string name = name_of(mesh_.schedule);
+    const int fixed = traits_of(mesh_.schedule).stages_per_rank;
+    require(mesh_.virtual_stages == 1 || fixed != 1, "mesh.virtual_stages",
+            name + " has one stage a rank", "schedule interleaved or gpipe", name,
+            "set mesh.schedule=interleaved");
+    require(mesh_.virtual_stages == 1 || fixed != 2 || mesh_.virtual_stages == 2,
+            "mesh.virtual_stages", name + " has two stages a rank", "2",
+            text(mesh_.virtual_stages), "set mesh.virtual_stages=2");
+    require(mesh_.schedule_file.empty() || mesh_.schedule == ScheduleKind::kFile,
+            "mesh.schedule_file", "another schedule is chosen", "schedule file", name,
+            "set mesh.schedule=file");
+    require(!mesh_.schedule_file.empty() || mesh_.schedule != ScheduleKind::kFile,
+            "mesh.schedule_file", "the schedule has no file", "a CSV file", "none",
+            "set mesh.schedule_file to one");
+    const std::int64_t stages = mesh_.axes[Axis::kPipeline] * mesh_.stages_per_rank();
     require(limits_.layers == 0 || stages <= limits_.layers, "mesh.pp", "more stages than layers",
             "at most " + text(limits_.layers) + " stages (blocks, embedding, head)", text(stages),
             mesh_.virtual_stages > limits_.layers
                 ? "set mesh.virtual_stages=1"
-                : "set mesh.pp=" + text(limits_.layers / mesh_.virtual_stages));
+                : "set mesh.pp=" + text(limits_.layers / mesh_.stages_per_rank()));
   }
 
   void replicas() const {

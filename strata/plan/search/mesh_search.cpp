@@ -38,8 +38,14 @@ std::vector<MeshOptions> candidates(const MeshOptions& requested, const MeshLimi
       options.virtual_stages = 1;
       all.push_back(options);
       if (mesh[Axis::kPipeline] == 1) continue;
-      options.schedule = ScheduleKind::kGpipe;
-      all.push_back(options);
+      for (const ScheduleKind kind :
+           {ScheduleKind::kGpipe, ScheduleKind::kZbH1, ScheduleKind::kZb}) {
+        options.schedule = kind;
+        all.push_back(options);
+      }
+      options.schedule = ScheduleKind::kZbv;
+      options.virtual_stages = 2;
+      if (is_legal(mesh, 2, limits)) all.push_back(options);
       options.schedule = ScheduleKind::kInterleaved;
       for (int v = 2; v <= kTriedVirtualStages && is_legal(mesh, v, limits); v *= 2) {
         options.virtual_stages = v;

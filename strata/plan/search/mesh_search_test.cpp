@@ -56,9 +56,9 @@ struct Setting {
 
 TEST(MeshSearch, TriesEveryLegalMesh) {
   const MeshSearch search = Setting().search(4);
-  // (1,4,1) x zero 0-3; (1,2,2) x 4; (1,1,4); (2,2,1) x 4 x {1f1b, gpipe, interleaved 2, 4};
-  // (2,1,2) x 4; (4,1,1) x {1f1b, gpipe, interleaved 2}.
-  EXPECT_EQ(search.trials.size(), 4u + 4 + 1 + 16 + 4 + 3);
+  // (1,4,1) x zero 0-3; (1,2,2) x 4; (1,1,4); (2,2,1) x 4 x {1f1b, gpipe, zb-h1, zb, zbv,
+  // interleaved 2, 4}; (2,1,2) x these 7; (4,1,1) x {1f1b, gpipe, zb-h1, zb, zbv, interleaved 2}.
+  EXPECT_EQ(search.trials.size(), 4u + 4 + 1 + 28 + 7 + 6);
   for (const MeshTrial& trial : search.trials) {
     EXPECT_EQ(trial.mesh.axes.size(), 4);
     EXPECT_FALSE(trial.mesh.automatic);

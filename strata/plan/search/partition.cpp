@@ -147,7 +147,7 @@ class Partitioner {
     std::vector<std::int64_t> bytes(request_.ranks, batch_bytes_);
     std::vector<std::int64_t> transient(request_.ranks);
     for (int stage = 0; stage < partition.num_stages(); ++stage) {
-      const int rank = stage % request_.ranks;
+      const int rank = rank_of(stage);
       const StageEstimate estimate = estimate_(partition.layers(stage));
       bytes[rank] += kept_bytes(stage, estimate.fixed_bytes, estimate.activation_bytes);
       transient[rank] = std::max(transient[rank], estimate.transient_bytes);
@@ -243,11 +243,15 @@ class Partitioner {
     return places;
   }
 
+  int rank_of(int stage) const {
+    return request_.rank_of_stage.empty() ? stage % request_.ranks : request_.rank_of_stage[stage];
+  }
+
   // In-flight activations of a rank are spread evenly over its stages.
   std::int64_t kept_bytes(int stage, std::int64_t fixed, std::int64_t activation) const {
     const double in_flight = request_.in_flight.empty()
                                  ? 1.0
-                                 : static_cast<double>(request_.in_flight[stage % request_.ranks]) /
+                                 : static_cast<double>(request_.in_flight[rank_of(stage)]) /
                                        request_.virtual_stages;
     return fixed + std::llround(in_flight * static_cast<double>(activation));
   }
@@ -256,7 +260,7 @@ class Partitioner {
            estimate.transient_bytes;
   }
   std::int64_t budget_bytes(int stage) const {
-    return (request_.device_bytes[stage % request_.ranks] - batch_bytes_) / request_.virtual_stages;
+    return (request_.device_bytes[rank_of(stage)] - batch_bytes_) / request_.virtual_stages;
   }
   bool fits(int stage, const StageEstimate& estimate, bool capped) const {
     return !capped || stage_bytes(stage, estimate) <= budget_bytes(stage);

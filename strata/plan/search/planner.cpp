@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/plan/search/proposal.h"
+#include "strata/schedule/order_csv.h"
 
 namespace strata {
 namespace {
@@ -92,6 +93,7 @@ std::string decisions_text(const Plan& plan) {
                {"tiers", placement_json(plan.placement)},
                {"reduce_reason", plan.reduce_reason}};
   if (!plan.recorded.empty()) text["recorded"] = true;
+  if (decisions.schedule == ScheduleKind::kZb) text["order"] = order_csv(*decisions.order);
   return text.dump();
 }
 
@@ -99,12 +101,17 @@ Plan follow_plan(const PlanRequest& input, const std::string& decided) {
   const json text = json::parse(decided);
   PlanRequest request = input;
   if (!text.value("recorded", false)) request.recording = RecordingPlan::kNever;
-  Plan plan = evaluate(
-      request,
-      {.partition = {text.at("bounds").get<std::vector<int>>()},
-       .recompute = LayerSet(text.at("recompute").get<std::vector<int>>()),
-       .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce,
-       .tiers = placement_of(text.at("tiers"))});
+  Choices choices{
+      .partition = {text.at("bounds").get<std::vector<int>>()},
+      .recompute = LayerSet(text.at("recompute").get<std::vector<int>>()),
+      .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce,
+      .tiers = placement_of(text.at("tiers"))};
+  if (text.contains("order")) {
+    Schedule order = read_order(text.at("order").get<std::string>(), "order");
+    order.kind = ScheduleKind::kZb;
+    choices.order = std::make_shared<const Schedule>(std::move(order));
+  }
+  Plan plan = evaluate(request, choices);
   plan.reduce_reason = text.at("reduce_reason").get<std::string>();
   return completed(std::move(plan), request);
 }

@@ -12,6 +12,7 @@
 ///         the errors of partition, builders and validator.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ struct PlanRequest {
   int micro_batches = 1;   ///< of a mini-batch, per replica
   int virtual_stages = 1;  ///< per rank
   ScheduleKind schedule = ScheduleKind::k1f1b;
+  /// of whole stages, read from a file (ScheduleKind::kFile)
+  std::shared_ptr<const Schedule> order = nullptr;
   MemoryOptions memory;
   /// samples of a full micro-batch; 0: no smaller one is proposed
   std::int64_t micro_batch = 0;

@@ -15,6 +15,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/plan/search/activation_choice.h"
+#include "strata/plan/search/order_search.h"
 #include "strata/plan/search/partition.h"
 #include "strata/plan/search/recompute_choice.h"
 #include "strata/plan/search/shared_devices.h"
@@ -39,6 +40,10 @@ constexpr std::int64_t kMostTriedActions = 400'000;
 
 // One is filled while the other is read.
 constexpr int kGradientBuffers = 2;
+
+// The memory of a searched order, as a multiple of the activations that 1F1B's first rank holds
+// (ZB-2p to ZB-1p). The first that fits is taken.
+constexpr double kActivationsOf1f1b[] = {2, 1.5, 1};
 
 enum class Goal : std::uint8_t { kFastest, kAnyThatFits };
 
@@ -68,9 +73,31 @@ class Proposer {
         costs_(with_mesh_seconds(request.costs(), request.mesh)),
         with_weights_(layers_with_weights(costs_)),
         rates_(tier_rates(request.memory, request.machine, request.update_threads,
-                          request.updates_measured)) {}
+                          request.updates_measured)) {
+    places_ = request.order ? request.order->rank_of_stage
+                            : ranks_of_stages(request.schedule, shape_.ranks,
+                                              shape_.ranks * shape_.virtual_stages);
+  }
 
   Plan evaluate(const Choices& choices) const {
+    if (request_.schedule != ScheduleKind::kZb || choices.order) return evaluate_order(choices);
+    std::optional<Plan> plan;
+    for (const double activations : kActivationsOf1f1b) {
+      Choices with_order = choices;
+      with_order.order = std::make_shared<const Schedule>(
+          searched_order({.dataflow = *dataflow_,
+                          .costs = costs_,
+                          .partition = choices.partition,
+                          .recompute = choices.recompute,
+                          .micro_batches = shape_.micro_batches,
+                          .activations = activations}));
+      plan = evaluate_order(with_order);
+      if (fits(*plan)) break;
+    }
+    return std::move(*plan);
+  }
+
+  Plan evaluate_order(const Choices& choices) const {
     const MeshRequest& mesh = request_.mesh;
     ZeroPolicy zero = mesh.zero;
     zero.reduce = choices.reduce;
@@ -78,6 +105,8 @@ class Proposer {
                                 {.schedule = request_.schedule,
                                  .mesh = mesh.axes,
                                  .virtual_stages = shape_.virtual_stages,
+                                 .order = choices.order ? choices.order : request_.order,
+                                 .rank_of_stage = places_,
                                  .partition = choices.partition,
                                  .recompute = choices.recompute,
                                  .keep_intermediates = mode() == RecomputeMode::kNone,
@@ -199,7 +228,7 @@ class Proposer {
   std::vector<int> ranks_of(const Partition& partition) const {
     std::vector<int> ranks;
     for (int stage = 0; stage < partition.num_stages(); ++stage)
-      ranks.insert(ranks.end(), partition.layers(stage).size(), stage % shape_.ranks);
+      ranks.insert(ranks.end(), partition.layers(stage).size(), places_[stage]);
     return ranks;
   }
 
@@ -313,18 +342,27 @@ class Proposer {
     return cuts;
   }
 
+  int in_flight(int rank) const {
+    if (request_.order) return peak_in_flight(request_.order->programs[rank]);
+    // As many as the order that holds fewest.
+    if (request_.schedule == ScheduleKind::kZb)
+      return in_flight_bound(ScheduleKind::kZbH1, shape_, rank);
+    return in_flight_bound(request_.schedule, shape_, rank);
+  }
+
   void add_cuts(std::vector<Partition>& cuts, const CostTable& costs,
                 const LayerSet& recompute) const {
     const int ranks = shape_.ranks;
-    PartitionRequest cut{
-        .ranks = ranks, .virtual_stages = shape_.virtual_stages, .recompute = recompute};
+    PartitionRequest cut{.ranks = ranks,
+                         .virtual_stages = shape_.virtual_stages,
+                         .rank_of_stage = places_,
+                         .recompute = recompute};
     const auto add = [&] {
       const auto found = partition_layers(*dataflow_, costs, cut);
       if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end())
         cuts.push_back(*found);
     };
-    for (int r = 0; r < ranks; ++r)
-      cut.in_flight.push_back(in_flight_bound(request_.schedule, shape_, r));
+    for (int r = 0; r < ranks; ++r) cut.in_flight.push_back(in_flight(r));
     add();
     if (device_bytes() == 0) return;
     for (const double cap : kCaps) {
@@ -335,6 +373,7 @@ class Proposer {
 
   const PlanRequest& request_;
   PipelineShape shape_;
+  std::vector<int> places_;  // per stage: its rank
   Goal goal_;
   std::shared_ptr<const Dataflow> dataflow_;
   CostTable costs_;  // with the mesh's seconds
@@ -387,7 +426,8 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
     Choices choices{.partition = decided.partition,
                     .recompute = choice.recompute,
                     .reduce = decided.zero.reduce,
-                    .tiers = plan.placement};
+                    .tiers = plan.placement,
+                    .order = decided.order};
     choices.tiers.tiers.activations = choice.offload.empty() ? Tier::kDevice : Tier::kHost;
     choices.tiers.offloaded = choice.offload;
     return choices;

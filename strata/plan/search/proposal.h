@@ -26,6 +26,8 @@ struct Choices {
   LayerSet recompute = {};
   ReduceMode reduce = ReduceMode::kOnce;
   TierPlacement tiers = {};
+  /// Of whole stages, for a schedule that is searched; null: the proposal searches it.
+  std::shared_ptr<const Schedule> order = nullptr;
 };
 
 /// Returns the plan with these choices.

@@ -49,6 +49,7 @@ void share_cores(CostTable& costs, const SharedHost& host) {
   for (LayerCost& layer : costs.layers) {
     layer.forward_seconds *= share;
     layer.backward_seconds *= share;
+    layer.weight_seconds *= share;
     layer.update_seconds *= share;
   }
 }

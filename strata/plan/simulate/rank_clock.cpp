@@ -17,6 +17,10 @@ int launches_of(const LayerCost& layer, Op op) {
       return layer.forward_launches;
     case Op::kBackward:
       return layer.backward_launches;
+    case Op::kBackwardInput:
+      return layer.backward_launches - layer.backward_launches / 2;
+    case Op::kBackwardWeight:
+      return layer.backward_launches / 2;
     case Op::kUpdate:
       return layer.update_launches;
     case Op::kOffloadActivations:
@@ -174,6 +178,8 @@ double RankClock::end_of(const Action& action) {
     case Op::kForward:
     case Op::kRecompute:
     case Op::kBackward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
     case Op::kReceiveActivation:
     case Op::kReceiveGradient:
     case Op::kReceiveTiedGradient:
@@ -205,7 +211,7 @@ double RankClock::update(LayerRange layers) {
 }
 
 double RankClock::compute_seconds(const Action& action) const {
-  return shared_->layer_seconds(action.layers, action.op == Op::kBackward) *
+  return shared_->layer_seconds(action.layers, action.op) *
          shared_->costs->scale(action.micro_batch) * shared_->times_as_long(rank_);
 }
 

@@ -4,21 +4,30 @@
 
 namespace strata {
 
-double ComputeSeconds::operator()(LayerRange range, bool backward) {
-  if (range.size() == 1) return sum(range, backward);
+double ComputeSeconds::operator()(LayerRange range, Op op) {
+  const Part part = op == Op::kBackward         ? kBackward
+                    : op == Op::kBackwardInput  ? kInputs
+                    : op == Op::kBackwardWeight ? kWeights
+                                                : kForward;
+  if (range.size() == 1) return of(layers_[range.begin], part);
   const std::uint64_t key = (static_cast<std::uint64_t>(range.begin) << 32) | range.end;
-  auto& seconds = known_[backward];
-  const auto [known, is_new] = seconds.try_emplace(key, 0.0);
-  if (is_new) known->second = sum(range, backward);
+  const auto [known, is_new] = known_[part].try_emplace(key, 0.0);
+  if (is_new)
+    for (int l = range.begin; l < range.end; ++l) known->second += of(layers_[l], part);
   return known->second;
 }
 
-double ComputeSeconds::sum(LayerRange range, bool backward) const {
-  double seconds = 0;
-  for (int l = range.begin; l < range.end; ++l) {
-    seconds += backward ? layers_[l].backward_seconds : layers_[l].forward_seconds;
+double ComputeSeconds::of(const LayerCost& layer, Part part) {
+  switch (part) {
+    case kForward:
+      return layer.forward_seconds;
+    case kBackward:
+      return layer.backward_seconds;
+    case kInputs:
+      return layer.backward_seconds - layer.weight_seconds;
+    default:
+      return layer.weight_seconds;
   }
-  return seconds;
 }
 
 SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,

@@ -21,13 +21,14 @@ namespace strata {
 class ComputeSeconds {
  public:
   explicit ComputeSeconds(const CostTable& costs) : layers_(costs.layers) {}
-  double operator()(LayerRange range, bool backward);
+  double operator()(LayerRange range, Op op);  ///< `op` computes
 
  private:
-  double sum(LayerRange range, bool backward) const;
+  enum Part { kForward, kBackward, kInputs, kWeights };
+  static double of(const LayerCost& layer, Part part);
 
   const std::vector<LayerCost>& layers_;
-  std::array<std::unordered_map<std::uint64_t, double>, 2> known_;
+  std::array<std::unordered_map<std::uint64_t, double>, 4> known_;
 };
 
 struct MessageHash {

@@ -167,7 +167,7 @@ TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, b
       const Op op = schedule.programs[r][i].op;
       const double seconds = rank.events[i].end_seconds - rank.events[i].begin_seconds;
       if (op == Op::kForward) forward += seconds;
-      if (op == Op::kRecompute || op == Op::kBackward) backward += seconds;
+      if (is_compute(op) && op != Op::kForward) backward += seconds;
     }
     if (forward + backward <= 0) continue;
     const double link = std::max(tracks[static_cast<int>(TrackKind::kToDevice)],

@@ -49,6 +49,7 @@ Alternative with_auto(Alternative from) {
 Alternative with_1f1b(Alternative from) {
   if (!trains(from.request) || from.request.schedule == ScheduleKind::k1f1b) return from;
   from.request.schedule = ScheduleKind::k1f1b;
+  from.request.order = nullptr;
   from.set("mesh.schedule", "1f1b");
   if (from.request.virtual_stages > 1) {
     from.request.virtual_stages = 1;
@@ -91,6 +92,7 @@ Alternative with_vertical(Alternative from) {
   const bool gains = request.schedule != ScheduleKind::kVertical && request.micro_batches > 1;
   if (!trains(request) || !gains || tier_placements(request.memory, true).size() == 1) return from;
   from.request.schedule = ScheduleKind::kVertical;
+  from.request.order = nullptr;
   from.set("mesh.schedule", "vertical");
   return from;
 }

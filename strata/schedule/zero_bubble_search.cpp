@@ -1,0 +1,260 @@
+// After a warm-up, every round adds a forward to the ranks that have one left, from the first rank
+// to the last, and a first half to every rank, from the last to the first. Second halves fill the
+// time until a message arrives. Three choices have no answer that is best for all costs, so every
+// combination is tried.
+#include "strata/schedule/zero_bubble_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "strata/base/errors.h"
+#include "strata/schedule/empty_schedule.h"
+
+namespace strata {
+namespace {
+
+constexpr double kTiny = 1e-9;  // relative: sums of the same numbers in another order are equal
+
+struct Choices {
+  bool overshoots = false;  // the last forward of the warm-up may end after the first gradient came
+  bool holds_back = false;  // a rank that is two forwards ahead of the next one may skip a round
+  bool fills_every_gap = false;  // a second half may always delay what arrives during it
+};
+
+class Search {
+ public:
+  Search(const std::vector<StageCosts>& stages, int micro_batches, double transfer, Choices choices)
+      : stages_(stages),
+        count_(micro_batches),
+        transfer_(transfer),
+        choices_(choices),
+        ranks_(static_cast<int>(stages.size())),
+        state_(ranks_),
+        programs_(ranks_) {
+    for (Rank& rank : state_) {
+      rank.forward_ends.resize(count_);
+      rank.input_ends.resize(count_);
+    }
+    warm_up();
+    for (int round = 1; round < count_; ++round) add_round();
+    for (int r = 0; r < ranks_; ++r)
+      while (state_[r].weights < count_) add_weights(r);
+  }
+
+  double seconds() const {
+    double longest = 0;
+    for (const Rank& rank : state_) longest = std::max(longest, rank.now - rank.began);
+    return longest;
+  }
+  std::vector<Program> take() { return std::move(programs_); }
+
+ private:
+  struct Rank {
+    int forwards = 0, inputs = 0, weights = 0;
+    double began = 0, now = 0, held = 0, idle = 0;
+    std::vector<double> forward_ends, input_ends;
+  };
+
+  void write(int r, Op op, int micro_batch) {
+    programs_[r].push_back({.op = op, .stage = r, .micro_batch = micro_batch});
+  }
+
+  double forward_arrives(int r) const {
+    return r == 0 ? 0 : state_[r - 1].forward_ends[state_[r].forwards] + transfer_;
+  }
+  double gradient_arrives(int r) const {
+    if (r + 1 == ranks_) return state_[r].forward_ends[state_[r].inputs];
+    return state_[r + 1].input_ends[state_[r].inputs] + transfer_;
+  }
+
+  void wait(Rank& rank, double until) {
+    rank.idle += std::max(0.0, until - rank.now);
+    rank.now = std::max(rank.now, until);
+  }
+
+  void add_forward(int r) {
+    Rank& rank = state_[r];
+    if (rank.forwards == 0) {
+      rank.now = rank.began = forward_arrives(r);
+    } else {
+      wait(rank, forward_arrives(r));
+    }
+    rank.now += stages_[r].forward;
+    rank.held += stages_[r].saved;
+    rank.forward_ends[rank.forwards] = rank.now;
+    write(r, Op::kForward, rank.forwards++);
+  }
+
+  void add_inputs(int r) {
+    Rank& rank = state_[r];
+    wait(rank, gradient_arrives(r));
+    rank.now += stages_[r].input;
+    rank.held += stages_[r].kept - stages_[r].saved;
+    rank.input_ends[rank.inputs] = rank.now;
+    write(r, Op::kBackwardInput, rank.inputs++);
+  }
+
+  void add_weights(int r) {
+    Rank& rank = state_[r];
+    rank.now += stages_[r].weight;
+    rank.held -= stages_[r].kept;
+    write(r, Op::kBackwardWeight, rank.weights++);
+  }
+
+  bool has_weights(int r) const { return state_[r].weights < state_[r].inputs; }
+  bool has_room(int r, double held) const {
+    return held + stages_[r].saved <= stages_[r].most * (1 + kTiny);
+  }
+
+  void warm_up() {
+    for (int r = 0; r < ranks_; ++r) add_forward(r);
+    std::vector<int> extra(ranks_);
+    double gradient = state_[ranks_ - 1].now + stages_[ranks_ - 1].input;
+    for (int r = ranks_ - 2; r >= 0; --r) {
+      const double arrives = gradient + transfer_;
+      double now = state_[r].now, held = state_[r].held;
+      while (1 + extra[r] < count_ && has_room(r, held)) {
+        const double end = choices_.overshoots ? now : now + stages_[r].forward;
+        if (end > arrives - (choices_.overshoots ? kTiny : -kTiny) * arrives) break;
+        ++extra[r];
+        now += stages_[r].forward;
+        held += stages_[r].saved;
+      }
+      gradient = std::max(now, arrives) + stages_[r].input;
+    }
+    for (int r = 1; r < ranks_; ++r) extra[r] = std::max(0, std::min(extra[r], extra[r - 1] - 1));
+    for (int r = 0; r < ranks_; ++r)
+      for (int i = 0; i < extra[r]; ++i) add_forward(r);
+    for (int r = ranks_ - 1; r >= 0; --r) add_inputs(r);
+  }
+
+  double most_idle() const {
+    return std::ranges::max_element(state_, {}, &Rank::idle)->idle;
+  }
+
+  // Second halves for the time until `until`.
+  void fill(int r, double until) {
+    Rank& rank = state_[r];
+    while (has_weights(r) && rank.now + stages_[r].weight <= until * (1 + kTiny)) add_weights(r);
+    const double gap = until - rank.now;
+    if (!has_weights(r) || gap <= kTiny * until) return;
+    if (gap > most_idle() - rank.idle || choices_.fills_every_gap) add_weights(r);
+  }
+
+  // Per rank: whether it adds a forward in this round. A rank that skips one passes that on to the
+  // ranks before it, which would only run further ahead.
+  std::vector<bool> ranks_that_add_forwards() const {
+    std::vector<bool> adds(ranks_);
+    double gradient = 0;
+    for (int r = ranks_ - 1; r >= 0; --r) {
+      const Rank& rank = state_[r];
+      const bool last = r + 1 == ranks_;
+      const double arrives = last ? rank.now : gradient + transfer_;
+      const bool ahead = !last && rank.forwards - state_[r + 1].forwards >= 2;
+      const bool skips = choices_.holds_back && ahead && rank.now >= arrives;
+      adds[r] = rank.forwards < count_ && !skips;
+      gradient = std::max(rank.now + (adds[r] ? stages_[r].forward : 0), arrives) +
+                 stages_[r].input;
+    }
+    for (int r = ranks_ - 2; r >= 0; --r)
+      if (state_[r + 1].forwards < count_ && !adds[r + 1]) adds[r] = false;
+    return adds;
+  }
+
+  void add_round() {
+    const std::vector<bool> wants = ranks_that_add_forwards();
+    for (int r = 0; r < ranks_; ++r) {
+      // a rank may not run ahead of the messages of the rank before
+      if (!wants[r] || (r > 0 && state_[r - 1].forwards <= state_[r].forwards)) continue;
+      while (!has_room(r, state_[r].held) && has_weights(r)) add_weights(r);
+      if (!has_room(r, state_[r].held)) continue;
+      fill(r, forward_arrives(r));
+      add_forward(r);
+    }
+    for (int r = ranks_ - 1; r >= 0; --r) {
+      // every first half needs its forward
+      while (state_[r].forwards <= state_[r].inputs) {
+        while (!has_room(r, state_[r].held) && has_weights(r)) add_weights(r);
+        add_forward(r);
+      }
+      fill(r, gradient_arrives(r));
+      add_inputs(r);
+    }
+    if (state_[0].forwards == count_)
+      while (has_weights(0)) add_weights(0);
+  }
+
+  const std::vector<StageCosts>& stages_;
+  int count_;
+  double transfer_;
+  Choices choices_;
+  int ranks_;
+  std::vector<Rank> state_;
+  std::vector<Program> programs_;
+};
+
+}  // namespace
+
+SearchedSchedule search_zero_bubble(const std::vector<StageCosts>& stages, int micro_batches,
+                                    double transfer) {
+  const PipelineShape shape{.ranks = static_cast<int>(stages.size()),
+                            .micro_batches = micro_batches};
+  Schedule schedule = empty_schedule(ScheduleKind::kZb, shape);
+  double best = std::numeric_limits<double>::infinity();
+  for (int code = 0; code < 8; ++code) {
+    Search search(stages, micro_batches, transfer,
+                  {(code & 1) != 0, (code & 2) != 0, (code & 4) != 0});
+    std::vector<Program> programs = search.take();
+    if (search.seconds() >= best) continue;
+    best = search.seconds();
+    schedule.programs = std::move(programs);
+  }
+  return {std::move(schedule), best};
+}
+
+double seconds_of(const Schedule& order, const std::vector<StageCosts>& stages, double transfer) {
+  const int ranks = order.num_ranks();
+  std::map<std::tuple<bool, int, int>, double> ends;  // forward, rank, micro-batch
+  std::vector<std::size_t> next(ranks);
+  std::vector<double> now(ranks), began(ranks, -1);
+  const auto arrival = [&](const Action& action, int r) -> std::optional<double> {
+    const bool forward = action.op == Op::kForward;
+    if (action.op == Op::kBackwardWeight) return 0.0;
+    const int from = forward ? r - 1 : r + 1;
+    if (forward && from < 0) return 0.0;
+    const auto end = !forward && from == ranks ? ends.find({true, r, action.micro_batch})
+                                               : ends.find({forward, from, action.micro_batch});
+    if (end == ends.end()) return std::nullopt;
+    return end->second + (from == ranks ? 0 : transfer);
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int r = 0; r < ranks; ++r) {
+      for (; next[r] < order.programs[r].size(); ++next[r], moved = true) {
+        const Action& action = order.programs[r][next[r]];
+        const std::optional<double> start = arrival(action, r);
+        if (!start) break;
+        now[r] = std::max(now[r], *start);
+        if (began[r] < 0) began[r] = now[r];
+        const StageCosts& costs = stages[r];
+        now[r] += action.op == Op::kForward          ? costs.forward
+                  : action.op == Op::kBackwardInput  ? costs.input
+                  : action.op == Op::kBackwardWeight ? costs.weight
+                                                     : costs.input + costs.weight;
+        if (action.op != Op::kBackwardWeight)
+          ends[{action.op == Op::kForward, r, action.micro_batch}] = now[r];
+      }
+    }
+  }
+  double longest = 0;
+  for (int r = 0; r < ranks; ++r) {
+    STRATA_CHECK_EQ(next[r], order.programs[r].size(), "schedule.seconds_of");
+    longest = std::max(longest, now[r] - began[r]);
+  }
+  return longest;
+}
+
+}  // namespace strata
