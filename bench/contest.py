@@ -110,6 +110,8 @@ def torch_contestants(options, names):
     """Of bench/pipeline/torch_peer.py, by name."""
     peers = {"torch gpipe": ("pipeline", ("pipeline", "--schedule", "gpipe", "--threads", "1")),
              "torch 1f1b": ("pipeline", ("pipeline", "--schedule", "1f1b", "--threads", "1")),
+             "torch zb1p": ("pipeline", ("pipeline", "--schedule", "zb1p", "--threads", "1")),
+             "torch zbv": ("pipeline", ("pipeline", "--schedule", "zbv", "--threads", "1")),
              "torch eager": ("one rank", ("eager", "--threads", "2")),
              "torch compile": ("one rank", ("compile", "--threads", "2"))}
 

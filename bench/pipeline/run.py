@@ -18,7 +18,8 @@ sys.path.insert(0, str(HERE.parent))
 import contest  # noqa: E402
 from contest import Contestant, Pair  # noqa: E402
 
-PAIRS = [Pair("strata 1f1b", ("torch gpipe", "torch 1f1b")),
+PIPELINES = ("torch gpipe", "torch 1f1b", "torch zb1p", "torch zbv")
+PAIRS = [Pair("strata 1f1b", PIPELINES), Pair("strata zb-h1", PIPELINES), Pair("strata zb", PIPELINES),
          Pair("strata one rank", ("torch eager",))]
 
 
@@ -28,8 +29,10 @@ def contestants(options):
 
     return {
         "strata 1f1b": ours("pipeline", "mesh.pp=2", "mesh.schedule=1f1b", "mesh.threads=1"),
+        "strata zb-h1": ours("pipeline", "mesh.pp=2", "mesh.schedule=zb-h1", "mesh.threads=1"),
+        "strata zb": ours("pipeline", "mesh.pp=2", "mesh.schedule=zb", "mesh.threads=1"),
         "strata one rank": ours("one rank", "mesh.pp=1", "mesh.threads=2"),
-        **contest.torch_contestants(options, ("torch gpipe", "torch 1f1b", "torch eager")),
+        **contest.torch_contestants(options, PIPELINES + ("torch eager",)),
     }
 
 

@@ -23,7 +23,7 @@ from sizes import add_sizes, sizes_of  # noqa: E402
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mode", choices=["eager", "compile", "pipeline"])
-    parser.add_argument("--schedule", choices=["gpipe", "1f1b"], default="1f1b")
+    parser.add_argument("--schedule", choices=["gpipe", "1f1b", "zb1p", "zbv"], default="1f1b")
     parser.add_argument("--precision", choices=["fp32", "autocast", "bf16"], default="fp32",
                         help="of eager, compile")
     parser.add_argument("--processes", type=int, default=2, help="of a pipeline")

@@ -5,7 +5,8 @@ import contextlib
 import torch
 import torch.distributed as dist
 from ranks import join
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (PipelineStage, Schedule1F1B, ScheduleGPipe,
+                                          ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble)
 from torch_gpt import (Stage, make_batch, make_optimizer, peak_resident_bytes, timed_steps,
                        token_loss)
 
@@ -62,15 +63,24 @@ def train_pipeline(sizes, steps, threads, schedule_name):
     torch.set_num_threads(threads)
     at_start = peak_resident_bytes()
     rank, world = join()
-    bounds = [sizes.layers * s // world for s in range(world + 1)]
-    model = Stage(sizes, bounds[rank], bounds[rank + 1])
-    schedule = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[schedule_name](
-        PipelineStage(model, rank, world, torch.device("cpu")), sizes.micro_batches,
-        loss_fn=token_loss(sizes.tokens), scale_grads=False)
+    # zbv: two stages a rank, placed in a V
+    places = [rank, 2 * world - 1 - rank] if schedule_name == "zbv" else [rank]
+    count = len(places) * world
+    bounds = [sizes.layers * s // count for s in range(count + 1)]
+    model = torch.nn.ModuleList(Stage(sizes, bounds[s], bounds[s + 1]) for s in places)
+    stages = [PipelineStage(part, s, count, torch.device("cpu"))
+              for part, s in zip(model, places)]
+    several = {"zb1p": ScheduleInterleavedZeroBubble, "zbv": ScheduleZBVZeroBubble}
+    one = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+    schedule = (several[schedule_name](stages, sizes.micro_batches,
+                                       loss_fn=token_loss(sizes.tokens), scale_grads=False)
+                if schedule_name in several else
+                one[schedule_name](stages[0], sizes.micro_batches,
+                                   loss_fn=token_loss(sizes.tokens), scale_grads=False))
     optimizer = make_optimizer(model)
     parameters = list(model.parameters())
     generator = torch.Generator().manual_seed(1)
-    last = rank == world - 1
+    last = count - 1 in places
     losses = []
 
     def step():
@@ -92,6 +102,6 @@ def train_pipeline(sizes, steps, threads, schedule_name):
     if rank:
         return None
     return {"step_seconds": [max(times) for times in zip(*(m["seconds"] for m in everyone))],
-            "losses": everyone[-1]["losses"],
+            "losses": everyone[0 if schedule_name == "zbv" else -1]["losses"],
             "resident_bytes": [m["peak"] for m in everyone],
             "resident_bytes_at_start": [m["start"] for m in everyone]}

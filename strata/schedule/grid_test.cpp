@@ -33,6 +33,13 @@ TEST(Grid, InterleavedHalvesBubbleOfTwoStages) {
             golden("interleaved_p2_v2_m4.txt"));
 }
 
+TEST(Grid, DrawsHalvesOfBackwards) {
+  EXPECT_EQ(draw_grid(zb_h1({.ranks = 4, .micro_batches = 6})), golden("zb-h1_p4_m6.txt"));
+  EXPECT_EQ(draw_grid(zb_h2({.ranks = 4, .micro_batches = 6})), golden("zb-h2_p4_m6.txt"));
+  EXPECT_EQ(draw_grid(zbv({.ranks = 2, .micro_batches = 4, .virtual_stages = 2})),
+            golden("zbv_p2_m4.txt"));
+}
+
 TEST(Grid, LoweredProgramsShowOneColumnPerUnit) {
   const Schedule order = one_f_one_b({.ranks = 4, .micro_batches = 6});
   const LowerOptions every_layer{.recompute = LayerSet::all(8)};

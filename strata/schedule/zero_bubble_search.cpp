@@ -5,6 +5,7 @@
 #include "strata/schedule/zero_bubble_search.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <optional>
@@ -196,6 +197,12 @@ class Search {
   std::vector<Program> programs_;
 };
 
+bool has_room(const Schedule& order, const std::vector<StageCosts>& stages) {
+  for (int r = 0; r < order.num_ranks(); ++r)
+    if (most_held(order.programs[r], stages[r]) > stages[r].most * (1 + kTiny)) return false;
+  return true;
+}
+
 }  // namespace
 
 SearchedSchedule search_zero_bubble(const std::vector<StageCosts>& stages, int micro_batches,
@@ -212,7 +219,24 @@ SearchedSchedule search_zero_bubble(const std::vector<StageCosts>& stages, int m
     best = search.seconds();
     schedule.programs = std::move(programs);
   }
+  for (Schedule& fixed : std::array{zb_h1(shape), zb_h2(shape)}) {
+    const double seconds = seconds_of(fixed, stages, transfer);
+    if (seconds >= best || !has_room(fixed, stages)) continue;
+    best = seconds;
+    schedule.programs = std::move(fixed.programs);
+  }
   return {std::move(schedule), best};
+}
+
+double most_held(const Program& program, const StageCosts& costs) {
+  double now = 0, most = 0;
+  for (const Action& action : program) {
+    if (action.op == Op::kForward) now += costs.saved;
+    if (action.op == Op::kBackwardInput) now += costs.kept - costs.saved;
+    if (action.op == Op::kBackwardWeight) now -= costs.kept;
+    most = std::max(most, now);
+  }
+  return most;
 }
 
 double seconds_of(const Schedule& order, const std::vector<StageCosts>& stages, double transfer) {

@@ -25,7 +25,10 @@ struct SearchedSchedule {
   double seconds = 0;
 };
 
-/// `transfer`: seconds of a message between neighbours.
+/// The most memory that a rank holds at once, in the units of its costs.
+double most_held(const Program& program, const StageCosts& costs);
+
+/// The best order of the heuristic, ZB-H1 and ZB-H2. `transfer`: seconds of a message between neighbours.
 /// Errors  UserError on counts below 1; InternalError unless there is one stage a rank.
 SearchedSchedule search_zero_bubble(const std::vector<StageCosts>& stages, int micro_batches,
                                     double transfer);

@@ -38,7 +38,8 @@ class Graph(GraphTest):
                 self.write(x, targets)
                 expected = self.strata(x, targets, micro_batch=4)
                 for more in ({"stages": 2}, {"stages": 3}, {"stages": 2, "recompute": True}, {"tier": "host"},
-                             {"stages": 2, "tier": "disk"}):
+                             {"stages": 2, "tier": "disk"}, {"stages": 2, "schedule": "zb-h1"},
+                             {"stages": 3, "schedule": "zb-h2", "recompute": True}, {"stages": 4, "schedule": "zbv"}):
                     self.assert_bits(self.strata(x, targets, micro_batch=4, **more), expected)
                 self.assert_bits(self.strata(x, targets, micro_batch=4, dp=2, zero=3), expected, tolerance=2e-5)
 
@@ -53,6 +54,7 @@ class Graph(GraphTest):
                 for weight, value in exact[1].items():
                     self.assertTrue(torch.allclose(own[1][weight], value, rtol=1e-4, atol=1e-6), weight)
                 self.assert_bits(self.strata(x, targets, micro_batch=4, own=True, stages=2, recompute=True), own)
+                self.assert_bits(self.strata(x, targets, micro_batch=4, own=True, stages=3, schedule="zb-h2"), own)
 
     def test_batch_norm_normalises_micro_batches_and_follows_the_mini_batch(self):
         model, x, targets = randomised(UNet()).train(), torch.randn(8, 3, 16, 16), torch.randn(8, 3, 16, 16)
@@ -66,7 +68,8 @@ class Graph(GraphTest):
                 self.assertTrue(torch.allclose(whole[2][name], value, rtol=1e-5, atol=1e-6), name)
         parts = self.strata(x, targets, micro_batch=4)
         self.assertNotEqual(parts[0], whole[0])
-        for more in ({"stages": 3}, {"stages": 4, "recompute": True}, {"tier": "host"}):
+        for more in ({"stages": 3}, {"stages": 4, "recompute": True}, {"tier": "host"}, {"stages": 3, "schedule": "zb-h2"},
+                     {"stages": 4, "schedule": "zbv"}):
             self.assert_bits(self.strata(x, targets, micro_batch=4, **more), parts)
 
     def test_batch_norm_that_is_frozen_or_has_no_weights(self):
@@ -113,7 +116,8 @@ class Graph(GraphTest):
         self.write(x, targets)
         found = self.strata(x, targets)
         self.assert_bits(found, self.eager(model, x, targets, len(x)))
-        for more in ({"stages": 2}, {"stages": 4, "recompute": True}, {"stages": 2, "tier": "host"}):
+        for more in ({"stages": 2}, {"stages": 4, "recompute": True}, {"stages": 2, "tier": "host"},
+                     {"stages": 3, "schedule": "zb-h2"}):
             self.assert_bits(self.strata(x, targets, **more), found)
 
     def test_masks_may_be_changed_in_place(self):

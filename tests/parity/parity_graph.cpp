@@ -7,6 +7,7 @@
 // of state_dict(), and prints the loss of each step and the layers.
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -43,11 +44,23 @@ MiniBatch read_batch(const std::string& folder, const json& run) {
   return batch;
 }
 
+ScheduleKind schedule_named(const std::string& name) {
+  for (const ScheduleKind kind : kBuiltSchedules)
+    if (name == name_of(kind)) return kind;
+  STRATA_CHECK(false, "parity.graph");
+}
+
+// `stages`: of all ranks.
 StepPlan plan_of(const Sequential& model, const json& run) {
   const int stages = run.value("stages", 1), layers = model.num_layers();
-  StepDecisions decisions{.mesh = {{Axis::kPipeline, stages}, {Axis::kData, run.value("dp", 1)}},
-                          .zero = {.stage = run.value("zero", 0)},
-                          .micro_batch = run.at("micro_batch")};
+  const ScheduleKind schedule = schedule_named(run.value("schedule", "1f1b"));
+  const int stages_a_rank = std::max(1, traits_of(schedule).stages_per_rank);
+  StepDecisions decisions{
+      .schedule = schedule,
+      .mesh = {{Axis::kPipeline, stages / stages_a_rank}, {Axis::kData, run.value("dp", 1)}},
+      .virtual_stages = stages_a_rank,
+      .zero = {.stage = run.value("zero", 0)},
+      .micro_batch = run.at("micro_batch")};
   for (int stage = 0; stage <= stages; ++stage)
     decisions.partition.bounds.push_back(layers * stage / stages);
   if (run.value("recompute", false)) decisions.recompute = LayerSet::all(layers - 1);

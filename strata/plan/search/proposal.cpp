@@ -17,6 +17,7 @@
 #include "strata/plan/search/activation_choice.h"
 #include "strata/plan/search/order_search.h"
 #include "strata/plan/search/partition.h"
+#include "strata/plan/search/rank_balance.h"
 #include "strata/plan/search/recompute_choice.h"
 #include "strata/plan/search/shared_devices.h"
 
@@ -41,9 +42,11 @@ constexpr std::int64_t kMostTriedActions = 400'000;
 // One is filled while the other is read.
 constexpr int kGradientBuffers = 2;
 
-// The memory of a searched order, as a multiple of the activations that 1F1B's first rank holds
-// (ZB-2p to ZB-1p). The first that fits is taken.
-constexpr double kActivationsOf1f1b[] = {2, 1.5, 1};
+// The memory of a searched order, as a multiple of the activations that 1F1B's first rank holds;
+// ZB-1p and ZB-2p have 1 and 2. All are tried.
+constexpr double kActivationsOf1f1b[] = {1, 1.5, 2, 4};
+// An order with more memory has to be faster by this factor.
+constexpr double kWorthMemory = 0.995;
 
 enum class Goal : std::uint8_t { kFastest, kAnyThatFits };
 
@@ -81,7 +84,7 @@ class Proposer {
 
   Plan evaluate(const Choices& choices) const {
     if (request_.schedule != ScheduleKind::kZb || choices.order) return evaluate_order(choices);
-    std::optional<Plan> plan;
+    std::optional<Plan> best;
     for (const double activations : kActivationsOf1f1b) {
       Choices with_order = choices;
       with_order.order = std::make_shared<const Schedule>(
@@ -91,10 +94,13 @@ class Proposer {
                           .recompute = choices.recompute,
                           .micro_batches = shape_.micro_batches,
                           .activations = activations}));
-      plan = evaluate_order(with_order);
-      if (fits(*plan)) break;
+      Plan plan = evaluate_order(with_order);
+      const bool first = !best || (!fits(*best) && better(plan, *best));
+      if (first || (fits(plan) && plan.simulation.step_seconds <
+                                      kWorthMemory * best->simulation.step_seconds))
+        best = std::move(plan);
     }
-    return std::move(*plan);
+    return std::move(*best);
   }
 
   Plan evaluate_order(const Choices& choices) const {
@@ -357,10 +363,14 @@ class Proposer {
                          .virtual_stages = shape_.virtual_stages,
                          .rank_of_stage = places_,
                          .recompute = recompute};
+    const auto add_new = [&](const Partition& found) {
+      if (std::ranges::find(cuts, found) == cuts.end()) cuts.push_back(found);
+    };
     const auto add = [&] {
       const auto found = partition_layers(*dataflow_, costs, cut);
-      if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end())
-        cuts.push_back(*found);
+      if (!found) return;
+      add_new(*found);
+      if (shape_.virtual_stages > 1) add_new(with_even_ranks(*dataflow_, costs, cut, *found));
     };
     for (int r = 0; r < ranks; ++r) cut.in_flight.push_back(in_flight(r));
     add();
