@@ -188,7 +188,7 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
   TraceProcess predicted{"predicted", 0, {}, {}};
   measured.ranks.resize(run.ranks);
   measured.tracks.resize(run.ranks);
-  const Simulation& simulation = run.plan.simulation;
+  const Simulation& simulation = predicted_step(run, result);
   for (int rank = 0; rank < run.ranks; ++rank) {
     for (const MeasuredStep& step : result.last_steps) {
       std::ranges::copy(step.ranks[rank], std::back_inserter(measured.ranks[rank]));

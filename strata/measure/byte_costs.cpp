@@ -80,18 +80,33 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
   }
 }
 
-// A layer none of whose inputs has a gradient leaves its whole backward to the second half.
-bool is_first(const Sequential& model, int layer) {
-  const std::vector<bool>& differentiable = model.differentiable_inputs(layer);
+// Then the second half of a backward does all of it.
+bool has_no_input_gradient(const Sequential& model, int layer) {
+  const std::vector<bool> differentiable = model.differentiable_inputs(layer);
   return std::ranges::none_of(differentiable, [](bool has) { return has; });
 }
 
-std::int64_t kept_bytes(const Sequential& model, int layer, const std::vector<TensorSpec>& inputs,
-                        const LayerBytes& bytes) {
-  if (!is_first(model, layer)) return bytes.kept;
-  std::int64_t gradients = 0;
-  for (const TensorSpec& output : model.layer(layer).outputs(inputs)) gradients += output.bytes();
-  return bytes.saved + gradients;
+// Sets the costs of the halves of a divided backward. `pass`: seconds of a pass over the memory.
+void add_halves(LayerCost& cost, const Sequential& model, int layer,
+                const std::vector<TensorSpec>& inputs, const LayerBytes& bytes,
+                const CostRequest& request, double pass) {
+  if (has_no_input_gradient(model, layer)) {
+    cost.kept_bytes = bytes.saved;
+    for (const TensorSpec& output : model.layer(layer).outputs(inputs))
+      cost.kept_bytes += output.bytes();
+    cost.weight_transient_bytes = cost.backward_transient_bytes;
+    cost.weight_seconds = cost.backward_seconds;
+    return;
+  }
+  cost.kept_bytes = bytes.kept;
+  cost.input_transient_bytes =
+      bytes.first_half() + input_gradient_bytes(model, layer, request.batch_inputs);
+  cost.weight_transient_bytes = bytes.second_half();
+  if (bytes.kept == 0) return;
+  // The products with weights, without others such as attention's.
+  const double products = model.layer(layer).Layer::forward_flops(inputs) / model.split().ranks;
+  cost.weight_seconds = std::min(products, cost.forward_flops) / request.flops_per_second +
+                        kBackwardPasses / 2 * pass;
 }
 
 // Bytes between products that every pass reads or writes.
@@ -165,15 +180,10 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;
     const MatrixCost matrices =
         request.orthogonalises ? matrix_cost(layout, model.split().ranks) : MatrixCost{};
-    const double backward = 2 * forward + kBackwardPasses * (pass + logits);
-    const double weights = is_first(model, layer) ? backward
-                           : bytes.kept > 0       ? forward + kBackwardPasses / 2 * pass
-                                                  : 0;
     costs.layers.push_back(
         {.name = model.name(layer),
          .forward_seconds = forward + kForwardPasses * pass,
-         .backward_seconds = backward,
-         .weight_seconds = weights,
+         .backward_seconds = 2 * forward + kBackwardPasses * (pass + logits),
          .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second +
                            matrices.flops / request.flops_per_second,
          .weight_bytes = own * weight_bytes,
@@ -187,14 +197,12 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .saved_bytes = bytes.saved,
          .forward_transient_bytes = bytes.forward_transient,
          .backward_transient_bytes = bytes.backward_transient + input_gradients,
-         .kept_bytes = kept_bytes(model, layer, inputs, bytes),
-         .input_transient_bytes = is_first(model, layer) ? 0 : bytes.first_half() + input_gradients,
-         .weight_transient_bytes = bytes.second_half(),
          .no_grad_transient_bytes = bytes.without_graph(),
          .recomputable = model.layer(layer).recomputable(),
          .runs_python = model.layer(layer).runs_python(),
          .forward_flops = flops,
          .work = model.layer(layer).work(inputs)});
+    add_halves(costs.layers.back(), model, layer, inputs, bytes, request, pass);
   }
   for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {
     const std::int64_t samples = std::min(request.micro_batch, request.samples - first);

@@ -324,7 +324,9 @@ std::int64_t bytes_of(const std::vector<int>& portion, const Sequential& model,
       values_and_gradients += 2 * output.bytes();
     running = std::max({running, largest_weight_bytes(model.layout(layer)),
                         cost.saved_bytes + values_and_gradients +
-                            std::max(cost.forward_transient_bytes, cost.backward_transient_bytes)});
+                            std::max({cost.forward_transient_bytes, cost.backward_transient_bytes,
+                                      cost.input_transient_bytes + cost.kept_bytes,
+                                      cost.weight_transient_bytes})});
   }
   return held + running;
 }
@@ -395,9 +397,9 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
   const std::string how =
       std::string(" ") + c10::toString(request.precision) +
       (request.keep_intermediates ? " none " : " cheap ") + (request.halves ? "halves " : "") +
-      name_of(options.optimizer) + " " +
-      std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
-      std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "") +
+      name_of(options.optimizer) + " " + std::to_string(options.ranks) + "x" +
+      std::to_string(options.threads_per_rank) + " of " + std::to_string(model.split().ranks) +
+      (model.split().sequence ? " sequence" : "") +
       (chosen_primitives(request.device.kind) == PrimitivesChoice::kOwn ? "" : " aten") +
       (request.device.kind == DeviceKind::kCpu
            ? ""

@@ -14,7 +14,7 @@ namespace strata {
 namespace {
 
 constexpr const char* kPartNames[kNumLayerParts] = {"forward", "backward", "update", "inputs",
-                                                       "weights"};
+                                                    "weights"};
 
 // Only layers whose backwards are divided have halves.
 bool is_half(int part) { return part >= static_cast<int>(LayerPart::kInputs); }

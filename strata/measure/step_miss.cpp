@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "strata/base/units.h"
+#include "strata/measure/trained_costs.h"
 #include "strata/plan/simulate/communication.h"
 
 namespace strata {
@@ -21,19 +22,7 @@ std::string signed_seconds(double seconds) {
 
 StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
                    double measured_seconds) {
-  CostTable costs = plan.costs;
-  if (!trained.empty()) costs.devices = {};  // such spans include work of others
-  for (std::size_t layer = 0; layer < costs.layers.size() && layer < trained.size(); ++layer) {
-    const LayerSeconds& own = trained[layer];
-    LayerCost& cost = costs.layers[layer];
-    if (own[LayerPart::kForward].samples > 0) cost.forward_seconds = own.forward();
-    if (own[LayerPart::kBackward].samples > 0) cost.backward_seconds = own.backward();
-    if (own[LayerPart::kWeights].samples > 0) {
-      cost.weight_seconds = own.weights();
-      cost.backward_seconds = own[LayerPart::kInputs].seconds + own.weights();
-    }
-    if (own[LayerPart::kUpdate].samples > 0) cost.update_seconds = own.update();
-  }
+  const CostTable costs = with_trained_seconds(plan.costs, trained);
   const Simulation replayed =
       simulate(plan.schedule(), plan.steps.dataflow(), plan.decisions().partition, costs,
                collective_seconds(plan.costs, plan.steps.shards(), plan.axis_rates[Axis::kData]),

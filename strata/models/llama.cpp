@@ -96,10 +96,10 @@ class LlamaBlock final : public DecoderLayer {
   // the SwiGLU's output, the norm's, the sum after a product, or the residual addition. Backward
   // peaks at the SwiGLU (the gradient of its inputs and its recomputed output), then at the norm,
   // or, with a small MLP, in the attention, whose gradients are packed after the MLP's bytes are
-  // freed. Kept for the weights: both operands of each product, of which the first input is the
-  // layer's, and the norms' statistics. In 16 bit, products need more bytes. Without a graph, memory holds the middle of the
+  // freed. In 16 bit, products need more bytes. Without a graph, memory holds the middle of the
   // stream, the SwiGLU's inputs and output, and the next product; or the attention's, until the
-  // residual addition.
+  // residual addition. Kept for the weights: both operands of each product, of which the first
+  // input is the layer's, and the norms' statistics.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t own = inputs[0].bytes(), whole = own * parts();
     const std::int64_t rows = inputs[0].numel() / options_.width * parts(), n = split_.ranks;
@@ -137,9 +137,9 @@ class LlamaBlock final : public DecoderLayer {
                                            packed + out + summed - own}),
             .kept = packed + out + 3 * inside + 2 * whole + (keep ? 3 : 1) * own +
                     2 * rows / parts() * 4,
-            .input_transient = (keep ? 2 : 3) * inside +
-                               std::max(packed + whole + own,
-                                        options_.qk_norm ? 4 * packed + entered : 0),
+            .input_transient =
+                (keep ? 2 : 3) * inside +
+                std::max(packed + whole + own, options_.qk_norm ? 4 * packed + entered : 0),
             .weight_transient = std::max(up_weight, down_weight)};
   }
 

@@ -85,7 +85,8 @@ class RecommenderLoss final : public ScoreHead {
     return {{.shape = {}}};
   }
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    return {.saved = inputs[0].shape[0] * kFp32Bytes};
+    const std::int64_t scores = inputs[0].shape[0] * kFp32Bytes;
+    return {.saved = scores, .kept = scores};
   }
   std::vector<at::Tensor> forward(const ForwardContext& context,
                                   std::span<const at::Tensor> weights,

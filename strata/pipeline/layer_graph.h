@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "strata/nn/graph/layer.h"
 #include "strata/nn/graph/backward_halves.h"
+#include "strata/nn/graph/layer.h"
 
 namespace strata {
 

@@ -33,8 +33,13 @@ struct LayerSeconds {
   Timing& operator[](LayerPart part) { return parts[static_cast<int>(part)]; }
   const Timing& operator[](LayerPart part) const { return parts[static_cast<int>(part)]; }
   double forward() const { return (*this)[LayerPart::kForward].seconds; }
-  double backward() const { return (*this)[LayerPart::kBackward].seconds; }
-  /// Seconds of a divided backward's second half; 0: not measured.
+  /// Of both halves, if the backward was divided.
+  double backward() const {
+    return (*this)[LayerPart::kWeights].samples > 0
+               ? (*this)[LayerPart::kInputs].seconds + weights()
+               : (*this)[LayerPart::kBackward].seconds;
+  }
+  /// Of a divided backward's second half; 0: not measured.
   double weights() const { return (*this)[LayerPart::kWeights].seconds; }
   double update() const { return (*this)[LayerPart::kUpdate].seconds; }
 };

@@ -320,8 +320,7 @@ void StageMachine::backward_weights(int layer, int micro_batch) {
   const auto span = device_span(TrackKind::kCompute, layer);
   const double begin = now_seconds();
   backward_to_weights(std::move(graph));
-  if (is_full(micro_batch))
-    layer_times_.add(layer, LayerPart::kWeights, now_seconds() - begin);
+  if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kWeights, now_seconds() - begin);
 }
 
 // An activation has one receiver, so the place of the consumer is free.

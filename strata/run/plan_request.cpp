@@ -37,31 +37,6 @@ RecordingPlan recording_of(GraphMode mode, const RankDevices& devices) {
 
 constexpr std::uint64_t kMostOrderBytes = 64 << 20;
 
-// The order in the mesh's file; null: there is none.
-std::shared_ptr<const Schedule> order_of(const MeshOptions& mesh) {
-  if (mesh.schedule != ScheduleKind::kFile) return nullptr;
-  const FileUse use{.operation = "schedule.read",
-                    .fix = "set mesh.schedule_file to a CSV file of an order"};
-  Schedule order =
-      read_order(read_file(mesh.schedule_file, use, kMostOrderBytes), mesh.schedule_file);
-  const auto check = [&](std::size_t got, std::int64_t expected, const std::string& what,
-                         const std::string& fix) {
-    if (static_cast<std::int64_t>(got) == expected) return;
-    throw UserError({.operation = "schedule.read",
-                     .where = mesh.schedule_file,
-                     .what = "the order is for another number of " + what,
-                     .expected = std::to_string(expected),
-                     .got = std::to_string(got),
-                     .fix = fix});
-  };
-  const std::int64_t ranks = mesh.axes[Axis::kPipeline];
-  check(order.programs.size(), ranks, "ranks",
-        "set mesh.pp=" + std::to_string(order.programs.size()));
-  check(order.rank_of_stage.size(), ranks * mesh.stages_per_rank(), "stages",
-        "set mesh.virtual_stages to the stages of a rank");
-  return std::make_shared<const Schedule>(std::move(order));
-}
-
 // What ranks keep and wait for because there are several of them.
 void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
                const RankDevices& devices) {
@@ -94,6 +69,32 @@ Sequential model_of(const Recipe& recipe, TensorSplit split) {
 }
 
 }  // namespace
+
+std::shared_ptr<const Schedule> read_order_of(const MeshOptions& mesh) {
+  if (mesh.schedule != ScheduleKind::kFile) return nullptr;
+  const FileUse use{.operation = "schedule.read",
+                    .fix = "set mesh.schedule_file to a CSV file of an order"};
+  Schedule order =
+      read_order(read_file(mesh.schedule_file, use, kMostOrderBytes), mesh.schedule_file);
+  const auto check = [&](std::int64_t got, std::int64_t expected, const std::string& what,
+                         const std::string& fix) {
+    if (got == expected) return;
+    throw UserError({.operation = "schedule.read",
+                     .where = mesh.schedule_file,
+                     .what = "the order is for another number of " + what,
+                     .expected = std::to_string(expected),
+                     .got = std::to_string(got),
+                     .fix = fix});
+  };
+  const std::int64_t ranks = mesh.axes[Axis::kPipeline];
+  check(order.num_ranks(), ranks, "ranks", "set mesh.pp=" + std::to_string(order.programs.size()));
+  for (int rank = 0; rank < order.num_ranks(); ++rank)
+    check(std::ranges::count(order.rank_of_stage, rank), mesh.stages_per_rank(),
+          "stages on line " + std::to_string(rank + 1),
+          "set mesh.virtual_stages to the stages of every rank");
+  require_legal(order);
+  return std::make_shared<const Schedule>(std::move(order));
+}
 
 Sequential model_of(const Recipe& recipe) {
   return model_of(recipe, {recipe.mesh.axes[Axis::kTensor], recipe.mesh.sequence_parallel});
@@ -129,7 +130,7 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
                       .micro_batches = as_int(micro_batches_of(recipe)),
                       .virtual_stages = as_int(recipe.mesh.stages_per_rank()),
                       .schedule = recipe.mesh.schedule,
-                      .order = order_of(recipe.mesh),
+                      .order = read_order_of(recipe.mesh),
                       .memory = recipe.memory,
                       .micro_batch = train.micro_batch,
                       .mesh = mesh_request(recipe.mesh),

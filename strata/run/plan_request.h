@@ -6,6 +6,8 @@
 ///         Allocates no tensors.
 #pragma once
 
+#include <memory>
+
 #include "strata/measure/byte_costs.h"
 #include "strata/nn/graph/sequential.h"
 #include "strata/plan/ledger/zero_bytes.h"
@@ -20,6 +22,10 @@ namespace strata {
 /// parallelism.
 Sequential model_of(const Recipe& recipe);
 Sequential whole_model_of(const Recipe& recipe);
+
+/// The order in mesh.schedule_file; null with another schedule.
+/// Errors  UserError: no file, no order, an order that cannot run or is for another mesh.
+std::shared_ptr<const Schedule> read_order_of(const MeshOptions& mesh);
 
 /// The request for the costs of the layers in the recipe's recompute mode.
 CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine);

@@ -125,17 +125,19 @@ PlannedRun agree_on_plan(World& world, const ResolvedRun& resolved, const std::s
                          const TaskData* data) {
   const Recipe& recipe = resolved.recipe;
   std::optional<PlannedRun> run;
+  const auto followed = [&](const std::string& decided) {
+    PlannedRun run = unplanned_run(recipe);
+    const SharedHost host = shared_host(run, world.processes());
+    const PlanRequest request = request_here(recipe, run, host, with_device_of(recipe, {}), &world);
+    run.plan = follow_plan(request, decided);
+    return run;
+  };
   const std::string decided = world.agree([&] {
-    if (!follow.empty()) return follow;
-    run = plan_run(resolved, /*probe=*/true, &world, data);
+    // What the text leaves open, such as the order of another schedule, is decided here, too.
+    run = follow.empty() ? plan_run(resolved, /*probe=*/true, &world, data) : followed(follow);
     return decisions_text(run->plan);
   });
-  if (run) return std::move(*run);
-  run = unplanned_run(recipe);
-  const SharedHost host = shared_host(*run, world.processes());
-  const PlanRequest request = request_here(recipe, *run, host, with_device_of(recipe, {}), &world);
-  run->plan = follow_plan(request, decided);
-  return std::move(*run);
+  return run ? std::move(*run) : followed(decided);
 }
 
 }  // namespace strata

@@ -12,11 +12,14 @@
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/quantised_rows.h"
 #include "strata/checkpoint/saver.h"
+#include "strata/comm/share_text.h"
+#include "strata/measure/better_order.h"
 #include "strata/models/quantised_model.h"
 #include "strata/report/idle.h"
 #include "strata/report/tensorboard.h"
 #include "strata/run/rank_options.h"
 #include "strata/run/recipe_file.h"
+#include "strata/schedule/order_csv.h"
 #include "strata/schedule/trace.h"
 #include "strata/train/disk_commit.h"
 #include "strata/train/offload_statistics.h"
@@ -27,6 +30,9 @@ namespace strata {
 namespace {
 
 constexpr std::size_t kKeptSteps = 10;
+
+// Steps of a run before the order of a `zb` schedule is searched again. The first is slower.
+constexpr std::int64_t kMeasuredSteps = 4;
 
 CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run,
                                      const TaskData& data) {
@@ -152,6 +158,7 @@ class RankLoop final : public RankBetweenSteps {
   bool step(std::optional<double> requested_rate) {
     const auto [step, seen] = position();
     announce(saver_.poll());
+    if (step == begun_at_.steps_done + kMeasuredSteps) search_order_again();
     group_.barrier();
     trainer_.trace().clear();
     const double begin = now_seconds();
@@ -174,6 +181,29 @@ class RankLoop final : public RankBetweenSteps {
     if (is_read_) report();
     if (saves_after(step + 1) && !stop && !has_reached_target()) save();
     return stop;
+  }
+
+  // On a GPU, a rank's spans measure launches.
+  void search_order_again() {
+    const Plan& plan = state_.run.plan;
+    if (plan.decisions().schedule != ScheduleKind::kZb || group_.device().kind != DeviceKind::kCpu)
+      return;
+    const std::vector<LayerSeconds> trained =
+        gather_layer_seconds(group_, trainer_.layer_times(), state_.run.model.num_layers());
+    std::optional<BetterOrder> better;
+    if (is_root()) better = better_order(plan, trained);
+    const std::string csv = share_text(group_, better ? order_csv(better->order) : "");
+    if (csv.empty()) return;
+    group_.barrier();  // no rank is in a step
+    plan.steps.reorder(read_order(csv, "the order that rank 0 found"));
+    group_.barrier();
+    if (!is_root()) return;
+    if (state_.request.on_notice)
+      state_.request.on_notice("schedule: measured times allow " +
+                               format_seconds(better->simulation.step_seconds) +
+                               " a step instead of " + format_seconds(better->before_seconds) +
+                               ", so the order is another one now");
+    state_.result.simulation = std::move(better->simulation);
   }
 
   bool validates_after(std::int64_t step) const {

@@ -121,6 +121,9 @@ void check(const Recipe& r, const RecipeFields& fields) {
             "set train.validate_every to the steps between validations");
   }
   if (r.mesh.automatic) {  // its axes give the number of ranks
+    require(r.mesh.schedule != ScheduleKind::kFile && r.mesh.schedule_file.empty(), fields,
+            "mesh.schedule_file", "mesh.auto chooses the schedule", "no file", r.mesh.schedule_file,
+            "set mesh.auto=false");
     check_mesh({.axes = r.mesh.axes}, {}, where);
   } else {
     check_mesh(r.mesh, limits, where);

@@ -10,7 +10,9 @@
 #include "strata/checkpoint/model_description.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/optim/optimizer.h"
+#include "strata/run/plan_request.h"
 #include "strata/run/recipe_file.h"
+#include "strata/schedule/builders.h"
 #include "strata/task/task.h"
 #include "strata/train/disk_commit.h"
 
@@ -55,9 +57,14 @@ void require_states(const OptimizerOptions& now, Changes changes, const std::str
 // Where the schedule places stages, if not one after another.
 std::string placement_text(const MeshOptions& mesh) {
   const bool read = mesh.schedule == ScheduleKind::kFile;
-  return read || traits_of(mesh.schedule).v_shaped
-             ? std::string("mesh.schedule ") + name_of(mesh.schedule) + ", "
-             : "";
+  if (!read && !traits_of(mesh.schedule).v_shaped) return "";
+  const int ranks = mesh.axes[Axis::kPipeline];
+  std::string text = "stages on ranks";
+  for (const int rank : read ? read_order_of(mesh)->rank_of_stage
+                             : ranks_of_stages(mesh.schedule, ranks,
+                                               ranks * static_cast<int>(mesh.stages_per_rank())))
+    text += " " + std::to_string(rank);
+  return text + ", ";
 }
 
 // The fields that determine which rank has which states, and where.
@@ -72,9 +79,8 @@ std::string division_text(const Recipe& recipe) {
   return (mesh.automatic ? "mesh.auto, " : "") + axes + field("zero", mesh.zero.stage) +
          field("shard_ranks", mesh.zero.shard_ranks) +
          field("virtual_stages", mesh.stages_per_rank()) + placement_text(mesh) +
-         "memory.weights " +
-         name_of(memory.weights) + ", memory.gradients " + name_of(memory.gradients) +
-         ", memory.states " + name_of(memory.states) +
+         "memory.weights " + name_of(memory.weights) + ", memory.gradients " +
+         name_of(memory.gradients) + ", memory.states " + name_of(memory.states) +
          (recipe.device_kind() == DeviceKind::kCuda ? ", mesh.device cuda" : "");
 }
 

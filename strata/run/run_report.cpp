@@ -49,7 +49,7 @@ std::string memory_text(const PlannedRun& run) {
 }
 
 void add_timelines(ReportInput& input, const PlannedRun& run, const TrainingResult& result) {
-  const Simulation& simulation = run.plan.simulation;
+  const Simulation& simulation = predicted_step(run, result);
   for (int rank = 0; rank < run.ranks; ++rank) {
     const RankTimeline& planned = simulation.ranks[planned_rank(run, rank)];
     input.predicted.ranks.push_back(row_of(planned));

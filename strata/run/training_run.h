@@ -92,6 +92,8 @@ struct TrainingResult {
   std::vector<TableSize> embeddings;     ///< at the end; empty: none, or a server did not answer
   double median_step_seconds = 0;        ///< without the first step
   double median_bubble = 0;
+  /// of a step in the order that the run searched again; none: the plan's order stayed
+  std::optional<Simulation> simulation;
   std::vector<LayerSeconds> layers;  ///< what each layer needed, mean of the ranks that have it
   std::string checkpoint;            ///< the last one written; empty: none
   bool stopped = false;              ///< by `stop`, before the last step
@@ -100,6 +102,11 @@ struct TrainingResult {
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request);
+
+/// The simulated step of the order that the run ended with.
+inline const Simulation& predicted_step(const PlannedRun& run, const TrainingResult& result) {
+  return result.simulation ? *result.simulation : run.plan.simulation;
+}
 
 /// Sets the medians of the result's steps.
 void set_medians(TrainingResult& result);

@@ -83,19 +83,14 @@ Op receive_of(Op send) {
 
 const char* name_of(ScheduleKind kind) {
   using enum ScheduleKind;
-  static constexpr EnumNames<ScheduleKind> kNames{{kGpipe, "gpipe"},
-                                                  {kVertical, "vertical"},
-                                                  {k1f1b, "1f1b"},
-                                                  {kInterleaved, "interleaved"},
-                                                  {kZbH1, "zb-h1"},
-                                                  {kZbH2, "zb-h2"},
-                                                  {kZbv, "zbv"},
-                                                  {kVHalf, "v-half"},
-                                                  {kVMin, "v-min"},
-                                                  {kDualPipeV, "dualpipev"},
-                                                  {kZb, "zb"},
-                                                  {kFile, "file"},
-                                                  {kForward, "forward"}};
+  static constexpr EnumNames<ScheduleKind> kNames{
+      {kGpipe, "gpipe"},    {kVertical, "vertical"},
+      {k1f1b, "1f1b"},      {kInterleaved, "interleaved"},
+      {kZbH1, "zb-h1"},     {kZbH2, "zb-h2"},
+      {kZbv, "zbv"},        {kVHalf, "v-half"},
+      {kVMin, "v-min"},     {kDualPipeV, "dualpipev"},
+      {kZb, "zb"},          {kFile, "file"},
+      {kForward, "forward"}};
   return kNames[kind];
 }
 

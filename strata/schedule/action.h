@@ -73,8 +73,8 @@ struct Action {
 using Program = std::vector<Action>;
 
 bool is_compute(Op op);
-bool makes_input_gradients(Op op);   ///< a whole backward or its first half
-bool ends_weight_gradients(Op op);   ///< a whole backward or its second half
+bool makes_input_gradients(Op op);  ///< a whole backward or its first half
+bool ends_weight_gradients(Op op);  ///< a whole backward or its second half
 bool is_send(Op op);
 bool is_receive(Op op);
 Op receive_of(Op send);      ///< kSendActivation -> kReceiveActivation, ...

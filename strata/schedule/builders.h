@@ -39,9 +39,10 @@ std::vector<int> ranks_of_stages(ScheduleKind kind, int ranks, int stages);
 
 /// The kinds that build_schedule() builds.
 inline constexpr ScheduleKind kBuiltSchedules[] = {
-    ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b, ScheduleKind::kInterleaved,
-    ScheduleKind::kZbH1,  ScheduleKind::kZbH2,     ScheduleKind::kZbv,  ScheduleKind::kVHalf,
-    ScheduleKind::kVMin,  ScheduleKind::kDualPipeV, ScheduleKind::kForward};
+    ScheduleKind::kGpipe,       ScheduleKind::kVertical, ScheduleKind::k1f1b,
+    ScheduleKind::kInterleaved, ScheduleKind::kZbH1,     ScheduleKind::kZbH2,
+    ScheduleKind::kZbv,         ScheduleKind::kVHalf,    ScheduleKind::kVMin,
+    ScheduleKind::kDualPipeV,   ScheduleKind::kForward};
 
 /// All forwards, then all backwards. With virtual stages: chunk by chunk (looped breadth-first).
 Schedule gpipe(PipelineShape shape);

@@ -59,8 +59,7 @@ int stages_of(ScheduleKind kind) {
 
 TEST(Builders, EveryUnitOccursOnceAndBackwardsAscend) {
   for (const ScheduleKind kind : kBuiltSchedules) {
-    const PipelineShape shape{
-        .ranks = 3, .micro_batches = 5, .virtual_stages = stages_of(kind)};
+    const PipelineShape shape{.ranks = 3, .micro_batches = 5, .virtual_stages = stages_of(kind)};
     const Schedule schedule = build_schedule(kind, shape);
     EXPECT_EQ(schedule.kind, kind);
     for (int rank = 0; rank < shape.ranks; ++rank) {

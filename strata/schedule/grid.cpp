@@ -16,9 +16,7 @@ constexpr char kMark[] = "  <-- ERROR HERE";
 // is at the place of a whole one.
 using Unit = std::tuple<Op, int, int>;
 
-Op direction(Op op) {
-  return op == Op::kForward || op == Op::kBackwardWeight ? op : Op::kBackward;
-}
+Op direction(Op op) { return op == Op::kForward || op == Op::kBackwardWeight ? op : Op::kBackward; }
 
 Unit unit_of(const Action& action) {
   return {direction(action.op), action.stage, action.micro_batch};
@@ -77,8 +75,8 @@ Program units_of(const Program& program, int rank, UnitTable<int>& last_rank, En
     units.push_back(action);
   }
   for (Action& unit : units)
-    if (unit.op == Op::kBackward && ends.at({Op::kBackwardWeight, unit.stage, unit.micro_batch}) !=
-                                        kAbsent)
+    if (unit.op == Op::kBackward &&
+        ends.at({Op::kBackwardWeight, unit.stage, unit.micro_batch}) != kAbsent)
       unit.op = Op::kBackwardInput;
   return units;
 }

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/schedule/passes.h"
+#include "strata/schedule/validator.h"
 
 namespace strata {
 namespace {
@@ -89,9 +91,8 @@ void add_cell(Program& program, std::string_view cell, const Place& place) {
   if (cell.starts_with('(') && cell.ends_with(kPair)) {
     cell.remove_prefix(1);
     cell.remove_suffix(kPair.size());
-    for_each_part(cell, ';', [&](std::string_view part, int) {
-      add_action(program, trimmed(part), place);
-    });
+    for_each_part(cell, ';',
+                  [&](std::string_view part, int) { add_action(program, trimmed(part), place); });
   } else if (!cell.empty()) {
     add_action(program, cell, place);
   }
@@ -141,6 +142,18 @@ Schedule read_order(std::string_view csv, const std::string& where) {
   return schedule;
 }
 
+void require_legal(const Schedule& order) {
+  Dataflow dataflow{.num_layers = order.num_stages()};
+  Partition partition{.bounds = {0}};
+  for (int stage = 0; stage < order.num_stages(); ++stage) {
+    Value value{.name = "x", .producer = stage};
+    if (stage + 1 < order.num_stages()) value.consumers = {stage + 1};
+    dataflow.values.push_back(std::move(value));
+    partition.bounds.push_back(stage + 1);
+  }
+  validate(lower(order, dataflow, partition, {}), dataflow, partition, {});
+}
+
 std::string order_csv(const Schedule& schedule) {
   std::string text;
   for (const Program& program : schedule.programs) {
@@ -148,8 +161,8 @@ std::string order_csv(const Schedule& schedule) {
     for (const Action& action : program) {
       if (!is_compute(action.op)) continue;
       if (!std::exchange(first, false)) text += ',';
-      text += std::to_string(action.stage) + kind_of(action.op) +
-              std::to_string(action.micro_batch);
+      text +=
+          std::to_string(action.stage) + kind_of(action.op) + std::to_string(action.micro_batch);
     }
     text += '\n';
   }

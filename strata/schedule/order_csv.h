@@ -20,6 +20,10 @@ namespace strata {
 ///         micro-batches that are not numbered from 0 without gaps. The validator checks the rest.
 Schedule read_order(std::string_view csv, const std::string& where);
 
+/// Checks an order as a step of a model with one layer a stage.
+/// Errors  those of validate(): the wrong action, marked.
+void require_legal(const Schedule& order);
+
 /// Writes the compute actions of whole stages.
 std::string order_csv(const Schedule& schedule);
 

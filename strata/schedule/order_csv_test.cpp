@@ -44,8 +44,8 @@ void expect_refused(const std::string& csv, const std::string& where, const std:
 
 TEST(OrderCsv, RefusesWhatIsNoOrder) {
   expect_refused("0F0\n0F1,1F0", "a.csv:2, cell 1", "a stage is on two ranks");
-  for (const char* cell : {"F0", "0F", "0X1", "0F1x", "-1F0", "0F0F1", "9999999999F0", "0F9999999",
-                           "(0F1;0B0"})
+  for (const char* cell :
+       {"F0", "0F", "0X1", "0F1x", "-1F0", "0F0F1", "9999999999F0", "0F9999999", "(0F1;0B0"})
     expect_refused(std::string("0F0,") + cell, "a.csv:1, cell 2", "a cell is no action");
   expect_refused("", "a.csv:1", "the order is empty");
   expect_refused("\n , ,\n", "a.csv:1", "the order is empty");

@@ -29,8 +29,8 @@ LayerSet undivided_layers(const Dataflow& dataflow, const ShardLayout& shards,
                           const TierLayout& tiers);
 
 /// Splits the backwards of stages with recomputed layers: each such layer gets a kRecompute just
-/// before its own backward or first half, in descending layer order. Adjacent layers that keep their activations
-/// stay one action.
+/// before its own backward or first half, in descending layer order. Adjacent layers that keep
+/// their activations stay one action.
 Schedule with_recompute(Schedule schedule, const LayerSet& recompute);
 
 /// Splits compute actions at layers whose weights are sharded over replicas or live on the host,

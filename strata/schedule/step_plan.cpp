@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -22,11 +23,13 @@ struct StepPlan::State {
   StepDecisions decisions;
   ShardLayout shards;
   std::mutex mutex;
-  std::map<std::pair<ScheduleKind, int>, Entry> made;  // by micro-batches
+  int reordered = 0;  // how often
+  // by kind, micro-batches and `reordered`: programs of earlier orders may still be referred to
+  std::map<std::tuple<ScheduleKind, int, int>, Entry> made;
 
   const Schedule& schedule(ScheduleKind kind, int micro_batches, bool check) {
     const std::lock_guard lock(mutex);
-    const auto [found, is_new] = made.try_emplace({kind, micro_batches});
+    const auto [found, is_new] = made.try_emplace({kind, micro_batches, reordered});
     Entry& entry = found->second;
     try {
       const bool checks = check && !entry.checked;
@@ -135,6 +138,15 @@ int StepPlan::pipeline_rank(int layer) const {
 
 int StepPlan::in_flight_bound(int rank, int micro_batches) const {
   return state_->in_flight_bound(state_->order_of(decisions().schedule, micro_batches), rank);
+}
+
+void StepPlan::reorder(Schedule order) const {
+  STRATA_CHECK(decisions().order, "schedule.reorder");
+  STRATA_CHECK(order.rank_of_stage == decisions().order->rank_of_stage, "schedule.reorder");
+  const std::lock_guard lock(state_->mutex);
+  order.kind = decisions().schedule;
+  state_->decisions.order = std::make_shared<const Schedule>(std::move(order));
+  ++state_->reordered;
 }
 
 const Schedule& StepPlan::training(int micro_batches) const {

@@ -22,12 +22,12 @@ namespace strata {
 
 struct StepDecisions {
   ScheduleKind schedule = ScheduleKind::k1f1b;
-  Mesh mesh = {};            ///< default: one rank; a pipeline has one rank per stage
-  int virtual_stages = 1;    ///< per rank
+  Mesh mesh = {};          ///< default: one rank; a pipeline has one rank per stage
+  int virtual_stages = 1;  ///< per rank
   /// Of whole stages, for kinds without a builder; for as many micro-batches as a mini-batch has.
   std::shared_ptr<const Schedule> order = nullptr;
   std::vector<int> rank_of_stage = {};  ///< empty: where the schedule places them
-  Partition partition = {};  ///< mesh.pp * virtual_stages stages; empty: one stage
+  Partition partition = {};             ///< mesh.pp * virtual_stages stages; empty: one stage
   LayerSet recompute = {};
   /// save intermediates inside layers instead of recomputing them
   bool keep_intermediates = false;
@@ -58,6 +58,10 @@ class StepPlan {
   /// Checked programs, ready to run.
   const Schedule& training(int micro_batches) const;
   const Schedule& evaluation(int micro_batches) const;
+
+  /// Gives all copies of the plan another order of the same stages and micro-batches. Call it only
+  /// while no rank of the process is in a step.
+  void reorder(Schedule order) const;
 
   /// training() and evaluation() without checks, for plans that are compared before one is chosen.
   const Schedule& proposed(int micro_batches) const;

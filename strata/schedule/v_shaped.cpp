@@ -50,8 +50,8 @@ class Writer {
 
 template <typename F>
 Schedule write(ScheduleKind kind, const PipelineShape& shape, int least, F fill) {
+  empty_schedule(kind, shape);  // checks the shape
   PipelineShape longer = shape;
-  Schedule checked = empty_schedule(kind, shape);
   longer.micro_batches = std::max(shape.micro_batches, least);
   Schedule schedule = empty_schedule(kind, longer);
   for (int rank = 0; rank < shape.ranks; ++rank) {
@@ -84,14 +84,12 @@ void fill_dualpipev(Writer& to, int ranks, int rank, int count) {
   const int later = ranks - rank - 1;
   for (int i = 0; i < 2 * later; ++i) to.forward(kFirst);
   for (int i = 0; i <= rank; ++i) to.forward(kFirst), to.forward(kSecond);
-  for (int i = 0; i < later; ++i)
-    to.inputs(kSecond), to.weights(kSecond), to.forward(kSecond);
+  for (int i = 0; i < later; ++i) to.inputs(kSecond), to.weights(kSecond), to.forward(kSecond);
   for (int i = 0; i < count - 2 * ranks + rank + 1; ++i) {
     to.forward(kFirst), to.backward(kSecond);
     to.forward(kSecond), to.backward(kFirst);
   }
-  for (int i = 0; i < later; ++i)
-    to.backward(kSecond), to.forward(kSecond), to.backward(kFirst);
+  for (int i = 0; i < later; ++i) to.backward(kSecond), to.forward(kSecond), to.backward(kFirst);
   const int half = (rank + 1) / 2;
   for (int i = 0; i <= rank; ++i) {
     const bool halves = i > half || (i == half && rank % 2 == 1);
@@ -181,9 +179,9 @@ void fill_blocks(Writer& to, const Units& units, int count) {
 }
 
 Schedule repeat(ScheduleKind kind, const PipelineShape& shape, const Steps& steps) {
-  empty_schedule(kind, shape);  // checks the shape
-  const std::vector<Units> block = block_of(shape.ranks, steps);
+  std::vector<Units> block;
   return write(kind, shape, 1, [&](Writer& to, int rank, int count) {
+    if (block.empty()) block = block_of(shape.ranks, steps);
     fill_blocks(to, block[rank], count);
   });
 }

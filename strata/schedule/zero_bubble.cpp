@@ -32,9 +32,8 @@ Program alternate(int rank, int micro_batches, int warm_up, int behind) {
 Schedule zb_h1(PipelineShape shape) {
   Schedule schedule = empty_schedule(ScheduleKind::kZbH1, shape);
   for (int rank = 0; rank < shape.ranks; ++rank)
-    schedule.programs[rank] =
-        alternate(rank, shape.micro_batches,
-                  std::min(shape.micro_batches, shape.ranks - rank - 1), rank);
+    schedule.programs[rank] = alternate(
+        rank, shape.micro_batches, std::min(shape.micro_batches, shape.ranks - rank - 1), rank);
   return schedule;
 }
 

@@ -7,14 +7,22 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <map>
-#include <optional>
-#include <tuple>
 
 #include "strata/base/errors.h"
 #include "strata/schedule/empty_schedule.h"
 
 namespace strata {
+double most_held(const Program& program, const StageCosts& costs) {
+  double now = 0, most = 0;
+  for (const Action& action : program) {
+    if (action.op == Op::kForward) now += costs.saved;
+    if (action.op == Op::kBackwardInput) now += costs.kept - costs.saved;
+    if (action.op == Op::kBackwardWeight) now -= costs.kept;
+    most = std::max(most, now);
+  }
+  return most;
+}
+
 namespace {
 
 constexpr double kTiny = 1e-9;  // relative: sums of the same numbers in another order are equal
@@ -45,17 +53,12 @@ class Search {
       while (state_[r].weights < count_) add_weights(r);
   }
 
-  double seconds() const {
-    double longest = 0;
-    for (const Rank& rank : state_) longest = std::max(longest, rank.now - rank.began);
-    return longest;
-  }
   std::vector<Program> take() { return std::move(programs_); }
 
  private:
   struct Rank {
     int forwards = 0, inputs = 0, weights = 0;
-    double began = 0, now = 0, held = 0, idle = 0;
+    double now = 0, held = 0, idle = 0;
     std::vector<double> forward_ends, input_ends;
   };
 
@@ -79,7 +82,7 @@ class Search {
   void add_forward(int r) {
     Rank& rank = state_[r];
     if (rank.forwards == 0) {
-      rank.now = rank.began = forward_arrives(r);
+      rank.now = forward_arrives(r);
     } else {
       wait(rank, forward_arrives(r));
     }
@@ -132,9 +135,7 @@ class Search {
     for (int r = ranks_ - 1; r >= 0; --r) add_inputs(r);
   }
 
-  double most_idle() const {
-    return std::ranges::max_element(state_, {}, &Rank::idle)->idle;
-  }
+  double most_idle() const { return std::ranges::max_element(state_, {}, &Rank::idle)->idle; }
 
   // Second halves for the time until `until`.
   void fill(int r, double until) {
@@ -157,8 +158,8 @@ class Search {
       const bool ahead = !last && rank.forwards - state_[r + 1].forwards >= 2;
       const bool skips = choices_.holds_back && ahead && rank.now >= arrives;
       adds[r] = rank.forwards < count_ && !skips;
-      gradient = std::max(rank.now + (adds[r] ? stages_[r].forward : 0), arrives) +
-                 stages_[r].input;
+      gradient =
+          std::max(rank.now + (adds[r] ? stages_[r].forward : 0), arrives) + stages_[r].input;
     }
     for (int r = ranks_ - 2; r >= 0; --r)
       if (state_[r + 1].forwards < count_ && !adds[r + 1]) adds[r] = false;
@@ -209,67 +210,76 @@ SearchedSchedule search_zero_bubble(const std::vector<StageCosts>& stages, int m
                                     double transfer) {
   const PipelineShape shape{.ranks = static_cast<int>(stages.size()),
                             .micro_batches = micro_batches};
-  Schedule schedule = empty_schedule(ScheduleKind::kZb, shape);
-  double best = std::numeric_limits<double>::infinity();
-  for (int code = 0; code < 8; ++code) {
-    Search search(stages, micro_batches, transfer,
-                  {(code & 1) != 0, (code & 2) != 0, (code & 4) != 0});
-    std::vector<Program> programs = search.take();
-    if (search.seconds() >= best) continue;
-    best = search.seconds();
-    schedule.programs = std::move(programs);
-  }
-  for (Schedule& fixed : std::array{zb_h1(shape), zb_h2(shape)}) {
-    const double seconds = seconds_of(fixed, stages, transfer);
-    if (seconds >= best || !has_room(fixed, stages)) continue;
-    best = seconds;
-    schedule.programs = std::move(fixed.programs);
-  }
-  return {std::move(schedule), best};
+  Schedule tried = empty_schedule(ScheduleKind::kZb, shape);
+  SearchedSchedule best{.seconds = std::numeric_limits<double>::infinity()};
+  const auto consider = [&](std::vector<Program> programs) {
+    tried.programs = std::move(programs);
+    const double seconds = seconds_of(tried, stages, transfer);
+    if (seconds < best.seconds) best = {tried, seconds};
+  };
+  for (int code = 0; code < 8; ++code)
+    consider(
+        Search(stages, micro_batches, transfer, {(code & 1) != 0, (code & 2) != 0, (code & 4) != 0})
+            .take());
+  for (Schedule& fixed : std::array{zb_h1(shape), zb_h2(shape)})
+    if (has_room(fixed, stages)) consider(std::move(fixed.programs));
+  return best;
 }
 
-double most_held(const Program& program, const StageCosts& costs) {
-  double now = 0, most = 0;
-  for (const Action& action : program) {
-    if (action.op == Op::kForward) now += costs.saved;
-    if (action.op == Op::kBackwardInput) now += costs.kept - costs.saved;
-    if (action.op == Op::kBackwardWeight) now -= costs.kept;
-    most = std::max(most, now);
+namespace {
+
+constexpr double kNotYet = -1;
+
+// When forwards and first halves of every rank and micro-batch end.
+class Ends {
+ public:
+  Ends(int ranks, int micro_batches)
+      : micro_batches_(micro_batches),
+        ends_(2 * static_cast<std::size_t>(ranks) * micro_batches, kNotYet) {}
+  double& operator()(bool forward, int rank, int micro_batch) {
+    return ends_[(2 * static_cast<std::size_t>(rank) + (forward ? 1 : 0)) * micro_batches_ +
+                 micro_batch];
   }
-  return most;
+
+ private:
+  int micro_batches_;
+  std::vector<double> ends_;
+};
+
+double seconds_of(const Action& action, const StageCosts& costs) {
+  if (action.op == Op::kForward) return costs.forward;
+  return (makes_input_gradients(action.op) ? costs.input : 0) +
+         (ends_weight_gradients(action.op) ? costs.weight : 0);
 }
+
+}  // namespace
 
 double seconds_of(const Schedule& order, const std::vector<StageCosts>& stages, double transfer) {
   const int ranks = order.num_ranks();
-  std::map<std::tuple<bool, int, int>, double> ends;  // forward, rank, micro-batch
+  Ends ends(ranks, order.num_micro_batches);
   std::vector<std::size_t> next(ranks);
-  std::vector<double> now(ranks), began(ranks, -1);
-  const auto arrival = [&](const Action& action, int r) -> std::optional<double> {
+  std::vector<double> now(ranks), began(ranks, kNotYet);
+  // kNotYet: another rank has not made its input.
+  const auto arrival = [&](const Action& action, int rank) {
     const bool forward = action.op == Op::kForward;
-    if (action.op == Op::kBackwardWeight) return 0.0;
-    const int from = forward ? r - 1 : r + 1;
-    if (forward && from < 0) return 0.0;
-    const auto end = !forward && from == ranks ? ends.find({true, r, action.micro_batch})
-                                               : ends.find({forward, from, action.micro_batch});
-    if (end == ends.end()) return std::nullopt;
-    return end->second + (from == ranks ? 0 : transfer);
+    const bool own = !forward && rank + 1 == ranks;
+    if (action.op == Op::kBackwardWeight || (forward && rank == 0)) return 0.0;
+    const double end = own ? ends(true, rank, action.micro_batch)
+                           : ends(forward, forward ? rank - 1 : rank + 1, action.micro_batch);
+    return end == kNotYet || own ? end : end + transfer;
   };
   for (bool moved = true; moved;) {
     moved = false;
     for (int r = 0; r < ranks; ++r) {
       for (; next[r] < order.programs[r].size(); ++next[r], moved = true) {
         const Action& action = order.programs[r][next[r]];
-        const std::optional<double> start = arrival(action, r);
-        if (!start) break;
-        now[r] = std::max(now[r], *start);
-        if (began[r] < 0) began[r] = now[r];
-        const StageCosts& costs = stages[r];
-        now[r] += action.op == Op::kForward          ? costs.forward
-                  : action.op == Op::kBackwardInput  ? costs.input
-                  : action.op == Op::kBackwardWeight ? costs.weight
-                                                     : costs.input + costs.weight;
+        const double start = arrival(action, r);
+        if (start == kNotYet) break;
+        now[r] = std::max(now[r], start);
+        if (began[r] == kNotYet) began[r] = now[r];
+        now[r] += seconds_of(action, stages[r]);
         if (action.op != Op::kBackwardWeight)
-          ends[{action.op == Op::kForward, r, action.micro_batch}] = now[r];
+          ends(action.op == Op::kForward, r, action.micro_batch) = now[r];
       }
     }
   }

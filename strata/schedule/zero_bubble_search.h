@@ -2,7 +2,7 @@
 ///
 /// Source  the heuristic of Qi et al. 2023, "Zero Bubble Pipeline Parallelism" (ZB-1p with the
 ///         memory of 1F1B, ZB-2p with twice as much).
-/// Cost    O(ranks x micro_batches) for each of eight variants.
+/// Cost    O(ranks x ranks x micro_batches) for each of eight variants.
 #pragma once
 
 #include <vector>
@@ -28,7 +28,8 @@ struct SearchedSchedule {
 /// The most memory that a rank holds at once, in the units of its costs.
 double most_held(const Program& program, const StageCosts& costs);
 
-/// The best order of the heuristic, ZB-H1 and ZB-H2. `transfer`: seconds of a message between neighbours.
+/// The best order of the heuristic, ZB-H1 and ZB-H2. `transfer`: seconds of a message between
+/// neighbours.
 /// Errors  UserError on counts below 1; InternalError unless there is one stage a rank.
 SearchedSchedule search_zero_bubble(const std::vector<StageCosts>& stages, int micro_batches,
                                     double transfer);

@@ -94,9 +94,12 @@ TEST(ZeroBubbleSearch, EveryOrderIsLegalAndWithinItsMemory) {
 
 TEST(ZeroBubbleSearch, NoOrderIsSlowerThanTheFixedOnesWithItsMemory) {
   for (const int ranks : {2, 4, 8}) {
-    const std::vector<StageCosts> stages(
-        ranks, {.forward = 1, .input = 1, .weight = 1, .saved = 1, .kept = 0.9,
-                .most = static_cast<double>(2 * ranks)});
+    const std::vector<StageCosts> stages(ranks, {.forward = 1,
+                                                 .input = 1,
+                                                 .weight = 1,
+                                                 .saved = 1,
+                                                 .kept = 0.9,
+                                                 .most = static_cast<double>(2 * ranks)});
     const double found = search_zero_bubble(stages, 3 * ranks, 0).seconds;
     const PipelineShape shape{.ranks = ranks, .micro_batches = 3 * ranks};
     EXPECT_LE(found, seconds_of(zb_h2(shape), stages, 0) + 1e-9);

@@ -42,9 +42,11 @@ void check_bytes(const CostTable& costs) {
     bytes += std::abs(static_cast<double>(some)) * times;
   };
   for (const LayerCost& layer : costs.layers) {
-    for (const std::int64_t some : {layer.weight_bytes, layer.gradient_bytes, layer.state_bytes,
-                                    layer.replica_bytes, layer.forward_transient_bytes,
-                                    layer.backward_transient_bytes, layer.no_grad_transient_bytes})
+    for (const std::int64_t some :
+         {layer.weight_bytes, layer.gradient_bytes, layer.state_bytes, layer.replica_bytes,
+          layer.forward_transient_bytes, layer.backward_transient_bytes,
+          layer.no_grad_transient_bytes, layer.input_transient_bytes, layer.weight_transient_bytes,
+          layer.kept_bytes})
       add(some, 1);
     add(layer.saved_bytes, micro_batches);
   }

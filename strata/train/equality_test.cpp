@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -95,21 +96,24 @@ StepPlan plan_of(const Case& c, const Sequential& model) {
     const bool chosen = c.recompute == "full" || (c.recompute == "auto" && layer % 2 == 0);
     if (chosen && model.layer(layer).recomputable()) decisions.recompute.add(layer);
   }
+  if (c.schedule == ScheduleKind::kZb)
+    decisions.order = std::make_shared<const Schedule>(
+        zb_h1({.ranks = c.stages, .micro_batches = static_cast<int>(kMiniBatch / 2)}));
   return plan_steps(model, std::move(decisions));
 }
 
-Record run_case(const Case& c) {
-  const Sequential model = model_of(c);
-  const StepPlan plan = plan_of(c, model);
+// `before_step`: every rank calls it.
+void train(const Case& c, const Sequential& model, const StepPlan& plan, Record& result,
+           const std::function<void(int step, Group& group)>& before_step = {}) {
   const TrainerOptions options{.machine = {.seed = 5, .clip = 0.5},
                                .optimizer = {.learning_rate = 1e-2}};
-  Record result;
   std::mutex mutex;
   run_thread_ranks({.ranks = c.stages, .threads_per_rank = c.threads},
                    [&](Group& group, MemoryAccount&) {
                      Trainer trainer(model, plan, group, options);
                      trainer.initialise();
                      for (int step = 0; step < kSteps; ++step) {
+                       if (before_step) before_step(step, group);
                        const StepOutcome& outcome = trainer.step(batch_of(step), 1e-2);
                        if (group.rank() > 0) continue;
                        result.loss_bits.push_back(format_hex(outcome.loss));
@@ -119,6 +123,12 @@ Record run_case(const Case& c) {
                      for (const NamedState& weight : trainer.weights())
                        result.weights[weight.name] = weight.tensor().clone();
                    });
+}
+
+Record run_case(const Case& c) {
+  const Sequential model = model_of(c);
+  Record result;
+  train(c, model, plan_of(c, model), result);
   return result;
 }
 
@@ -176,6 +186,21 @@ TEST_P(BitEquality, HoldsForBackwardsInHalves) {
 INSTANTIATE_TEST_SUITE_P(All, BitEquality,
                          ::testing::Combine(::testing::Bool(), ::testing::Bool(),
                                             ::testing::Bool()));
+
+// A searched schedule may change its order while a run goes on.
+TEST(BitEqualityOfOrders, HoldsWhenTheOrderChangesBetweenSteps) {
+  const Case c{.stages = 3, .schedule = ScheduleKind::kZb};
+  const Sequential model = model_of(c);
+  const StepPlan plan = plan_of(c, model);
+  const PipelineShape shape{.ranks = 3, .micro_batches = 4};
+  Record run;
+  train(c, model, plan, run, [&](int step, Group& group) {
+    group.barrier();
+    if (step % 2 == 1) plan.reorder(step % 4 == 1 ? zb_h2(shape) : one_f_one_b(shape));
+    group.barrier();
+  });
+  expect_same(run, reference_of(c));
+}
 
 TEST(BitEqualityReference, LearnsAndIsSensitive) {
   const Case c;

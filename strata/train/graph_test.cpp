@@ -30,9 +30,9 @@ void expect_recorded_is_performed(MeshCase c) {
 }
 
 TEST(Graph, ReplaysEqualPerformedStepsForEveryScheduleAndRecompute) {
-  for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kVertical,
-                                      ScheduleKind::k1f1b, ScheduleKind::kInterleaved,
-                                      ScheduleKind::kZbH1, ScheduleKind::kZbv})
+  for (const ScheduleKind schedule :
+       {ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b,
+        ScheduleKind::kInterleaved, ScheduleKind::kZbH1, ScheduleKind::kZbv})
     for (const char* recompute : {"none", "cheap", "mixed", "full"})
       for (const Mesh mesh : {Mesh{}, Mesh{{Axis::kPipeline, 2}}}) {
         MeshCase c = small_mesh_case(mesh);

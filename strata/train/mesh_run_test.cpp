@@ -68,10 +68,10 @@ MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> pla
   MeshCase c = small_mesh_case(
       {{Axis::kPipeline, draw(1, 2)}, {Axis::kData, draw(1, 2)}, {Axis::kTensor, draw(1, 2)}},
       draw(0, 1, 2, 3), draw(0, 1) == 1);
-  c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b,
-                    ScheduleKind::kInterleaved, ScheduleKind::kZbH1, ScheduleKind::kZbH2,
-                    ScheduleKind::kZbv, ScheduleKind::kVHalf, ScheduleKind::kVMin,
-                    ScheduleKind::kDualPipeV);
+  c.schedule =
+      draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b,
+           ScheduleKind::kInterleaved, ScheduleKind::kZbH1, ScheduleKind::kZbH2, ScheduleKind::kZbv,
+           ScheduleKind::kVHalf, ScheduleKind::kVMin, ScheduleKind::kDualPipeV);
   c.recompute = draw("none", "cheap", "full", "mixed");
   c.tiers = placements[random() % placements.size()];
   c.tiers.activations = draw(Tier::kDevice, Tier::kHost);

@@ -1,5 +1,6 @@
 """Tests schedules from CSV files: those that PyTorch's pipelining writes train with the bits of one rank."""
 
+import json
 import types
 import unittest
 
@@ -51,6 +52,28 @@ class ScheduleFile(ProgramTest):
         for schedule in ("zb-h1", "zb-h2", "zb", "zbv", "v-half", "v-min", "dualpipev"):
             with self.subTest(schedule):
                 self.assertEqual(self.bits(*self.setting(pp=RANKS, schedule=schedule)), alone)
+
+    def test_a_searched_order_is_searched_again_and_resumes_with_the_same_bits(self):
+        zb = self.setting(pp=RANKS, schedule="zb")
+        steps = ("--set", "train.mini_batch=16", "--set", "train.steps=10", "--set", "train.checkpoint_every=5",
+                 "--set", "train.checkpoint_folder=saved")
+        self.succeed("train", "recipe.yaml", *steps, *self.setting(pp=1, schedule="gpipe"), "--metrics", "alone.jsonl")
+        self.succeed("plan", "recipe.yaml", *zb)
+        # The plan believes that the second halves take no time.
+        cache = self.folder / "cache/strata/probe.json"
+        probes = json.loads(cache.read_text())
+        for probe in probes.values():
+            if "weights" in probe:
+                probe["backward"], probe["weights"] = probe["inputs"], [0, 0, 20]
+        cache.write_text(json.dumps(probes))
+        done = self.start("train", "recipe.yaml", *steps, *zb, "--metrics", "zb.jsonl")
+        out, err = done.communicate(timeout=300)
+        self.assertEqual(done.returncode, 0, err)
+        self.assertIn("schedule: measured times allow", out + err)
+        expected = self.losses("alone.jsonl")
+        self.assertEqual(self.losses("zb.jsonl"), expected)
+        self.succeed("train", "recipe.yaml", *steps, *zb, "--resume", "saved/step-00000005", "--metrics", "rest.jsonl")
+        self.assertEqual(self.losses("rest.jsonl"), expected[5:])
 
     def test_plan_shows_halves(self):
         out = self.succeed("plan", "recipe.yaml", "--estimate", *self.setting(pp=RANKS, schedule="zb-h1"))

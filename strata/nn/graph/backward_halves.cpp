@@ -1,8 +1,8 @@
 // A node is "shared" if its gradient reaches an input, and an edge from a shared node to a node
-// that reaches weights alone begins a "branch". The first half computes no branch; the engine gives
-// it the gradients that arrive at the shared nodes with branches. Then the other edges of these
-// nodes are cut, which frees the rest of the graph, and the second half runs the branches from
-// there.
+// that reaches weights alone begins a "branch". Some branches belong to the first half, the others
+// to the second. In the first half the engine returns the gradients that arrive at the shared nodes
+// of the second's branches. Then all other edges of these nodes are cut, which frees the rest of
+// the graph, and the second half runs the branches from there.
 #include "strata/nn/graph/backward_halves.h"
 
 #include <ATen/core/grad_mode.h>
@@ -27,9 +27,10 @@ using torch::autograd::Engine;
 using torch::autograd::Node;
 using Leaves = std::vector<AccumulateGrad*>;
 
-// Nodes that PyTorch generates compute only the gradients that are wanted. Others may compute all.
-bool computes_what_is_wanted(const Node& node) {
-  return std::string_view(typeid(node).name()).find("generated") != std::string_view::npos;
+// Nodes that PyTorch generates compute only the gradients that are wanted. Others may compute all,
+// or, as own operators do, add to the leaves of weights themselves.
+bool is_generated(const Node& node) {
+  return std::string_view(typeid(node).name()).starts_with("N5torch8autograd9generated");
 }
 
 // An edge to a part of the graph that reaches only weights.
@@ -51,19 +52,33 @@ class Graph {
       visit(node);
       if (!reaches_input_.at(node)) add_branch(nullptr, i, node);
     }
-    choose_early();
+    choose_weights();
   }
 
-  bool reaches_input(Node* node) const { return node && reaches_input_.at(node); }
-  bool any_input() const {
+  bool reaches_any_input() const {
     return std::ranges::any_of(reaches_input_, [](const auto& it) { return it.second; });
   }
+  /// Whether a leaf gets gradients from an operator that may add them itself and from others: their
+  /// order would depend on the halves.
+  bool mixes() const {
+    return std::ranges::any_of(sources_, [&](const auto& it) {
+      return is_weight(it.first) && it.second.generated > 0 && it.second.others > 0;
+    });
+  }
   /// The weights whose gradients the first half adds.
-  const Leaves& early() const { return early_; }
-  /// The branches of the second half.
-  const std::vector<Branch>& late() const { return late_; }
+  const Leaves& first_half_weights() const { return first_half_weights_; }
+  const std::vector<Branch>& second_half_branches() const { return second_half_branches_; }
 
  private:
+  // The edges that end at a node, by the kind of the node where they begin.
+  struct Sources {
+    int generated = 0, others = 0;
+  };
+
+  bool is_weight(Node* node) const {
+    return !inputs_.contains(node) && dynamic_cast<AccumulateGrad*>(node) != nullptr;
+  }
+
   // Depth first, without recursion: graphs may be deep.
   void visit(Node* root) {
     std::vector<std::pair<Node*, std::size_t>> path;
@@ -80,8 +95,12 @@ class Graph {
       Node* const done = node;
       path.pop_back();
       bool reaches = inputs_.contains(done);
-      for (const Edge& next : done->next_edges())
-        reaches = reaches || (next.is_valid() && reaches_input_.at(next.function.get()));
+      for (const Edge& next : done->next_edges()) {
+        if (!next.is_valid()) continue;
+        reaches = reaches || reaches_input_.at(next.function.get());
+        Sources& sources = sources_[next.function.get()];
+        ++(is_generated(*done) ? sources.generated : sources.others);
+      }
       reaches_input_[done] = reaches;
       if (!reaches || inputs_.contains(done)) continue;
       for (std::size_t i = 0; i < done->num_outputs(); ++i) {
@@ -109,37 +128,38 @@ class Graph {
   // Whether a shared node may run again for its branches, and gains by it.
   bool divides(const Node* shared) const {
     if (!shared) return true;
-    return computes_what_is_wanted(*shared) &&
-           std::ranges::any_of(branches_, [&](const Branch& branch) {
+    return is_generated(*shared) && std::ranges::any_of(branches_, [&](const Branch& branch) {
              return branch.shared == shared && std::ranges::any_of(branch.weights, is_matrix);
            });
   }
 
   static bool is_matrix(const AccumulateGrad* leaf) { return leaf->variable.dim() >= 2; }
 
-  // A weight that one branch needs early is early in all of them, with every other weight of these
-  // branches: the engine adds up what all paths bring to a leaf.
-  void choose_early() {
-    std::unordered_set<AccumulateGrad*> early;
+  // A weight of one branch in the first half is there with all its branches, and with every other
+  // weight of these branches: the engine adds up what all paths bring to a leaf.
+  void choose_weights() {
+    std::unordered_set<AccumulateGrad*> first;
     for (const Branch& branch : branches_)
-      if (!divides(branch.shared)) early.insert(branch.weights.begin(), branch.weights.end());
-    const auto is_early = [&](AccumulateGrad* leaf) { return early.contains(leaf); };
-    for (std::size_t before = early.size() + 1; before != early.size();) {
-      before = early.size();
+      if (!divides(branch.shared)) first.insert(branch.weights.begin(), branch.weights.end());
+    const auto is_first = [&](AccumulateGrad* leaf) { return first.contains(leaf); };
+    for (std::size_t before = first.size() + 1; before != first.size();) {
+      before = first.size();
       for (const Branch& branch : branches_)
-        if (std::ranges::any_of(branch.weights, is_early))
-          early.insert(branch.weights.begin(), branch.weights.end());
+        if (std::ranges::any_of(branch.weights, is_first))
+          first.insert(branch.weights.begin(), branch.weights.end());
     }
     for (Branch& branch : branches_)
-      if (!std::ranges::any_of(branch.weights, is_early)) late_.push_back(std::move(branch));
-    early_.assign(early.begin(), early.end());
+      if (!std::ranges::any_of(branch.weights, is_first))
+        second_half_branches_.push_back(std::move(branch));
+    first_half_weights_.assign(first.begin(), first.end());
   }
 
   std::unordered_set<Node*> inputs_;
   std::unordered_map<Node*, bool> reaches_input_;
+  std::unordered_map<Node*, Sources> sources_;
   std::vector<Branch> branches_;
-  Leaves early_;
-  std::vector<Branch> late_;
+  Leaves first_half_weights_;
+  std::vector<Branch> second_half_branches_;
 };
 
 // The gradient as autograd leaves it at an input.
@@ -150,14 +170,24 @@ at::Tensor at_input(at::Tensor gradient, const at::Tensor& input) {
 }
 
 // Cuts every edge of the shared nodes that begins no branch of the second half.
-void cut_other_edges(const std::vector<Node*>& shared, const std::vector<Branch>& late) {
+void cut_other_edges(const std::vector<Node*>& shared, const std::vector<Branch>& branches) {
   for (Node* const node : shared) {
     std::vector<bool> kept(node->num_outputs());
-    for (const Branch& branch : late)
+    for (const Branch& branch : branches)
       if (branch.shared == node) kept[branch.edge] = true;
     for (std::size_t i = 0; i < kept.size(); ++i)
       if (!kept[i]) node->next_edges()[i] = {};
   }
+}
+
+// A backward that is not divided.
+std::vector<at::Tensor> run_whole(const edge_list& roots, std::vector<at::Tensor> output_gradients,
+                                  std::span<const at::Tensor> inputs) {
+  Engine::get_default_engine().execute(roots, std::move(output_gradients), /*keep_graph=*/false,
+                                       /*create_graph=*/false, /*accumulate_grad=*/true);
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& input : inputs) gradients.push_back(std::move(input.mutable_grad()));
+  return gradients;
 }
 
 }  // namespace
@@ -166,27 +196,28 @@ std::vector<at::Tensor> run_input_half(const edge_list& roots,
                                        std::vector<at::Tensor> output_gradients,
                                        std::span<const at::Tensor> inputs, WeightHalf& rest) {
   const Graph graph(roots, inputs);
+  if (graph.mixes()) return run_whole(roots, std::move(output_gradients), inputs);
   std::vector<at::Tensor> gradients(inputs.size());
-  for (const Branch& branch : graph.late()) {
+  for (const Branch& branch : graph.second_half_branches()) {
     if (branch.shared) continue;
     rest.roots.push_back(roots[branch.edge]);
     rest.gradients.push_back(output_gradients[branch.edge]);
   }
-  if (!graph.any_input() && graph.early().empty()) return gradients;
+  if (!graph.reaches_any_input()) return gradients;
 
-  // The engine gives back the gradients at these edges: inputs, early weights, shared nodes.
+  // The engine gives back the gradients at these edges: inputs, weights, shared nodes.
   edge_list wanted;
   std::vector<std::size_t> input_of;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].requires_grad()) continue;
-    const Edge edge = torch::autograd::impl::gradient_edge(inputs[i]);
-    wanted.push_back(edge);
+    wanted.push_back(torch::autograd::impl::gradient_edge(inputs[i]));
     input_of.push_back(i);
   }
-  for (AccumulateGrad* const leaf : graph.early()) wanted.emplace_back(leaf->getptr(), 0);
+  const Leaves& weights = graph.first_half_weights();
+  for (AccumulateGrad* const leaf : weights) wanted.emplace_back(leaf->getptr(), 0);
   const std::size_t first_shared = wanted.size();
   std::vector<Node*> shared;
-  for (const Branch& branch : graph.late()) {
+  for (const Branch& branch : graph.second_half_branches()) {
     if (!branch.shared || std::ranges::find(shared, branch.shared) != shared.end()) continue;
     shared.push_back(branch.shared);
     for (std::uint32_t i = 0; i < branch.shared->num_inputs(); ++i)
@@ -203,14 +234,13 @@ std::vector<at::Tensor> run_input_half(const edge_list& roots,
   for (std::size_t k = 0; k < input_of.size(); ++k)
     gradients[input_of[k]] = at_input(std::move(found[k]), inputs[input_of[k]]);
   for (std::size_t k = input_of.size(); k < first_shared; ++k)
-    if (found[k].defined())
-      graph.early()[k - input_of.size()]->variable.mutable_grad() += found[k];
+    if (found[k].defined()) weights[k - input_of.size()]->variable.mutable_grad() += found[k];
   for (std::size_t k = first_shared; k < wanted.size(); ++k) {
     if (!found[k].defined()) continue;
     rest.roots.push_back(wanted[k]);
     rest.gradients.push_back(std::move(found[k]));
   }
-  cut_other_edges(shared, graph.late());
+  cut_other_edges(shared, graph.second_half_branches());
   return gradients;
 }
 

@@ -5,8 +5,10 @@
 /// operators, a node that computes the gradients of both an input and a matrix runs twice, each
 /// time for one of them. Whatever does not divide runs whole in the first half: gradients of
 /// vectors such as gains and biases of norms, which cost little, and operators outside PyTorch. A
-/// layer none of whose inputs has a gradient runs whole in the second half. The gradient of a
-/// weight is added by one half alone, in the order of a whole backward, so its bits are the same.
+/// layer none of whose inputs has a gradient runs whole in the second half, and one in which an
+/// operator outside PyTorch and one of PyTorch's share a weight runs whole in the first. The
+/// gradient of a weight is added by one half alone, in the order of a whole backward, so its bits
+/// are the same.
 ///
 /// Source   Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024).
 /// Threads  those of a graph's rank.

@@ -111,12 +111,12 @@ void expect_equal(const Case& c) {
 }
 
 TEST(BackwardHalves, LinearLayersOfPyTorch) {
-  expect_equal({.inputs = {{5, 6}},
-                .weights = {{8, 6}, {8}, {6, 8}, {6}},
-                .forward = [](const Tensors& x, const Tensors& w) -> Tensors {
-                  return {at::add(x[0], at::linear(at::gelu(at::linear(x[0], w[0], w[1])), w[2],
-                                                   w[3]))};
-                }});
+  expect_equal(
+      {.inputs = {{5, 6}},
+       .weights = {{8, 6}, {8}, {6, 8}, {6}},
+       .forward = [](const Tensors& x, const Tensors& w) -> Tensors {
+         return {at::add(x[0], at::linear(at::gelu(at::linear(x[0], w[0], w[1])), w[2], w[3]))};
+       }});
 }
 
 TEST(BackwardHalves, NormsRunWholeInTheFirstHalf) {
@@ -214,15 +214,32 @@ TEST(BackwardHalves, AnOperatorOutsidePyTorchRunsWholeInTheFirstHalf) {
 
 TEST(BackwardHalves, OwnOperators) {
   for (const bool keep : {false, true})
-    expect_equal({.inputs = {{5, 8}},
-                  .weights = {{8}, {8}, {32, 8}, {32}, {8, 32}, {8}, {8, 8}, {8}},
-                  .forward = [keep](const Tensors& x, const Tensors& w) -> Tensors {
-                    const at::Tensor y = linear(x[0], w[6], w[7]);
-                    return {residual_add(y, feed_forward(y, {.gain = w[0], .bias = w[1]},
-                                                         {w[2], w[3]}, Activation::kGelu,
-                                                         {w[4], w[5]}, keep, nullptr))};
-                  },
-                  .early = {0, 1}});
+    expect_equal(
+        {.inputs = {{5, 8}},
+         .weights = {{8}, {8}, {32, 8}, {32}, {8, 32}, {8}, {8, 8}, {8}},
+         .forward = [keep](const Tensors& x, const Tensors& w) -> Tensors {
+           const at::Tensor y = linear(x[0], w[6], w[7]);
+           return {residual_add(y, feed_forward(y, {.gain = w[0], .bias = w[1]}, {w[2], w[3]},
+                                                Activation::kGelu, {w[4], w[5]}, keep, nullptr))};
+         },
+         .early = {0, 1}});
+}
+
+TEST(BackwardHalves, AWeightOfAnOwnAndOfAnotherOperator) {
+  expect_equal({.inputs = {{5, 6}},
+                .weights = {{6, 6}, {6}},
+                .forward = [](const Tensors& x, const Tensors& w) -> Tensors {
+                  return {at::linear(at::gelu(linear(x[0], w[0], w[1])), w[0])};
+                },
+                .early = {0, 1}});
+}
+
+TEST(BackwardHalves, AWeightOfTwoOwnOperators) {
+  expect_equal({.inputs = {{5, 6}},
+                .weights = {{6, 6}, {6}},
+                .forward = [](const Tensors& x, const Tensors& w) -> Tensors {
+                  return {linear(at::gelu(linear(x[0], w[0], w[1])), w[0], w[1])};
+                }});
 }
 
 TEST(BackwardHalves, TheFirstHalfFreesWhatTheSecondDoesNotNeed) {

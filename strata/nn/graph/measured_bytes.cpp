@@ -99,8 +99,7 @@ void measure_halves(const Layer& layer, const ForwardContext& context,
   bytes.kept = std::max<std::int64_t>(0, account.current_bytes() - before);
   account.reset_peak();
   run_weight_half(std::move(half));
-  bytes.weight_transient =
-      std::max<std::int64_t>(0, account.peak_bytes() - before - bytes.kept);
+  bytes.weight_transient = std::max<std::int64_t>(0, account.peak_bytes() - before - bytes.kept);
 }
 
 }  // namespace

@@ -68,6 +68,9 @@ void add_attention(LayerCost& layer, const CostTable& costs, const MachineProfil
   const std::int64_t peak =
       attention_peak_bytes(attention, sums, costs.weight_element_bytes, layer);
   layer.backward_transient_bytes = std::max(layer.backward_transient_bytes, peak);
+  // The first half of a backward frees nothing before it ends.
+  layer.input_transient_bytes =
+      std::max(layer.input_transient_bytes, peak + layer.saved_bytes + layer.kept_bytes);
   layer.backward_fixed_bytes =
       std::max(layer.backward_fixed_bytes, std::min(least, layer.backward_transient_bytes));
 }

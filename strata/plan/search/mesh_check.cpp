@@ -59,8 +59,8 @@ class Check {
             name + " has one stage a rank", "schedule interleaved or gpipe", name,
             "set mesh.schedule=interleaved");
     require(mesh_.virtual_stages == 1 || fixed != 2 || mesh_.virtual_stages == 2,
-            "mesh.virtual_stages", name + " has two stages a rank", "2",
-            text(mesh_.virtual_stages), "set mesh.virtual_stages=2");
+            "mesh.virtual_stages", name + " has two stages a rank", "2", text(mesh_.virtual_stages),
+            "set mesh.virtual_stages=2");
     require(mesh_.schedule_file.empty() || mesh_.schedule == ScheduleKind::kFile,
             "mesh.schedule_file", "another schedule is chosen", "schedule file", name,
             "set mesh.schedule=file");
@@ -70,8 +70,8 @@ class Check {
     const std::int64_t stages = mesh_.axes[Axis::kPipeline] * mesh_.stages_per_rank();
     require(limits_.layers == 0 || stages <= limits_.layers, "mesh.pp", "more stages than layers",
             "at most " + text(limits_.layers) + " stages (blocks, embedding, head)", text(stages),
-            mesh_.virtual_stages > limits_.layers
-                ? "set mesh.virtual_stages=1"
+            mesh_.stages_per_rank() > limits_.layers
+                ? fixed > 1 ? "set mesh.schedule=1f1b" : "set mesh.virtual_stages=1"
                 : "set mesh.pp=" + text(limits_.layers / mesh_.stages_per_rank()));
   }
 
@@ -138,7 +138,8 @@ class Check {
   std::string world_fix(const Mesh& mesh) const {
     const Mesh* nearest = nullptr;
     double least = std::numeric_limits<double>::infinity();
-    const auto all = legal_meshes(static_cast<int>(limits_.world), mesh_.virtual_stages, limits_);
+    const auto all =
+        legal_meshes(static_cast<int>(limits_.world), mesh_.stages_per_rank(), limits_);
     for (const Mesh& other : all) {
       const auto factor = [](int a, int b) { return std::fabs(std::log2(double(a) / b)); };
       double change = factor(other[Axis::kData], mesh[Axis::kData]);

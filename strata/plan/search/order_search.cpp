@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "strata/schedule/zero_bubble_search.h"
-
 namespace strata {
 
 namespace {
@@ -33,20 +31,28 @@ StageCosts costs_of_stage(const OrderRequest& request, int stage) {
 
 }  // namespace
 
-Schedule searched_order(const OrderRequest& request) {
+std::vector<StageCosts> stage_costs(const OrderRequest& request) {
   std::vector<StageCosts> stages;
   for (int stage = 0; stage < request.partition.num_stages(); ++stage)
     stages.push_back(costs_of_stage(request, stage));
-  double transfer = 0;
+  return stages;
+}
+
+double longest_transfer(const OrderRequest& request) {
+  double longest = 0;
   for (std::size_t v = 0; v < request.costs.values.size(); ++v) {
     const Value& value = request.dataflow.values[v];
     const int stage = request.partition.stage_of(value.producer);
-    const bool leaves = std::ranges::any_of(value.consumers, [&](int layer) {
-      return request.partition.stage_of(layer) != stage;
-    });
-    if (leaves) transfer = std::max(transfer, request.costs.values[v].transfer_seconds);
+    const bool leaves = std::ranges::any_of(
+        value.consumers, [&](int layer) { return request.partition.stage_of(layer) != stage; });
+    if (leaves) longest = std::max(longest, request.costs.values[v].transfer_seconds);
   }
-  return search_zero_bubble(stages, request.micro_batches, transfer).schedule;
+  return longest;
+}
+
+Schedule searched_order(const OrderRequest& request) {
+  return search_zero_bubble(stage_costs(request), request.micro_batches, longest_transfer(request))
+      .schedule;
 }
 
 }  // namespace strata

@@ -1,9 +1,11 @@
 /// Searches an order of forwards and halves of backwards for the costs of a cut.
 #pragma once
 
+#include <vector>
+
 #include "strata/layout/costs.h"
 #include "strata/layout/dataflow.h"
-#include "strata/schedule/action.h"
+#include "strata/schedule/zero_bubble_search.h"
 
 namespace strata {
 
@@ -19,5 +21,11 @@ struct OrderRequest {
 };
 
 Schedule searched_order(const OrderRequest& request);
+
+/// Per rank: the costs of its stage.
+std::vector<StageCosts> stage_costs(const OrderRequest& request);
+
+/// The seconds of the longest message between stages.
+double longest_transfer(const OrderRequest& request);
 
 }  // namespace strata

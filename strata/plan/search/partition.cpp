@@ -249,10 +249,10 @@ class Partitioner {
 
   // In-flight activations of a rank are spread evenly over its stages.
   std::int64_t kept_bytes(int stage, std::int64_t fixed, std::int64_t activation) const {
-    const double in_flight = request_.in_flight.empty()
-                                 ? 1.0
-                                 : static_cast<double>(request_.in_flight[rank_of(stage)]) /
-                                       request_.virtual_stages;
+    const double in_flight =
+        request_.in_flight.empty()
+            ? 1.0
+            : static_cast<double>(request_.in_flight[rank_of(stage)]) / request_.virtual_stages;
     return fixed + std::llround(in_flight * static_cast<double>(activation));
   }
   std::int64_t stage_bytes(int stage, const StageEstimate& estimate) const {

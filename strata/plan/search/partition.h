@@ -28,9 +28,9 @@ namespace strata {
 
 struct PartitionRequest {
   int ranks = 1;
-  int virtual_stages = 1;           ///< per rank
+  int virtual_stages = 1;               ///< per rank
   std::vector<int> rank_of_stage = {};  ///< empty: stage s is on rank s mod ranks
-  std::vector<int> in_flight = {};  ///< per rank, in stage activations; empty: one per stage
+  std::vector<int> in_flight = {};      ///< per rank, in stage activations; empty: one per stage
   std::vector<std::int64_t> device_bytes = {};  ///< per rank; empty: no cap
   LayerSet recompute = {};
 };

@@ -93,7 +93,7 @@ std::string decisions_text(const Plan& plan) {
                {"tiers", placement_json(plan.placement)},
                {"reduce_reason", plan.reduce_reason}};
   if (!plan.recorded.empty()) text["recorded"] = true;
-  if (decisions.schedule == ScheduleKind::kZb) text["order"] = order_csv(*decisions.order);
+  if (decisions.order) text["order"] = order_csv(*decisions.order);
   return text.dump();
 }
 
@@ -106,10 +106,15 @@ Plan follow_plan(const PlanRequest& input, const std::string& decided) {
       .recompute = LayerSet(text.at("recompute").get<std::vector<int>>()),
       .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce,
       .tiers = placement_of(text.at("tiers"))};
-  if (text.contains("order")) {
+  if (text.contains("order") && !traits_of(request.schedule).has_builder) {
     Schedule order = read_order(text.at("order").get<std::string>(), "order");
-    order.kind = ScheduleKind::kZb;
-    choices.order = std::make_shared<const Schedule>(std::move(order));
+    order.kind = request.schedule;
+    // A resumed run may have more micro-batches than the order that was searched for it.
+    const bool is_read = request.schedule == ScheduleKind::kFile;
+    if (is_read || order.num_micro_batches >= request.micro_batches) {
+      choices.order = std::make_shared<const Schedule>(std::move(order));
+      if (is_read) request.order = choices.order;
+    }
   }
   Plan plan = evaluate(request, choices);
   plan.reduce_reason = text.at("reduce_reason").get<std::string>();

@@ -86,18 +86,19 @@ class Proposer {
     if (request_.schedule != ScheduleKind::kZb || choices.order) return evaluate_order(choices);
     std::optional<Plan> best;
     for (const double activations : kActivationsOf1f1b) {
+      Schedule order = searched_order({.dataflow = *dataflow_,
+                                       .costs = costs_,
+                                       .partition = choices.partition,
+                                       .recompute = choices.recompute,
+                                       .micro_batches = shape_.micro_batches,
+                                       .activations = activations});
+      if (best && order.programs == best->decisions().order->programs) continue;
       Choices with_order = choices;
-      with_order.order = std::make_shared<const Schedule>(
-          searched_order({.dataflow = *dataflow_,
-                          .costs = costs_,
-                          .partition = choices.partition,
-                          .recompute = choices.recompute,
-                          .micro_batches = shape_.micro_batches,
-                          .activations = activations}));
+      with_order.order = std::make_shared<const Schedule>(std::move(order));
       Plan plan = evaluate_order(with_order);
       const bool first = !best || (!fits(*best) && better(plan, *best));
-      if (first || (fits(plan) && plan.simulation.step_seconds <
-                                      kWorthMemory * best->simulation.step_seconds))
+      if (first || (fits(plan) &&
+                    plan.simulation.step_seconds < kWorthMemory * best->simulation.step_seconds))
         best = std::move(plan);
     }
     return std::move(*best);

@@ -28,8 +28,8 @@ class Loads {
     double stages = 0;
     for (int stage = 0; stage < cut.num_stages(); ++stage) {
       const double seconds = estimate_(cut.layers(stage)).seconds;
-      const int rank = request_.rank_of_stage.empty() ? stage % request_.ranks
-                                                      : request_.rank_of_stage[stage];
+      const int rank =
+          request_.rank_of_stage.empty() ? stage % request_.ranks : request_.rank_of_stage[stage];
       ranks[rank] += seconds;
       stages += seconds * seconds;
     }

@@ -112,10 +112,9 @@ class Counter {
     if (mesh_.axes[Axis::kTensor] == 1) return;
     for (int l = action.layers.begin; l < action.layers.end; ++l) {
       const LayerWork& work = costs_.layers[l].work;
-      const std::int64_t bytes =
-          makes_input_gradients(action.op)      ? work.backward_sum_bytes
-          : action.op == Op::kBackwardWeight ? 0
-                                             : work.forward_sum_bytes;
+      const std::int64_t bytes = makes_input_gradients(action.op)   ? work.backward_sum_bytes
+                                 : action.op == Op::kBackwardWeight ? 0
+                                                                    : work.forward_sum_bytes;
       const double scaled = static_cast<double>(bytes) * costs_.scale(action.micro_batch);
       add(traffic_[Axis::kTensor], all_reduce_bytes(scaled, mesh_.axes[Axis::kTensor]),
           mesh_.rates[Axis::kTensor]);

@@ -1,6 +1,7 @@
 #include "strata/plan/simulate/rank_clock.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -10,6 +11,13 @@ namespace strata {
 
 namespace {
 
+// The kernels of a divided backward are split like its time.
+int weight_launches(const LayerCost& layer) {
+  if (layer.backward_seconds <= 0) return layer.backward_launches / 2;
+  return static_cast<int>(
+      std::lround(layer.backward_launches * layer.weight_seconds / layer.backward_seconds));
+}
+
 int launches_of(const LayerCost& layer, Op op) {
   switch (op) {
     case Op::kForward:
@@ -18,9 +26,9 @@ int launches_of(const LayerCost& layer, Op op) {
     case Op::kBackward:
       return layer.backward_launches;
     case Op::kBackwardInput:
-      return layer.backward_launches - layer.backward_launches / 2;
+      return layer.backward_launches - weight_launches(layer);
     case Op::kBackwardWeight:
-      return layer.backward_launches / 2;
+      return weight_launches(layer);
     case Op::kUpdate:
       return layer.update_launches;
     case Op::kOffloadActivations:

@@ -89,6 +89,31 @@ TEST(Simulation, ReproducesPublishedZeroBubbleRatesToFourDecimals) {
   }
 }
 
+// GPipe's throughput with 32 micro-batches on K accelerators, divided by that of K = 2 with one
+// micro-batch (Huang et al. 2019, Table 2, Transformer-48) or with 32 (Table 3, Transformer-24 on
+// GPUs without fast links). The layers of a Transformer take equal time, and all are computed twice.
+double gpipe_seconds(int layers, int ranks, int micro_batches) {
+  const Dataflow dataflow = chain(layers);
+  const Partition partition = equal_stages(layers, ranks);
+  const double share = 1.0 / micro_batches;
+  const CostTable costs =
+      equal_costs(dataflow, {.forward_seconds = share, .backward_seconds = 2 * share}, {});
+  const Schedule order = gpipe({.ranks = ranks, .micro_batches = micro_batches});
+  const LowerOptions options{.recompute = LayerSet::all(layers), .update = false};
+  return simulate(lower(order, dataflow, partition, options), dataflow, partition, costs)
+      .step_seconds;
+}
+
+TEST(Simulation, ReproducesSpeedUpsOfGPipeWithinSevenPercent) {
+  constexpr double kClose = 0.07;
+  const double one_micro_batch = gpipe_seconds(48, 2, 1);
+  for (const auto& [ranks, published] : {std::pair(2, 1.8), {4, 3.4}, {8, 6.3}})
+    EXPECT_NEAR(one_micro_batch / gpipe_seconds(48, ranks, 32), published, kClose * published);
+  const double two_ranks = gpipe_seconds(24, 2, 32);
+  for (const auto& [ranks, published] : {std::pair(4, 1.8), {8, 3.3}})
+    EXPECT_NEAR(two_ranks / gpipe_seconds(24, ranks, 32), published, kClose * published);
+}
+
 // Stages placed in a V, with equal times for forwards and both halves. `waits`: the units of time
 // that a rank may wait in a step, of 6 (p - 1) with 1F1B: V-Half half, V-Min two thirds. `held`:
 // the stage activations that a rank may hold, of 2 p with 1F1B: V-Half half, V-Min a third, and
@@ -106,15 +131,14 @@ TEST(Simulation, StagesInAVWaitAndHoldAsPublished) {
         VShaped{kVHalf, 4, 9, 5}, VShaped{kVHalf, 8, 21, 9}, VShaped{kVMin, 4, 12, 4},
         VShaped{kVMin, 8, 28, 7}, VShaped{kDualPipeV, 4, 3, 9}, VShaped{kDualPipeV, 8, 7, 17}}) {
     SCOPED_TRACE(name_of(v.kind) + (" p" + std::to_string(v.ranks)));
-    const PipelineShape shape{
-        .ranks = v.ranks, .micro_batches = 4 * v.ranks, .virtual_stages = 2};
+    const PipelineShape shape{.ranks = v.ranks, .micro_batches = 4 * v.ranks, .virtual_stages = 2};
     const Dataflow dataflow = chain(2 * v.ranks);
     const Partition partition = equal_stages(2 * v.ranks, 2 * v.ranks);
     const CostTable costs = equal_costs(
         dataflow, {.forward_seconds = 1, .backward_seconds = 2, .weight_seconds = 1}, {});
     const Schedule order = build_schedule(v.kind, shape);
-    const Simulation simulation = simulate(
-        lower(order, dataflow, partition, {.update = false}), dataflow, partition, costs);
+    const Simulation simulation =
+        simulate(lower(order, dataflow, partition, {.update = false}), dataflow, partition, costs);
     const double work = 6.0 * shape.micro_batches;
     EXPECT_LE(longest_span(simulation) - work, v.waits);
     for (int rank = 0; rank < v.ranks; ++rank)

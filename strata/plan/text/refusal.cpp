@@ -46,11 +46,17 @@ Alternative with_auto(Alternative from) {
   return from;
 }
 
+void without_order(Alternative& from) {
+  if (!from.request.order) return;
+  from.request.order = nullptr;
+  from.set("mesh.schedule_file", "");
+}
+
 Alternative with_1f1b(Alternative from) {
   if (!trains(from.request) || from.request.schedule == ScheduleKind::k1f1b) return from;
   from.request.schedule = ScheduleKind::k1f1b;
-  from.request.order = nullptr;
   from.set("mesh.schedule", "1f1b");
+  without_order(from);
   if (from.request.virtual_stages > 1) {
     from.request.virtual_stages = 1;
     from.set("mesh.virtual_stages", "1");
@@ -91,9 +97,13 @@ Alternative with_vertical(Alternative from) {
   const PlanRequest& request = from.request;
   const bool gains = request.schedule != ScheduleKind::kVertical && request.micro_batches > 1;
   if (!trains(request) || !gains || tier_placements(request.memory, true).size() == 1) return from;
+  if (traits_of(request.schedule).v_shaped) {
+    from.request.virtual_stages = 1;
+    from.set("mesh.virtual_stages", "1");
+  }
   from.request.schedule = ScheduleKind::kVertical;
-  from.request.order = nullptr;
   from.set("mesh.schedule", "vertical");
+  without_order(from);
   return from;
 }
 

@@ -53,7 +53,7 @@ class Pipeline:
         lr: the learning rate, constant unless step() has another.
         mesh: fields of `mesh`, as {"pp": 2, "dp": 2, "zero": 1}, or {"auto": True, "ranks": 4} for the fastest one.
         memory: fields of `memory`, as {"recompute": "full", "device": "2GiB"}.
-        schedule: "gpipe", "1f1b", "interleaved"; None: the planner's.
+        schedule: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv" and others (docs/schedules.md); None: the planner's.
         chunks: micro-batches of a mini-batch, on each replica.
         clip: the largest gradient norm; 0 does not clip.
         layers: names of modules that become layers; None: chosen.
