@@ -54,25 +54,28 @@ class ScheduleFile(ProgramTest):
                 self.assertEqual(self.bits(*self.setting(pp=RANKS, schedule=schedule)), alone)
 
     def test_a_searched_order_is_searched_again_and_resumes_with_the_same_bits(self):
-        zb = self.setting(pp=RANKS, schedule="zb")
-        steps = ("--set", "train.mini_batch=16", "--set", "train.steps=10", "--set", "train.checkpoint_every=5",
-                 "--set", "train.checkpoint_folder=saved")
+        zb = self.setting(pp=4, schedule="zb")
+        steps = ("--set", "train.mini_batch=32", "--set", "train.steps=10", "--set", "model.layers=16")
         self.succeed("train", "recipe.yaml", *steps, *self.setting(pp=1, schedule="gpipe"), "--metrics", "alone.jsonl")
-        self.succeed("plan", "recipe.yaml", *zb)
-        # The plan believes that the second halves take no time.
+        expected = self.losses("alone.jsonl")
+        self.succeed("plan", "recipe.yaml", *steps, *zb)
+        # The plan believes that forwards take nearly no time, and second halves much.
         cache = self.folder / "cache/strata/probe.json"
         probes = json.loads(cache.read_text())
         for probe in probes.values():
-            if "weights" in probe:
-                probe["backward"], probe["weights"] = probe["inputs"], [0, 0, 20]
-        cache.write_text(json.dumps(probes))
-        done = self.start("train", "recipe.yaml", *steps, *zb, "--metrics", "zb.jsonl")
-        out, err = done.communicate(timeout=300)
-        self.assertEqual(done.returncode, 0, err)
-        self.assertIn("schedule: measured times allow", out + err)
-        expected = self.losses("alone.jsonl")
-        self.assertEqual(self.losses("zb.jsonl"), expected)
-        self.succeed("train", "recipe.yaml", *steps, *zb, "--resume", "saved/step-00000005", "--metrics", "rest.jsonl")
+            probe["forward"][0] *= 0.05
+            probe["weights"][0] *= 8
+        for attempt in range(4):  # the measured times may be disturbed
+            cache.write_text(json.dumps(probes))
+            saved = f"saved{attempt}"
+            _, out, err = self.run_program("train", "recipe.yaml", *steps, *zb, "--metrics", "zb.jsonl", "--set",
+                                           "train.checkpoint_every=5", "--set", f"train.checkpoint_folder={saved}")
+            self.assertEqual(self.losses("zb.jsonl"), expected, err)
+            if "schedule: measured times allow" in out + err:
+                break
+        else:
+            self.fail("the order stayed")
+        self.succeed("train", "recipe.yaml", *steps, *zb, "--resume", f"{saved}/step-00000005", "--metrics", "rest.jsonl")
         self.assertEqual(self.losses("rest.jsonl"), expected[5:])
 
     def test_plan_shows_halves(self):
@@ -89,9 +92,15 @@ class ScheduleFile(ProgramTest):
         whole = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
         refused("", "the file is empty")
         refused(",,\n", "the order is empty")
+        deadlock = "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"
+        refused(deadlock, ["deadlock: the ranks wait for one another in a cycle", "<-- ERROR HERE"])
+        refused("0F0,0F1,0B0,0B1\n1F0,1F1\n", "a receive has no send")
+        refused("0F0,1F0,1B0,0B0\n,,\n", "the order is for another number of stages on line 1")
+        refused("0F0,1F0,1B0,0B0,3F0,3B0\n2F0,2B0\n", "the order is for another number of stages on line", virtual_stages=2)
         refused("0F0,hello\n", ["order.csv:1, cell 2", "a cell is no action"])
         refused(whole, "the order is for another number of ranks", pp=1)
-        refused(whole, "the order is for another number of stages", virtual_stages=2)
+        refused(whole, "the order is for another number of stages on line 1", virtual_stages=2)
+        refused(whole, "mesh.auto chooses the schedule", auto="true")
         refused(whole, "the order has fewer micro-batches than the step")
         refused(whole, "another schedule is chosen", schedule="gpipe")
         many = range(MICRO_BATCHES)

@@ -44,7 +44,7 @@ constexpr int kGradientBuffers = 2;
 
 // The memory of a searched order, as a multiple of the activations that 1F1B's first rank holds;
 // ZB-1p and ZB-2p have 1 and 2. All are tried.
-constexpr double kActivationsOf1f1b[] = {1, 1.5, 2, 4};
+constexpr double kActivationsOf1f1b[] = {1, 1.5, 2, 2.5, 3, 4};
 // An order with more memory has to be faster by this factor.
 constexpr double kWorthMemory = 0.995;
 
