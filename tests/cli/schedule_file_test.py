@@ -64,7 +64,8 @@ class ScheduleFile(ProgramTest):
         probes = json.loads(cache.read_text())
         for probe in probes.values():
             probe["forward"][0] *= 0.05
-            probe["weights"][0] *= 8
+            if "weights" in probe:
+                probe["weights"][0] *= 8
         for attempt in range(4):  # the measured times may be disturbed
             cache.write_text(json.dumps(probes))
             saved = f"saved{attempt}"
