@@ -16,22 +16,8 @@ constexpr std::int64_t kSumBytes = 1 << 17;
 void Bookkeeper::walk(const Action& action, double end_seconds) {
   micro_batch_ = action.micro_batch;
   const auto [begin, end] = action.layers;
+  if (is_compute(action.op)) return compute(action);
   switch (action.op) {
-    case Op::kForward:
-      for (int l = begin; l < end; ++l) gather(l), forward(l);
-      break;
-    case Op::kRecompute:
-      for (int l = begin; l < end; ++l) gather(l), recompute(l);
-      break;
-    case Op::kBackward:
-      for (int l = end; l-- > begin;) gather(l), backward(l);
-      break;
-    case Op::kBackwardInput:
-      for (int l = end; l-- > begin;) backward_inputs(l);
-      break;
-    case Op::kBackwardWeight:
-      for (int l = end; l-- > begin;) backward_weights(l);
-      break;
     case Op::kSendActivation:
     case Op::kSendGradient:
       send(action);
@@ -92,11 +78,33 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
     case Op::kUpdate:  // states and weights stay in place
       for (int l = begin; l < end; ++l) update(l);
       break;
+    case Op::kForward:  // compute() does these
+    case Op::kRecompute:
+    case Op::kBackward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
     case Op::kGatherWeights:  // kUpdate has started this exchange
     case Op::kPrefetchRows:   // embeddings wait in host memory
     case Op::kFetchRows:
     case Op::kSendRowGradients:
       break;
+  }
+}
+
+void Bookkeeper::compute(const Action& action) {
+  const auto [begin, end] = action.layers;
+  if (action.op == Op::kForward || action.op == Op::kRecompute) {
+    for (int l = begin; l < end; ++l) {
+      gather(l);
+      action.op == Op::kForward ? forward(l) : recompute(l);
+    }
+    return;
+  }
+  for (int l = end; l-- > begin;) {
+    gather(l);
+    if (action.op == Op::kBackward) backward(l);
+    if (action.op == Op::kBackwardInput) backward_inputs(l);
+    if (action.op == Op::kBackwardWeight) backward_weights(l);
   }
 }
 

@@ -53,6 +53,7 @@ class Bookkeeper {
   void walk(const Action& action, double end_seconds);
   void update(int layer);
   void forward(int layer);
+  void compute(const Action& action);
   void recompute(int layer);
   void backward(int layer);
   void backward_inputs(int layer);
