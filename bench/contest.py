@@ -53,6 +53,21 @@ def add_options(parser):
     parser.add_argument("--warmup", type=int, default=2, help="steps before them")
 
 
+def add_only(parser):
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="contestants whose names contain one of these")
+
+
+def chosen(options, contestants):
+    return {name: contestant for name, contestant in contestants.items()
+            if not options.only or any(word in name for word in options.only)}
+
+
+def remaining(pairs, contestants):
+    """The pairs of which both sides have contestants."""
+    pairs = [Pair(pair.ours, tuple(p for p in pair.peers if p in contestants)) for pair in pairs]
+    return [pair for pair in pairs if pair.ours in contestants and pair.peers]
+
+
 def parse(parser):
     options = parser.parse_args()
     if options.rounds < 1 or options.steps < 1 or options.warmup < 0:
@@ -104,6 +119,9 @@ STAGES = 2
 KINDS = {"pipeline": Kind(processes=STAGES, threads=1,
                           ideal_share=SIZES.micro_batches / (SIZES.micro_batches + STAGES - 1)),
          "one rank": Kind(processes=1, threads=2)}
+
+
+TORCH_PIPELINES = ("torch gpipe", "torch 1f1b", "torch zb1p", "torch zbv")
 
 
 def torch_contestants(options, names):
@@ -191,9 +209,11 @@ def run(folder, description, contestants_of, kinds, pairs, add=lambda parser: No
     """The program of a bench that measures nothing else."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     add_options(parser)
+    add_only(parser)
     add(parser)
     options = parse(parser)
-    write(folder, options, *compare(options, contestants_of(options), kinds, pairs))
+    contestants = chosen(options, contestants_of(options))
+    write(folder, options, *compare(options, contestants, kinds, remaining(pairs, contestants)))
 
 
 def table(result):

@@ -17,11 +17,11 @@ sys.path.insert(0, str(HERE.parent))
 import contest  # noqa: E402
 from contest import Contestant, Pair  # noqa: E402
 
+SCHEDULES = ("1f1b", "zb-h1", "zbv")
 PAIRS = [Pair("graph one rank", ("torch eager",)),
          Pair("own one rank", ("torch eager",)),
          Pair("own one rank", ("torch compile",)),
-         Pair("graph 1f1b", ("torch gpipe", "torch 1f1b")),
-         Pair("own 1f1b", ("torch gpipe", "torch 1f1b"))]
+         *(Pair(f"{model} {schedule}", contest.TORCH_PIPELINES) for model in ("graph", "own") for schedule in SCHEDULES)]
 OWN = "model.own_operations=true"
 GPIPE_PAIRS = [Pair("strata GPipe", ("torchgpipe",)), Pair("graph 1f1b", ("torchgpipe",)), Pair("own 1f1b", ("torchgpipe",))]
 
@@ -41,11 +41,11 @@ def contestants_in(folder):
         return {
             "graph one rank": ours("one rank", "mesh.pp=1", "mesh.threads=2"),
             "own one rank": ours("one rank", "mesh.pp=1", "mesh.threads=2", OWN),
-            "graph 1f1b": ours("pipeline", "mesh.pp=2", "mesh.threads=1"),
-            "own 1f1b": ours("pipeline", "mesh.pp=2", "mesh.threads=1", OWN),
+            **{f"{model} {schedule}": ours("pipeline", "mesh.pp=2", "mesh.threads=1", f"mesh.schedule={schedule}", *more)
+               for model, more in (("graph", ()), ("own", (OWN,))) for schedule in SCHEDULES},
             **{name: Contestant("pipeline", lambda api=api: contest.torch_peer(HERE / "gpipe_peer.py", ("--api", api), options))
                for name, api in (("torchgpipe", "torchgpipe"), ("strata GPipe", "strata")) if has_torchgpipe()},
-            **contest.torch_contestants(options, ("torch eager", "torch compile", "torch gpipe", "torch 1f1b")),
+            **contest.torch_contestants(options, ("torch eager", "torch compile", *contest.TORCH_PIPELINES)),
         }
     return contestants
 

@@ -70,12 +70,6 @@ def torch_contestants(options, deepspeed):
     return peers
 
 
-def remaining(pairs, contestants):
-    """The pairs of which someone ran on either side."""
-    pairs = [Pair(pair.ours, tuple(p for p in pair.peers if p in contestants)) for pair in pairs]
-    return [pair for pair in pairs if pair.ours in contestants and pair.peers]
-
-
 def once_a_round(options, contestants):
     """DDP's overlap has a run of its own: the hook that times its buckets is Python."""
     def peer(*arguments):
@@ -112,8 +106,7 @@ def parse():
     contest.add_options(parser)
     parser.add_argument("--deepspeed", metavar="FOLDER",
                         help="where DeepSpeed is installed, if not in .venv")
-    parser.add_argument("--only", nargs="+", metavar="NAME",
-                        help="contestants whose names contain one of these")
+    contest.add_only(parser)
     return contest.parse(parser)
 
 
@@ -121,11 +114,8 @@ def main():
     options = parse()
     deepspeed, version = deepspeed_environment(options.deepspeed)
     print(f"DeepSpeed {version}" if deepspeed else f"without DeepSpeed: {version}")
-    contestants = {**strata_contestants(options), **torch_contestants(options, deepspeed)}
-    if options.only:
-        contestants = {name: contestant for name, contestant in contestants.items()
-                       if any(word in name for word in options.only)}
-    pairs = remaining(PAIRS, contestants)
+    contestants = contest.chosen(options, {**strata_contestants(options), **torch_contestants(options, deepspeed)})
+    pairs = contest.remaining(PAIRS, contestants)
     result, rounds = contest.compare(options, contestants, KINDS, pairs,
                                      once_a_round(options, contestants))
     result["overlap"] = overlaps(rounds)

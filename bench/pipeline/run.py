@@ -18,8 +18,8 @@ sys.path.insert(0, str(HERE.parent))
 import contest  # noqa: E402
 from contest import Contestant, Pair  # noqa: E402
 
-PIPELINES = ("torch gpipe", "torch 1f1b", "torch zb1p", "torch zbv")
-PAIRS = [Pair("strata 1f1b", PIPELINES), Pair("strata zb-h1", PIPELINES), Pair("strata zb", PIPELINES),
+OURS = ("1f1b", "zb-h1", "zb", "zbv")
+PAIRS = [*(Pair(f"strata {schedule}", contest.TORCH_PIPELINES) for schedule in OURS),
          Pair("strata one rank", ("torch eager",))]
 
 
@@ -28,11 +28,9 @@ def contestants(options):
         return Contestant(kind, lambda: contest.strata("recipes/bench.yaml", settings, options))
 
     return {
-        "strata 1f1b": ours("pipeline", "mesh.pp=2", "mesh.schedule=1f1b", "mesh.threads=1"),
-        "strata zb-h1": ours("pipeline", "mesh.pp=2", "mesh.schedule=zb-h1", "mesh.threads=1"),
-        "strata zb": ours("pipeline", "mesh.pp=2", "mesh.schedule=zb", "mesh.threads=1"),
+        **{f"strata {schedule}": ours("pipeline", "mesh.pp=2", f"mesh.schedule={schedule}", "mesh.threads=1") for schedule in OURS},
         "strata one rank": ours("one rank", "mesh.pp=1", "mesh.threads=2"),
-        **contest.torch_contestants(options, PIPELINES + ("torch eager",)),
+        **contest.torch_contestants(options, (*contest.TORCH_PIPELINES, "torch eager")),
     }
 
 
@@ -56,8 +54,10 @@ def first_step_seconds():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     contest.add_options(parser)
+    contest.add_only(parser)
     options = contest.parse(parser)
-    result, rounds = contest.compare(options, contestants(options), contest.KINDS, PAIRS,
+    chosen = contest.chosen(options, contestants(options))
+    result, rounds = contest.compare(options, chosen, contest.KINDS, contest.remaining(PAIRS, chosen),
                                      {"first_step_seconds": first_step_seconds})
     first = contest.summary([r["first_step_seconds"] for r in rounds])
     print(f"command to first finished step (recipes/tiny.yaml): {first['median']:.2f} s "

@@ -125,7 +125,7 @@ class PythonLayersTest(unittest.TestCase):
         for make in (rounding_net, branching_net):
             expected = trained(make(), batches())
             for options in ({"mesh": {"pp": 2}}, {"mesh": {"pp": 3}, "schedule": "gpipe"}, {"mesh": {"pp": 2}, "memory": {"recompute": "full"}},
-                            {"memory": {"weights": "host", "states": "host"}}):
+                            {"mesh": {"pp": 3}, "schedule": "zb-h2"}, {"memory": {"weights": "host", "states": "host"}}):
                 with self.subTest(make.__name__, options=options):
                     self.assertEqual(trained(make(), batches(), **options), expected)
 

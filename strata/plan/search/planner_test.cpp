@@ -4,6 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
+#include "strata/schedule/builders.h"
 
 namespace strata {
 namespace {
@@ -281,6 +282,50 @@ TEST(Planner, PlansHundredThousandLayers) {
   const Plan tight = make_plan(request);
   EXPECT_GT(recomputed(tight), 1000);
   EXPECT_LT(recomputed(tight), kLayers);
+}
+
+PlanRequest request_of_halves(double weight_seconds) {
+  PlanRequest request;
+  request.dataflow = chain(4);
+  request.costs_none = request.costs_cheap = equal_costs(request.dataflow,
+                                                         {.forward_seconds = 1,
+                                                          .backward_seconds = 2,
+                                                          .weight_seconds = weight_seconds,
+                                                          .saved_bytes = 100,
+                                                          .kept_bytes = 90},
+                                                         {.bytes = 8});
+  request.schedule = kZb;
+  set_shape(request, {4, 12});
+  return request;
+}
+
+TEST(Planner, OtherProcessesFollowASearchedOrder) {
+  const PlanRequest ours = request_of_halves(1), theirs = request_of_halves(0.1);
+  const Plan plan = make_plan(ours);
+  const Plan followed = follow_plan(theirs, decisions_text(plan));
+  EXPECT_EQ(followed.decisions().order->programs, plan.decisions().order->programs);
+  EXPECT_NE(make_plan(theirs).decisions().order->programs, plan.decisions().order->programs);
+}
+
+// A run that resumes with more micro-batches, or with another schedule, has no order for them.
+TEST(Planner, SearchesAnOrderThatTheDecisionsLack) {
+  PlanRequest more = request_of_halves(1);
+  const std::string decided = decisions_text(make_plan(more));
+  set_shape(more, {4, 20});
+  EXPECT_EQ(follow_plan(more, decided).decisions().order->num_micro_batches, 20);
+  PlanRequest plain = request_of_halves(1);
+  plain.schedule = k1f1b;
+  const Plan searched = follow_plan(request_of_halves(1), decisions_text(make_plan(plain)));
+  EXPECT_EQ(searched.decisions().order->num_micro_batches, 12);
+}
+
+TEST(Planner, OtherProcessesFollowAnOrderOfAFile) {
+  PlanRequest ours = request_of_halves(1), theirs = ours;
+  ours.schedule = theirs.schedule = kFile;
+  ours.order = std::make_shared<const Schedule>(zb_h2({.ranks = 4, .micro_batches = 12}));
+  theirs.order = std::make_shared<const Schedule>(zb_h1({.ranks = 4, .micro_batches = 12}));
+  const Plan followed = follow_plan(theirs, decisions_text(make_plan(ours)));
+  EXPECT_EQ(followed.decisions().order->programs, ours.order->programs);
 }
 
 }  // namespace
