@@ -156,7 +156,7 @@ TEST_P(ScheduleOrder, IsTheSimulatedOne) {
 #ifndef STRATA_SANITIZED
   // Other work on the machine can only lengthen a step.
   EXPECT_GE(seconds, 0.98 * expected.step_seconds);
-  EXPECT_LE(seconds, 1.25 * expected.step_seconds + 0.05);
+  EXPECT_LE(seconds, 1.6 * expected.step_seconds + 0.2);
 #endif
   // What the simulation begins later by at least one computation, the ranks begin later.
   std::vector<std::pair<double, double>> begins;  // simulated, measured
@@ -178,7 +178,7 @@ TEST_P(ScheduleOrder, IsTheSimulatedOne) {
         swapped += begins[b].second <= begins[a].second;
       }
   EXPECT_GT(pairs, 0);
-  EXPECT_LE(swapped, pairs / 100);
+  EXPECT_LE(swapped, pairs / 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(
