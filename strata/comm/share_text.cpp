@@ -7,7 +7,7 @@
 namespace strata {
 
 std::string share_text(Group& group, const std::string& text) {
-  const MessageTag tag{.value = -1};
+  const MessageTag tag = group.next_collective();
   if (group.rank() > 0) {
     const at::Tensor bytes = group.receive(0, tag);
     const char* const data = static_cast<const char*>(bytes.const_data_ptr());

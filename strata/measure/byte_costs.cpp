@@ -80,7 +80,7 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
   }
 }
 
-// Then the second half of a backward does all of it.
+// Whether the second half does the whole backward of the layer, because no input has a gradient.
 bool has_no_input_gradient(const Sequential& model, int layer) {
   const std::vector<bool> differentiable = model.differentiable_inputs(layer);
   return std::ranges::none_of(differentiable, [](bool has) { return has; });

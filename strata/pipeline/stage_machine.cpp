@@ -274,6 +274,12 @@ void StageMachine::backward(const Action& action) {
   }
 }
 
+LayerGraph StageMachine::take_graph(int layer, int micro_batch) {
+  auto entry = graphs_.extract({layer, micro_batch});
+  STRATA_CHECK(!entry.empty(), "pipeline.take_graph");
+  return std::move(entry.mapped());
+}
+
 // A whole backward or its first half.
 void StageMachine::backward_layer(int layer, int micro_batch, Op op) {
   std::vector<at::Tensor> output_gradients;
@@ -285,10 +291,7 @@ void StageMachine::backward_layer(int layer, int micro_batch, Op op) {
                                    ? std::move(gradient)
                                    : at::ones({}, groups_.world.device().options(at::kFloat)));
   }
-  const auto entry = graphs_.find({layer, micro_batch});
-  STRATA_CHECK(entry != graphs_.end(), "pipeline.backward");
-  LayerGraph graph = std::move(entry->second);
-  graphs_.erase(entry);
+  LayerGraph graph = take_graph(layer, micro_batch);
   const Pin pin = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
   const auto span = device_span(TrackKind::kCompute, layer);
   const double begin = now_seconds();
@@ -312,10 +315,7 @@ void StageMachine::backward_layer(int layer, int micro_batch, Op op) {
 }
 
 void StageMachine::backward_weights(int layer, int micro_batch) {
-  const auto entry = graphs_.find({layer, micro_batch});
-  STRATA_CHECK(entry != graphs_.end(), "pipeline.backward_weights");
-  LayerGraph graph = std::move(entry->second);
-  graphs_.erase(entry);
+  LayerGraph graph = take_graph(layer, micro_batch);
   const Pin pin = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
   const auto span = device_span(TrackKind::kCompute, layer);
   const double begin = now_seconds();

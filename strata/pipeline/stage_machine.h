@@ -155,6 +155,7 @@ class StageMachine final : public Machine {
   void backward(const Action& action);
   void backward_layer(int layer, int micro_batch, Op op);
   void backward_weights(int layer, int micro_batch);
+  LayerGraph take_graph(int layer, int micro_batch);
   void make_input_gradients();
   void keep_input_gradient(int batch_input, int micro_batch, const at::Tensor& gradient);
   MessageTag activation_tag(const Action& action) const;

@@ -68,9 +68,10 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
              ScheduleKind::kZbv, ScheduleKind::kVHalf, ScheduleKind::kVMin,
              ScheduleKind::kDualPipeV, ScheduleKind::kZb, ScheduleKind::kFile}),
       {.help = "Order of forwards and backwards. vertical: layers that live off the device run all "
-               "micro-batches each time they are fetched; zb-h1 to zb: backwards in two halves, of "
-               "which the second fills waits (docs/schedules.md); zb: searched for the measured "
-               "times; file: read from mesh.schedule_file"});
+               "micro-batches each time they are fetched; zb-h1, zb-h2, zbv, v-half, v-min, "
+               "dualpipev, zb: backwards in two halves, of which the second fills waits "
+               "(docs/schedules.md); zb: searched for the measured times; file: read from "
+               "mesh.schedule_file"});
   set.add(prefix + ".schedule_file", &options.schedule_file,
           {.help = "CSV file of an order, as PyTorch's pipelining writes it"});
   set.add(prefix + ".threads", &options.threads,

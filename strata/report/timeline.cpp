@@ -16,7 +16,8 @@ namespace {
 constexpr double kThinnest = 2e-4;
 
 bool is_numbered(std::string_view style) {
-  return style == "forward" || style == "recompute" || style == "backward" || style == "weights";
+  return style == "forward" || style == "recompute" || style == "backward" ||
+         style == "weight-gradients";
 }
 
 struct TrackLook {

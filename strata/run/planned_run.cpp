@@ -134,7 +134,8 @@ PlannedRun agree_on_plan(World& world, const ResolvedRun& resolved, const std::s
   };
   const std::string decided = world.agree([&] {
     // What the text leaves open, such as the order of another schedule, is decided here, too.
-    run = follow.empty() ? plan_run(resolved, /*probe=*/true, &world, data) : followed(follow);
+    run = follow.empty() ? plan_run(resolved, /*probe=*/true, &world, data)
+                         : followed(decisions_to_resume(follow, recipe.mesh.schedule));
     return decisions_text(run->plan);
   });
   return run ? std::move(*run) : followed(decided);

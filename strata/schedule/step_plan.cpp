@@ -136,10 +136,6 @@ int StepPlan::pipeline_rank(int layer) const {
   return decisions().rank_of_stage[decisions().partition.stage_of(layer)];
 }
 
-int StepPlan::in_flight_bound(int rank, int micro_batches) const {
-  return state_->in_flight_bound(state_->order_of(decisions().schedule, micro_batches), rank);
-}
-
 void StepPlan::reorder(Schedule order) const {
   STRATA_CHECK(decisions().order, "schedule.reorder");
   STRATA_CHECK(order.rank_of_stage == decisions().order->rank_of_stage, "schedule.reorder");

@@ -52,8 +52,6 @@ class StepPlan {
   const Dataflow& dataflow() const;
   const ShardLayout& shards() const;
   int pipeline_rank(int layer) const;  ///< rank along pp
-  /// Upper bound of the stage activations that a rank along pp holds at once.
-  int in_flight_bound(int rank, int micro_batches) const;
 
   /// Checked programs, ready to run.
   const Schedule& training(int micro_batches) const;

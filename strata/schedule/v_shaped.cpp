@@ -37,7 +37,6 @@ class Writer {
   void oldest_weights() { weights(waiting_.front().first); }
 
   int forwards(Stage stage) const { return next_[0][stage]; }
-  int first_halves(Stage stage) const { return next_[1][stage]; }
   int second_halves(Stage stage) const { return next_[2][stage]; }
   Program take() { return std::move(program_); }
 

@@ -20,7 +20,6 @@ namespace strata {
 class DeferredGradients final : public c10::DebugInfoBase {
  public:
   void add(std::function<void()> work) { work_.push_back(std::move(work)); }
-  bool empty() const { return work_.empty(); }
   /// Does the work in the order in which it was added, and frees each part's tensors after it.
   void run();
 

@@ -55,9 +55,11 @@ class Check {
   void stages() const {
     const std::string name = name_of(mesh_.schedule);
     const int fixed = traits_of(mesh_.schedule).stages_per_rank;
+    const bool plain = mesh_.schedule == ScheduleKind::k1f1b;
     require(mesh_.virtual_stages == 1 || fixed != 1, "mesh.virtual_stages",
-            name + " has one stage a rank", "schedule interleaved or gpipe", name,
-            "set mesh.schedule=interleaved");
+            name + " has one stage a rank", plain ? "schedule interleaved or gpipe" : "1",
+            plain ? name : text(mesh_.virtual_stages),
+            plain ? "set mesh.schedule=interleaved" : "set mesh.virtual_stages=1");
     require(mesh_.virtual_stages == 1 || fixed != 2 || mesh_.virtual_stages == 2,
             "mesh.virtual_stages", name + " has two stages a rank", "2", text(mesh_.virtual_stages),
             "set mesh.virtual_stages=2");

@@ -81,6 +81,11 @@ TEST(MeshCheck, RequiresLayerForEveryStage) {
 
 TEST(MeshCheck, RequiresMatchingScheduleForVirtualStages) {
   EXPECT_EQ(fix_of({.virtual_stages = 2}, kLimits), "set mesh.schedule=interleaved");
+  EXPECT_EQ(fix_of({.virtual_stages = 2, .schedule = ScheduleKind::kZbH1}, kLimits),
+            "set mesh.virtual_stages=1");
+  EXPECT_EQ(fix_of({.virtual_stages = 3, .schedule = ScheduleKind::kZbv}, kLimits),
+            "set mesh.virtual_stages=2");
+  EXPECT_EQ(fix_of({.schedule = ScheduleKind::kFile}, kLimits), "set mesh.schedule_file to one");
   EXPECT_EQ(fix_of({.virtual_stages = 2, .schedule = ScheduleKind::kInterleaved}, kLimits), "");
 }
 

@@ -97,6 +97,12 @@ std::string decisions_text(const Plan& plan) {
   return text.dump();
 }
 
+std::string decisions_to_resume(const std::string& decided, ScheduleKind schedule) {
+  json text = json::parse(decided);
+  if (schedule == ScheduleKind::kFile) text.erase("order");
+  return text.dump();
+}
+
 Plan follow_plan(const PlanRequest& input, const std::string& decided) {
   const json text = json::parse(decided);
   PlanRequest request = input;

@@ -118,4 +118,8 @@ Plan follow_plan(const PlanRequest& request, const std::string& decided);
 /// The decisions that depend on measured seconds, on which processes could disagree.
 std::string decisions_text(const Plan& plan);
 
+/// The decisions of an earlier run for one that resumes it: without the order of a file, which may
+/// be another one now.
+std::string decisions_to_resume(const std::string& decided, ScheduleKind schedule);
+
 }  // namespace strata

@@ -324,8 +324,11 @@ TEST(Planner, OtherProcessesFollowAnOrderOfAFile) {
   ours.schedule = theirs.schedule = kFile;
   ours.order = std::make_shared<const Schedule>(zb_h2({.ranks = 4, .micro_batches = 12}));
   theirs.order = std::make_shared<const Schedule>(zb_h1({.ranks = 4, .micro_batches = 12}));
-  const Plan followed = follow_plan(theirs, decisions_text(make_plan(ours)));
-  EXPECT_EQ(followed.decisions().order->programs, ours.order->programs);
+  const std::string decided = decisions_text(make_plan(ours));
+  EXPECT_EQ(follow_plan(theirs, decided).decisions().order->programs, ours.order->programs);
+  // A run that resumes reads its own file.
+  const Plan resumed = follow_plan(theirs, decisions_to_resume(decided, kFile));
+  EXPECT_EQ(resumed.decisions().order->programs, theirs.order->programs);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // Pixels. A row of a rank is ROW high, one side of a track TRACK.
 const ROW = 24, ROW_GAP = 4, TRACK = 11, TRACK_GAP = 7, RANK_GAP = 16;
 const TOP = 36, GUTTER = 138, RIGHT = 14, AXIS = 30, DIGIT = 6.5;
-const STYLES = ['forward', 'recompute', 'backward', 'weights', 'update', 'wait', 'send', 'fetch', 'offload', 'disk-read', 'disk-write'];
+const STYLES = ['forward', 'recompute', 'backward', 'weight-gradients', 'update', 'wait', 'send', 'fetch', 'offload', 'disk-read', 'disk-write'];
 
 // The part of the step that is visible, and its place on a drawing `width` pixels wide.
 class TimeView {
