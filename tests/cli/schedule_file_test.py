@@ -59,6 +59,10 @@ class ScheduleFile(ProgramTest):
         self.succeed("train", "recipe.yaml", *steps, *self.setting(pp=1, schedule="gpipe"), "--metrics", "alone.jsonl")
         expected = self.losses("alone.jsonl")
         self.succeed("plan", "recipe.yaml", *steps, *zb)
+        blocks = [probe for probe in probes.values() if probe.get("weights", [0])[0] > 0]
+        self.assertTrue(blocks, "the probe measured no second half")
+        for probe in blocks:
+            self.assertGreater(probe["backward"][0], probe["weights"][0])
         # The plan believes that forwards take nearly no time, and second halves much.
         cache = self.folder / "cache/strata/probe.json"
         probes = json.loads(cache.read_text())
