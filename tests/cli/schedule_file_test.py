@@ -59,13 +59,13 @@ class ScheduleFile(ProgramTest):
         self.succeed("train", "recipe.yaml", *steps, *self.setting(pp=1, schedule="gpipe"), "--metrics", "alone.jsonl")
         expected = self.losses("alone.jsonl")
         self.succeed("plan", "recipe.yaml", *steps, *zb)
+        cache = self.folder / "cache/strata/probe.json"
+        probes = json.loads(cache.read_text())
         blocks = [probe for probe in probes.values() if probe.get("weights", [0])[0] > 0]
         self.assertTrue(blocks, "the probe measured no second half")
         for probe in blocks:
             self.assertGreater(probe["backward"][0], probe["weights"][0])
         # The plan believes that forwards take nearly no time, and second halves much.
-        cache = self.folder / "cache/strata/probe.json"
-        probes = json.loads(cache.read_text())
         for probe in probes.values():
             probe["forward"][0] *= 0.05
             if "weights" in probe:
@@ -76,12 +76,13 @@ class ScheduleFile(ProgramTest):
             _, out, err = self.run_program("train", "recipe.yaml", *steps, *zb, "--metrics", "zb.jsonl", "--set",
                                            "train.checkpoint_every=5", "--set", f"train.checkpoint_folder={saved}")
             self.assertEqual(self.losses("zb.jsonl"), expected, err)
-            if "schedule: measured times allow" in out + err:
+            changes = "schedule: measured times allow" in out + err
+            if changes:
                 break
-        else:
-            self.skipTest("with the times of this machine no other order is faster")
         self.succeed("train", "recipe.yaml", *steps, *zb, "--resume", f"{saved}/step-00000005", "--metrics", "rest.jsonl")
         self.assertEqual(self.losses("rest.jsonl"), expected[5:])
+        if not changes:
+            self.skipTest("with the times of this machine no other order is faster")
 
     def test_plan_shows_halves(self):
         out = self.succeed("plan", "recipe.yaml", "--estimate", *self.setting(pp=RANKS, schedule="zb-h1"))
