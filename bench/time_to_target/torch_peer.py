@@ -1,127 +1,117 @@
 #!/usr/bin/env python3
 """Trains a task of this bench with PyTorch alone until its target, and writes the run as `strata train --run-json` does.
 
-    torch_peer.py gpt|fashion --target NAME<=VALUE --seed N --out run.json [--compile]
+    torch_peer.py gpt|fashion|adult --target NAME<=VALUE --seed N --out run.json [--compile | --stages 2]
 
-The clock starts before the data are read; importing PyTorch does not count. Model, optimizer, learning rate, mini-batches and
-validations are those of the recipes; the order of samples, the same in every epoch, and the first weights are PyTorch's.
+The clock starts before the data are read; importing PyTorch does not count. With --stages, as many processes train it with
+torch.distributed.pipelining, a thread each, by 1F1B with four micro-batches a stage.
 """
 
 import argparse
 import json
-import math
-import struct
 import sys
 import time
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "examples/vision")]
-from sizes import Sizes  # noqa: E402
-from small_resnet import small_resnet  # noqa: E402
-from torch_gpt import Stage, weight_groups  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ranks import is_rank, join, start_ranks  # noqa: E402
+from torch_tasks import TASKS, optimizers_of, set_rate  # noqa: E402
 
-
-def rate(step, steps, warmup, peak):
-    """Warm-up, then a cosine to a tenth."""
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    return peak * (0.1 + 0.45 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))))
+MICRO_BATCHES = 8
 
 
-class Gpt:
-    steps, warmup, peak, every, betas = 400, 60, 4e-3, 20, (0.9, 0.95)
+class OneProcess:
+    writes = True
 
-    def __init__(self):
-        text = torch.frombuffer(bytearray((ROOT / "data/kjv.txt").read_bytes()), dtype=torch.uint8).long()
-        windows = text[: len(text) // 64 * 64 - 64]
-        self.x, self.y = windows.view(-1, 64), text[1: len(windows) + 1].view(-1, 64)
-        held = round(0.05 * len(self.x))
-        self.train, self.held = len(self.x) - held, min(256, held)
-        self.model = Stage(Sizes(layers=4, width=160, heads=5, context=64), 0, 4)
-        self.decay = 0.1
-        self.order = torch.randperm(self.train)
+    def __init__(self, task, options):
+        torch.set_num_threads(2)
+        self.task = task
+        self.model, = task.parts(1)
+        self.compiled = torch.compile(self.model) if options.compile else self.model
 
-    def loss(self, model, step):
-        index = self.order[(step * 32 + torch.arange(32)) % self.train]
-        return F.cross_entropy(model(self.x[index]).flatten(0, 1), self.y[index].flatten())
+    def backward(self, inputs, targets):
+        self.task.loss(self.compiled(*inputs), targets).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
 
-    def quality(self, model):
-        losses = [F.cross_entropy(model(self.x[first:first + 32]).flatten(0, 1), self.y[first:first + 32].flatten())
-                  for first in range(self.train, self.train + self.held, 32)]
-        return {"val_loss": torch.stack(losses).mean().item()}
+    def quality(self):
+        batches = list(self.task.held_batches())
+        return self.task.quality([self.compiled(*inputs) for inputs, _ in batches], [targets for _, targets in batches])
 
 
-class Fashion:
-    steps, warmup, peak, every, betas = 900, 50, 4e-3, 50, (0.9, 0.95)
+class Stages:
+    def __init__(self, task, options):
+        import torch.distributed as dist
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+        torch.set_num_threads(1)
+        self.dist, self.task, self.last = dist, task, options.stages - 1
+        self.rank = dist.get_rank()
+        self.writes = self.rank == self.last
+        self.model = task.parts(options.stages)[self.rank]
+        stage = PipelineStage(self.model, self.rank, options.stages, torch.device("cpu"))
+        self.schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=task.loss)
 
-    def __init__(self):
-        self.x, self.y = self.read("train")
-        self.held_x, self.held_y = (part[:2000] for part in self.read("t10k"))
-        self.train = len(self.x)
-        self.model = small_resnet()
-        self.decay = 0.02
-        self.order = torch.randperm(self.train)
+    def backward(self, inputs, targets):
+        self.schedule.step(*(inputs if self.rank == 0 else ()), target=targets if self.rank == self.last else None,
+                           return_outputs=False)
+        gradients = [p.grad for p in self.model.parameters()]
+        squares = torch.nn.utils.get_total_norm(gradients, foreach=True).square()
+        self.dist.all_reduce(squares)
+        torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), 1.0, squares.sqrt(), foreach=True)
 
-    @staticmethod
-    def read(name):
-        images = (ROOT / f"data/fashion/{name}-images-idx3-ubyte").read_bytes()
-        labels = (ROOT / f"data/fashion/{name}-labels-idx1-ubyte").read_bytes()
-        count = struct.unpack(">i", images[4:8])[0]
-        pixels = torch.frombuffer(bytearray(images[16:]), dtype=torch.uint8).view(count, 1, 28, 28)
-        return pixels, torch.frombuffer(bytearray(labels[8:]), dtype=torch.uint8).long()
+    def quality(self):
+        outputs, labels = [], []
+        for inputs, targets in self.task.held_batches():
+            if self.rank > 0:
+                inputs = [self.receive()]
+            out = self.model(*inputs)
+            if self.rank < self.last:
+                self.send(out)
+            outputs.append(out)
+            labels.append(targets)
+        found = [self.task.quality(outputs, labels) if self.rank == self.last else None]
+        self.dist.broadcast_object_list(found, src=self.last)
+        return found[0]
 
-    @staticmethod
-    def scaled(pixels):
-        return pixels.float() * 0.0111 - 0.81
+    def send(self, tensor):
+        self.dist.send(torch.tensor([*tensor.shape, *[0] * (4 - tensor.dim())]), self.rank + 1)
+        self.dist.send(tensor.contiguous(), self.rank + 1)
 
-    def loss(self, model, step):
-        index = self.order[(step * 128 + torch.arange(128)) % self.train]
-        return F.cross_entropy(model(self.scaled(self.x[index])), self.y[index])
-
-    def quality(self, model):
-        right, loss = 0, 0.0
-        for first in range(0, len(self.held_x), 128):
-            y = self.held_y[first:first + 128]
-            scores = model(self.scaled(self.held_x[first:first + 128]))
-            right += (scores.argmax(1) == y).sum().item()
-            loss += F.cross_entropy(scores, y, reduction="sum").item()
-        return {"val_loss": loss / len(self.held_x), "accuracy": right / len(self.held_x)}
+    def receive(self):
+        shape = torch.empty(4, dtype=torch.long)
+        self.dist.recv(shape, self.rank - 1)
+        tensor = torch.empty([n for n in shape.tolist() if n > 0])
+        self.dist.recv(tensor, self.rank - 1)
+        return tensor
 
 
 def train(options):
     begin = time.time()
     torch.manual_seed(options.seed)
-    torch.set_num_threads(2)
-    task = {"gpt": Gpt, "fashion": Fashion}[options.task]()
-    groups = weight_groups(task.model)
-    groups[0]["weight_decay"] = task.decay
-    optimizer = torch.optim.AdamW(groups, lr=task.peak, betas=task.betas, fused=True)
-    model = torch.compile(task.model) if options.compile else task.model
+    task = TASKS[options.task]()
+    trained = (Stages if options.stages > 1 else OneProcess)(task, options)
+    optimizers = optimizers_of(task, trained.model)
     at_most = "<=" in options.target
     name, value = options.target.split("<=" if at_most else ">=")
     run = {"format": "strata run 1", "status": "missed", "target": options.target, "seconds": 0.0, "title": f"PyTorch, {options.task}",
-           "version": torch.__version__, "machine": "", "ranks": 1, "seed": options.seed, "restarts": 0, "began_milliseconds": int(begin * 1000),
-           "median_step_seconds": 0.0, "joules": None, "validations": [], "recipe": ""}
+           "version": torch.__version__, "machine": "", "ranks": options.stages, "seed": options.seed, "restarts": 0,
+           "began_milliseconds": int(begin * 1000), "median_step_seconds": 0.0, "joules": None, "validations": [], "recipe": ""}
     seconds = []
     for step in range(task.steps):
         step_begin = time.time()
-        for group in optimizer.param_groups:
-            group["lr"] = rate(step, task.steps, task.warmup, task.peak)
-        task.loss(model, step).backward()
-        torch.nn.utils.clip_grad_norm_(task.model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        set_rate(task, optimizers, step)
+        trained.backward(*task.batch(step))
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         seconds.append(time.time() - step_begin)
         if (step + 1) % task.every:
             continue
-        model.eval()
+        trained.model.eval()
         with torch.no_grad():
-            found = task.quality(model)
-        model.train()
+            found = trained.quality()
+        trained.model.train()
         run["seconds"] = time.time() - begin
         run["validations"].append({"step": step + 1, "samples": 0, "seconds": run["seconds"], "val_loss": found["val_loss"],
                                    "metrics": {key: each for key, each in found.items() if key != "val_loss"}})
@@ -129,14 +119,27 @@ def train(options):
             run["status"] = "reached"
             break
     run["median_step_seconds"] = sorted(seconds)[len(seconds) // 2]
-    Path(options.out).write_text(json.dumps(run))
+    if trained.writes:
+        Path(options.out).write_text(json.dumps(run))
 
 
-if __name__ == "__main__":
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=["gpt", "fashion"])
+    parser.add_argument("task", choices=list(TASKS))
     parser.add_argument("--target", required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--compile", action="store_true")
-    train(parser.parse_args())
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--compile", action="store_true")
+    how.add_argument("--stages", type=int, default=1)
+    options = parser.parse_args()
+    if options.stages > 1 and not is_rank():
+        start_ranks(options.stages, 1)
+        return
+    if options.stages > 1:
+        join()
+    train(options)
+
+
+if __name__ == "__main__":
+    main()

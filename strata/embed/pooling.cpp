@@ -2,9 +2,12 @@
 // elements, so vectors of any width give the same bits.
 #include "strata/embed/pooling.h"
 
+#include <hwy/contrib/sort/vqsort.h>
+
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <limits>
+#include <type_traits>
 
 #include "strata/base/errors.h"
 
@@ -53,18 +56,52 @@ void find_largest(int width, Occurrences all, std::span<const std::int32_t> row_
   }
 }
 
+// Whether every sample has one id, whose row is pooled as it is.
+bool pools_one_row_each(const PooledFeature& feature, const IdLists& lists) {
+  if (feature.pooling == Pooling::kMax || feature.pooling == Pooling::kWeighted ||
+      feature.pooling == Pooling::kSequence ||
+      static_cast<std::int64_t>(lists.ids.size()) != lists.samples())
+    return false;
+  for (std::int64_t sample = 0; sample < lists.samples(); ++sample)
+    if (lists.offsets[sample] != sample) return false;
+  return true;
+}
+
+// Calls body(width); usual widths are constants, for which compilers unroll loops.
+template <typename Body>
+void with_width(int width, Body body) {
+  switch (width) {
+    case 8:
+      return body(std::integral_constant<int, 8>());
+    case 16:
+      return body(std::integral_constant<int, 16>());
+    case 32:
+      return body(std::integral_constant<int, 32>());
+    case 64:
+      return body(std::integral_constant<int, 64>());
+    default:
+      return body(width);
+  }
+}
+
 }  // namespace
 
 DistinctIds distinct_ids(std::span<const IdLists* const> lists) {
-  std::vector<std::uint64_t> all;
-  for (const IdLists* list : lists) all.insert(all.end(), list->ids.begin(), list->ids.end());
-  std::vector<std::int32_t> order(all.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, {}, [&](std::int32_t i) { return all[i]; });
-  DistinctIds distinct{.row_of = std::vector<std::int32_t>(all.size())};
-  for (const std::int32_t i : order) {
-    if (distinct.ids.empty() || distinct.ids.back() != all[i]) distinct.ids.push_back(all[i]);
-    distinct.row_of[i] = static_cast<std::int32_t>(distinct.ids.size()) - 1;
+  // The largest id is not sorted: Highway fills short vectors with it, and would mix up its places.
+  constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
+  std::vector<hwy::K64V64> sorted, largest;  // ids with their places
+  std::uint64_t place = 0;
+  for (const IdLists* list : lists)
+    for (const std::uint64_t id : list->ids)
+      (id == kLargest ? largest : sorted).push_back({.value = place++, .key = id});
+  hwy::Sorter()(sorted.data(), sorted.size(), hwy::SortAscending());
+  sorted.insert(sorted.end(), largest.begin(), largest.end());
+  DistinctIds distinct{.row_of = std::vector<std::int32_t>(sorted.size())};
+  distinct.ids.reserve(sorted.size());
+  for (const hwy::K64V64& occurrence : sorted) {
+    if (distinct.ids.empty() || distinct.ids.back() != occurrence.key)
+      distinct.ids.push_back(occurrence.key);
+    distinct.row_of[occurrence.value] = static_cast<std::int32_t>(distinct.ids.size()) - 1;
   }
   return distinct;
 }
@@ -73,6 +110,12 @@ void pool(const PooledFeature& feature, const IdLists& lists, std::span<const st
           const float* rows, float* pooled, std::int64_t stride) {
   STRATA_CHECK_EQ(row_of.size(), lists.ids.size(), "embed.pool");
   const int width = feature.row_width;
+  if (pools_one_row_each(feature, lists))
+    return with_width(width, [&](auto elements) {
+      for (std::int64_t sample = 0; sample < lists.samples(); ++sample)
+        for (int i = 0; i < elements; ++i)
+          pooled[sample * stride + i] = rows[std::int64_t{row_of[sample]} * elements + i];
+    });
   std::vector<std::int64_t> largest(feature.pooling == Pooling::kMax ? width : 0);
   for (std::int64_t sample = 0; sample < lists.samples(); ++sample, pooled += stride) {
     std::fill_n(pooled, feature.width(), 0.0f);
@@ -98,6 +141,13 @@ void add_row_gradients(const PooledFeature& feature, const IdLists& lists,
                        const float* gradients, std::int64_t stride, float* row_gradients) {
   STRATA_CHECK_EQ(row_of.size(), lists.ids.size(), "embed.add_row_gradients");
   const int width = feature.row_width;
+  if (pools_one_row_each(feature, lists))
+    return with_width(width, [&](auto elements) {
+      for (std::int64_t sample = 0; sample < lists.samples(); ++sample)
+        for (int i = 0; i < elements; ++i)
+          row_gradients[std::int64_t{row_of[sample]} * elements + i] +=
+              gradients[sample * stride + i];
+    });
   std::vector<std::int64_t> largest(feature.pooling == Pooling::kMax ? width : 0);
   for (std::int64_t sample = 0; sample < lists.samples(); ++sample, gradients += stride) {
     const Occurrences all = occurrences_of(feature, lists, sample);

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 
 namespace strata {
 namespace {
@@ -26,6 +28,25 @@ TEST(DistinctIds, ListIdsAscendingAndIndexEveryOccurrence) {
   EXPECT_EQ(distinct.ids, (std::vector<std::uint64_t>{0, 3, 7, 9, ~std::uint64_t{0}}));
   EXPECT_EQ(distinct.row_of, (std::vector<std::int32_t>{2, 1, 2, 4, 0, 1, 1, 3, 1}));
   EXPECT_TRUE(distinct_ids({}).ids.empty());
+}
+
+TEST(DistinctIds, EqualSortedSetOfManyIds) {
+  std::mt19937_64 random(2);
+  for (const int count : {1, 3, 17, 500, 20000})
+    for (const std::uint64_t most : {std::uint64_t{1}, std::uint64_t{300}, ~std::uint64_t{0}}) {
+      IdLists lists;
+      std::set<std::uint64_t> expected;
+      for (int i = 0; i < count; ++i) {
+        const std::uint64_t id = most - random() % most * (random() % 4 > 0);
+        lists.ids.push_back(id);
+        expected.insert(id);
+      }
+      const IdLists* const list = &lists;
+      const DistinctIds distinct = distinct_ids({&list, 1});
+      EXPECT_TRUE(std::ranges::equal(distinct.ids, expected)) << count << ' ' << most;
+      for (int i = 0; i < count; ++i)
+        ASSERT_EQ(distinct.ids[distinct.row_of[i]], lists.ids[i]) << count << ' ' << most;
+    }
 }
 
 // Computes each kind in double precision, except kMax, which the caller computes.
@@ -122,6 +143,39 @@ INSTANTIATE_TEST_SUITE_P(Pooling, EveryPooling,
                            return std::string(name_of(std::get<0>(info.param))) +
                                   std::to_string(std::get<1>(info.param));
                          });
+
+// One id in each sample is computed apart; it equals the sums of a batch with another sample.
+TEST(Pooling, OneIdASampleEqualsGeneralCase) {
+  for (const Pooling pooling : kAll)
+    for (const int width : {1, 8, 13, 16, 32, 64}) {
+      SCOPED_TRACE(std::string(name_of(pooling)) + " " + std::to_string(width));
+      const PooledFeature feature{.pooling = pooling, .row_width = width};
+      const IdLists one{.offsets = {0, 1, 2, 3, 4}, .ids = {7, 3, 7, 9}};
+      IdLists more = one;
+      more.offsets.push_back(4);  // a sample without ids
+      const IdLists* const list = &one;
+      const DistinctIds distinct = distinct_ids({&list, 1});
+      std::vector<float> rows(3 * width), gradients(5 * (width + 2));
+      for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(0.3f * i);
+      for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = std::cos(0.7f * i);
+      const auto pooled = [&](const IdLists& lists) {
+        std::vector<float> out(4 * (width + 2) + width, 5.0f);
+        pool(feature, lists, distinct.row_of, rows.data(), out.data(), width + 2);
+        out.resize(4 * (width + 2));
+        return out;
+      };
+      const auto row_gradients = [&](const IdLists& lists) {
+        std::vector<float> sums(rows.size(), 0.5f);
+        add_row_gradients(feature, lists, distinct.row_of, rows.data(), gradients.data(), width + 2,
+                          sums.data());
+        return sums;
+      };
+      EXPECT_EQ(pooled(one), pooled(more));
+      EXPECT_EQ(pooled(one)[width + 2], rows[0]);
+      EXPECT_EQ(row_gradients(one), row_gradients(more));
+      EXPECT_EQ(row_gradients(one)[0], 0.5f + gradients[width + 2]);
+    }
+}
 
 TEST(Pooling, MaximumOfEqualRowsSendsGradientToFirst) {
   const IdLists lists{.offsets = {0, 2}, .ids = {5, 1}};

@@ -1,5 +1,6 @@
 // One executor sends all requests to the servers, in the order of the program, which the servers
-// require. The rank's thread only waits for rows and pools them.
+// require. Another reads samples ahead, so that requests don't wait for it. The rank's thread only
+// waits for rows and pools them.
 #include "strata/embed/worker.h"
 
 #include <algorithm>
@@ -15,7 +16,9 @@ EmbeddingWorker::EmbeddingWorker(WorkerOptions options, RowServers& servers, IdS
       servers_(servers),
       ids_(std::move(ids)),
       features_of_(options_.tables.size()),
-      tasks_({.name = "embedding", .after_failure = AfterFailure::kFailRest}) {
+      helpers_(options_.threads),
+      loads_({.name = "samples", .after_failure = AfterFailure::kFailRest}),
+      requesting_({.name = "embedding", .after_failure = AfterFailure::kFailRest}) {
   STRATA_CHECK_EQ(options_.staleness.size(), options_.tables.size(), "embed.worker");
   for (std::size_t f = 0; f < options_.features.size(); ++f) {
     EmbeddedFeature& feature = options_.features[f];
@@ -40,21 +43,27 @@ void EmbeddingWorker::begin(std::int64_t step, std::vector<StepRows> ahead) {
   steps_.clear();
   requested_.clear();
   requests_.clear();
+  loads_of_.clear();
+  next_load_ = step;
   std::vector<TableOfStep> wanted;
   for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
     for (int later = 0; later + 1 < options_.staleness[table]; ++later)
       wanted.push_back({step + later, table});
-  submit([=, this, ahead = std::move(ahead)]() mutable {
-    load(step);
-    std::erase_if(wanted, [&](const TableOfStep& of) { return take_known(of, ahead); });
-    if (!wanted.empty()) read_ahead(step, wanted);
-  });
+  std::vector<Completion> loads = {load(step)};
+  for (const TableOfStep& of : wanted) loads.push_back(load(of.step));
+  last_request_ = submit(
+      requesting_,
+      [=, this, ahead = std::move(ahead)]() mutable {
+        std::erase_if(wanted, [&](const TableOfStep& of) { return take_known(of, ahead); });
+        if (!wanted.empty()) read_ahead(step, wanted);
+      },
+      std::move(loads));
 }
 
-// Runs on the executor. Several ranks may have read rows for the same step.
+// Runs on the executor of requests. Several ranks may have read rows for the same step.
 bool EmbeddingWorker::take_known(const TableOfStep& of, const std::vector<StepRows>& ahead) {
   const std::int64_t oldest = of.step - options_.staleness[of.table] + 1;
-  const std::shared_ptr<Step> step = load(of.step);
+  const std::shared_ptr<Step> step = loaded(of.step);
   const auto width = static_cast<std::size_t>(options_.tables[of.table].width);
   const std::vector<std::uint64_t>& ids = step->distinct[of.table].ids;
   std::vector<float> rows(ids.size() * width);
@@ -86,21 +95,22 @@ bool EmbeddingWorker::take_known(const TableOfStep& of, const std::vector<StepRo
 
 void EmbeddingWorker::prefetch(std::int64_t step) {
   std::vector<TableOfStep> wanted;
-  for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
+  std::vector<Completion> loads;
+  for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table) {
     wanted.push_back({step + options_.staleness[table] - 1, table});
-  submit([=, this] {
-    read_ahead(step, wanted);
-    load(step + largest_staleness_);  // reads its samples; its rows are read later
-  });
+    loads.push_back(load(wanted.back().step));
+  }
+  if (largest_staleness_ > 1) load(step + largest_staleness_);  // its rows are read later
+  last_request_ = submit(requesting_, [=, this] { read_ahead(step, wanted); }, std::move(loads));
 }
 
-// Runs on the executor.
+// Runs on the executor of requests.
 void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted) {
   auto request = std::make_shared<Request>();
   request->of = wanted;
   std::vector<FeatureRead> reads;
   for (const auto& [number, table] : wanted) {
-    const std::shared_ptr<Step> step = load(number);
+    const std::shared_ptr<Step> step = loaded(number);
     reads.push_back({.feature = table, .version = version, .ids = step->distinct[table].ids});
   }
   request->pending = servers_.read(std::move(reads));
@@ -112,19 +122,23 @@ void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOf
   changed_.notify_all();
 }
 
-// Loads the step unless it is loaded.
-std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::load(std::int64_t number) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto known = steps_.find(number); known != steps_.end()) return known->second;
-  }
-  std::shared_ptr<Step> step = make_step(ids_(number));
-  {
-    const std::lock_guard lock(mutex_);
-    steps_.emplace(number, step);
-  }
-  changed_.notify_all();
-  return step;
+// Starts to load the steps up to this one that are not being loaded yet, in order.
+Completion EmbeddingWorker::load(std::int64_t number) {
+  for (; next_load_ <= number; ++next_load_)
+    loads_of_[next_load_] = last_load_ = submit(loads_, [this, step = next_load_] {
+      std::shared_ptr<Step> made = make_step(ids_(step));
+      {
+        const std::lock_guard lock(mutex_);
+        steps_.emplace(step, std::move(made));
+      }
+      changed_.notify_all();
+    });
+  return loads_of_.at(number);
+}
+
+std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::loaded(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  return steps_.at(number);
 }
 
 std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::make_step(SampleBatch samples) const {
@@ -178,6 +192,8 @@ void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
   }
   await_rows(requests);
   waited_seconds_ += now_seconds() - began;
+  // Without staleness, the rank waits for rows: only then are samples read while it computes.
+  if (largest_staleness_ == 1) load(number + 1);
   for (std::size_t table = 0; table < options_.tables.size(); ++table) {
     const auto lacks = static_cast<std::size_t>(number - step->versions[table]);
     STRATA_CHECK(lacks < lacked_[table].size(), "embed.worker");
@@ -220,10 +236,10 @@ std::vector<StepRows> EmbeddingWorker::rows_ahead(std::int64_t step) {
   return ahead;
 }
 
-void EmbeddingWorker::pool_step(const Step& step, std::span<float> pooled) const {
+void EmbeddingWorker::pool_step(const Step& step, std::span<float> pooled) {
   STRATA_CHECK_EQ(static_cast<std::int64_t>(pooled.size()), step.samples.samples * width_,
                   "embed.worker");
-  for (std::size_t table = 0; table < options_.tables.size(); ++table) {
+  helpers_.run(options_.tables.size(), [&](std::size_t table) {
     std::span<const std::int32_t> row_of = step.distinct[table].row_of;
     for (const int feature : features_of_[table]) {
       const IdLists& lists = step.samples.categorical[feature];
@@ -231,7 +247,7 @@ void EmbeddingWorker::pool_step(const Step& step, std::span<float> pooled) const
            pooled.data() + column_of_[feature], width_);
       row_of = row_of.subspan(lists.ids.size());
     }
-  }
+  });
 }
 
 void EmbeddingWorker::send_gradients(std::int64_t number, std::vector<float> gradients,
@@ -244,18 +260,27 @@ void EmbeddingWorker::send_gradients(std::int64_t number, std::vector<float> gra
     step = known->second;
     steps_.erase(known);
   }
-  submit([=, this, gradients = std::move(gradients)] {
+  loads_of_.erase(number);
+  last_request_ = submit(requesting_, [=, this, gradients = std::move(gradients)] {
     servers_.update(number + 1, row_gradients(*step, gradients), rate_factor);
   });
 }
 
-std::vector<FeatureRows> EmbeddingWorker::row_gradients(const Step& step,
-                                                        std::span<const float> gradients) const {
-  std::vector<FeatureRows> all;
-  for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table) {
-    FeatureRows rows{
-        .feature = table, .version = step.versions[table], .ids = step.distinct[table].ids};
-    rows.values.resize(rows.ids.size() * options_.tables[table].width);
+// Takes the step's ids and the memory of its rows.
+std::vector<FeatureRows> EmbeddingWorker::row_gradients(Step& step,
+                                                        std::span<const float> gradients) {
+  std::vector<FeatureRows> all(options_.tables.size());
+  helpers_.run(all.size(), [&](std::size_t table) {
+    FeatureRows& rows = all[table];
+    rows.feature = static_cast<int>(table);
+    rows.version = step.versions[table];
+    rows.ids = std::move(step.distinct[table].ids);
+    // Only the largest elements have to be found again; otherwise the rows' memory is free.
+    const bool reads_rows = std::ranges::any_of(features_of_[table], [&](int feature) {
+      return options_.features[feature].pooling == Pooling::kMax;
+    });
+    if (!reads_rows) rows.values = std::move(step.rows[table]);
+    rows.values.assign(rows.ids.size() * options_.tables[table].width, 0.0f);
     std::span<const std::int32_t> row_of = step.distinct[table].row_of;
     for (const int feature : features_of_[table]) {
       const IdLists& lists = step.samples.categorical[feature];
@@ -264,8 +289,7 @@ std::vector<FeatureRows> EmbeddingWorker::row_gradients(const Step& step,
                         rows.values.data());
       row_of = row_of.subspan(lists.ids.size());
     }
-    all.push_back(std::move(rows));
-  }
+  });
   return all;
 }
 
@@ -292,21 +316,26 @@ void EmbeddingWorker::save(std::int64_t version) {
   servers_.save(version);
 }
 
-void EmbeddingWorker::submit(std::function<void()> task) {
+Completion EmbeddingWorker::submit(Executor& executor, std::function<void()> task,
+                                   std::vector<Completion> after) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
   }
-  last_task_ = tasks_.submit(std::move(task));
-  last_task_.then([this](const std::exception_ptr& error) {
+  const Completion done = executor.submit(std::move(task), std::move(after));
+  done.then([this](const std::exception_ptr& error) {
     if (!error) return;
     const std::lock_guard lock(mutex_);
-    failure_ = error;
+    if (!failure_) failure_ = error;
     changed_.notify_all();
   });
+  return done;
 }
 
-// A task fails with the first error, so waiting for the last task is enough.
-void EmbeddingWorker::finish_tasks() { last_task_.wait(); }
+// A task fails with the first error of its executor, so waiting for the last tasks is enough.
+void EmbeddingWorker::finish_tasks() {
+  last_load_.wait();
+  last_request_.wait();
+}
 
 }  // namespace strata

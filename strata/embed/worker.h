@@ -7,8 +7,8 @@
 ///
 /// Source   buffered ids and bounded staleness: Lian et al., "Persia" (arXiv 2111.05897).
 /// Shapes   pooled values and their gradients [samples of this rank's part, width()].
-/// Threads  one rank's thread. An executor reads ids and computes distinct ids and sums of
-///          gradients in parallel with it.
+/// Threads  one rank's thread. In parallel with it, one executor reads samples and computes their
+///          distinct ids, and another sums gradients of rows and sends requests.
 /// Errors   errors of the id source and of the servers, thrown by fetch() or by the next step.
 #pragma once
 
@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "strata/base/executor.h"
+#include "strata/base/helper_threads.h"
 #include "strata/embed/pooling.h"
 #include "strata/embed/rows_ahead.h"
 #include "strata/rowserver/row_servers.h"
@@ -43,6 +44,7 @@ struct WorkerOptions {
   std::vector<FeatureSpec> tables;
   std::vector<int> staleness;  ///< per table, at least 1
   std::vector<EmbeddedFeature> features;
+  int threads = 1;  ///< that pool rows and sum their gradients, the calling one included
 };
 
 class EmbeddingWorker {
@@ -87,8 +89,11 @@ class EmbeddingWorker {
   /// updates; a table has as many counts as its staleness.
   std::vector<std::vector<std::int64_t>> take_staleness_counts();
   double take_waited_seconds() { return std::exchange(waited_seconds_, 0); }
-  /// Processor seconds of the executor's tasks since the last call.
-  double take_worked_seconds() { return tasks_.take_processor_seconds(); }
+  /// Processor seconds of the executors' tasks and of helping threads since the last call.
+  double take_worked_seconds() {
+    return loads_.take_processor_seconds() + requesting_.take_processor_seconds() +
+           helpers_.take_processor_seconds();
+  }
 
  private:
   // The ids of a step and their rows, per table.
@@ -108,15 +113,17 @@ class EmbeddingWorker {
   };
 
   PooledFeature pooled_feature(std::size_t feature) const;
-  std::shared_ptr<Step> load(std::int64_t number);
+  Completion load(std::int64_t number);
+  std::shared_ptr<Step> loaded(std::int64_t number);
   std::shared_ptr<Step> make_step(SampleBatch samples) const;
   void read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted);
   bool take_known(const TableOfStep& of, const std::vector<StepRows>& ahead);
   void await_rows(const std::vector<std::shared_ptr<Request>>& requests);
-  void pool_step(const Step& step, std::span<float> pooled) const;
-  std::vector<FeatureRows> row_gradients(const Step& step, std::span<const float> gradients) const;
+  void pool_step(const Step& step, std::span<float> pooled);
+  std::vector<FeatureRows> row_gradients(Step& step, std::span<const float> gradients);
 
-  void submit(std::function<void()> task);
+  Completion submit(Executor& executor, std::function<void()> task,
+                    std::vector<Completion> after = {});
   void finish_tasks();
 
   WorkerOptions options_;
@@ -129,7 +136,10 @@ class EmbeddingWorker {
   std::vector<std::vector<std::int64_t>> lacked_;
   double waited_seconds_ = 0;
 
-  // Shared with the executor. When a step's rows have arrived, they belong to the rank.
+  std::map<std::int64_t, Completion> loads_of_;  // by step that has not ended
+  std::int64_t next_load_ = 0;
+
+  // Shared with the executors. When a step's rows have arrived, they belong to the rank.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::int64_t, std::shared_ptr<Step>> steps_;
@@ -137,8 +147,11 @@ class EmbeddingWorker {
   std::deque<std::shared_ptr<Request>> requests_;
   std::exception_ptr failure_;  // of a task
 
-  Completion last_task_;
-  Executor tasks_;  // last: its tasks use the members above
+  HelperThreads helpers_;
+  Completion last_load_, last_request_;
+  // Last: their tasks use the members above, and requests wait for loads.
+  Executor loads_;
+  Executor requesting_;
 };
 
 }  // namespace strata

@@ -121,7 +121,9 @@ TEST(EmbeddingWorker, ReadsVersionOfEachStepsStaleness) {
   for (const std::int64_t begin : {0, 5}) {
     for (const std::vector<int>& staleness : {std::vector{1, 1}, {3, 1}, {2, 4}}) {
       RememberingServers servers(2, begin);
-      EmbeddingWorker worker(options_of(staleness), servers, ids_of);
+      WorkerOptions options = options_of(staleness);
+      options.threads = static_cast<int>(begin) % 3 + 1;
+      EmbeddingWorker worker(options, servers, ids_of);
       ASSERT_EQ(worker.width(), 3 * kWidth);
       worker.begin(begin);
       std::vector<float> pooled(2 * worker.width());

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -236,7 +235,7 @@ void StageMachine::fetch_rows() {
   const std::int64_t first = batches.front().first_sample;
   const std::int64_t samples =
       batches.back().first_sample + batches.back().inputs[input].size(0) - first;
-  at::Tensor rows = at::zeros({samples, rows_->width()}, host_options(at::kFloat));
+  at::Tensor rows = at::empty({samples, rows_->width()}, host_options(at::kFloat));
   rows_->fetch(inputs_.step, inputs_.training, rows);
   rows = rows.to(groups_.world.device().options(at::kFloat));
   for (MicroBatch& batch : batches)

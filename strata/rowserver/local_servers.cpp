@@ -61,18 +61,20 @@ class LocalChannel : public ShardChannel {
 }  // namespace
 
 LocalShards::LocalShards(std::vector<std::shared_ptr<RowStore>> rows, LocalServersOptions options)
-    : rows_(std::move(rows)), options_(std::move(options)) {
+    : rows_(std::move(rows)),
+      options_(std::move(options)),
+      threads_(std::make_shared<HelperThreads>(options_.threads)) {
   STRATA_CHECK(!rows_.empty() && options_.ranks > 0, "embed.servers");
   const int shards = static_cast<int>(rows_.size());
   saved_.resize(rows_.size(), -1);
   for (int shard = 0; shard < shards; ++shard)
-    servers_.push_back(
-        std::make_unique<ShardServer>(*rows_[static_cast<std::size_t>(shard)],
-                                      ShardServer::Options{.shard = shard,
-                                                           .shards = shards,
-                                                           .ranks = options_.ranks,
-                                                           .version = options_.version,
-                                                           .replayed = options_.version}));
+    servers_.push_back(std::make_unique<ShardServer>(
+        *rows_[static_cast<std::size_t>(shard)], ShardServer::Options{.shard = shard,
+                                                                      .shards = shards,
+                                                                      .ranks = options_.ranks,
+                                                                      .version = options_.version,
+                                                                      .replayed = options_.version,
+                                                                      .threads = threads_}));
 }
 
 LocalShards::~LocalShards() = default;

@@ -23,6 +23,7 @@ namespace strata {
 
 struct LocalServersOptions {
   int ranks = 1;
+  int threads = 1;  ///< that read and update the rows of a shard, the calling one included
   WireOptions wire = {};
   std::int64_t version = 0;  ///< version of the rows at the start
   /// Saves the rows of a shard at that version; if empty, save() is refused.
@@ -40,12 +41,16 @@ class LocalShards {
   const RowStore& rows(int index) const { return *rows_[static_cast<std::size_t>(index)]; }
   const LocalServersOptions& options() const { return options_; }
 
+  /// Processor seconds of the threads that help since the last call.
+  double take_helped_seconds() { return threads_->take_processor_seconds(); }
+
   /// Saves once for any number of ranks; call it within ShardServer::at().
   void save(int shard, std::int64_t version);
 
  private:
   std::vector<std::shared_ptr<RowStore>> rows_;
   LocalServersOptions options_;
+  std::shared_ptr<HelperThreads> threads_;
   std::vector<std::int64_t> saved_;  // last saved version per shard
   std::vector<std::unique_ptr<ShardServer>> servers_;
 };

@@ -8,7 +8,6 @@
 #include "strata/tabular/sample_check.h"
 
 namespace strata {
-
 SampleReader::SampleReader(std::shared_ptr<const SampleFile> file,
                            std::shared_ptr<const Preprocessing> preprocessing)
     : file_(std::move(file)), preprocessing_(std::move(preprocessing)) {
@@ -25,8 +24,14 @@ SampleBatch SampleReader::read(const std::vector<std::int64_t>& which) const {
   batch.numeric.reserve(which.size() * numeric_.size());
   batch.labels.reserve(which.size());
   batch.categorical.resize(categorical_.size());
+  for (IdLists& lists : batch.categorical) {
+    lists.offsets.reserve(which.size() + 1);
+    lists.ids.reserve(which.size());
+  }
   SampleText text;
-  for (const std::int64_t sample : which) {
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    const std::int64_t sample = which[i];
+    file_->prefetch(std::span(which).subspan(i));
     file_->read(sample, text);
     const auto column = [&](int index) {
       return ColumnText{*file_, sample, index, text.fields[static_cast<std::size_t>(index)]};

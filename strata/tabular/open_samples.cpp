@@ -11,7 +11,7 @@ std::shared_ptr<const SampleFile> open(const std::string& path, const TabularOpt
                                        SampleValues values) {
   switch (const SampleFormat format = format_of(path, options.format)) {
     case SampleFormat::kRecords:
-      return open_records(path);
+      return open_records(path, options.memory.count);
     case SampleFormat::kSynthetic:
       return std::make_shared<const SyntheticClicks>(options.synthetic, options.label);
     default:

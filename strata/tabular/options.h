@@ -101,6 +101,7 @@ struct TabularOptions {
   std::vector<CategoricalOptions> categorical;
   /// first samples from which statistics and vocabularies are computed; 0: all
   std::int64_t fit_samples = 0;
+  Bytes memory = {std::int64_t{256} << 20};  ///< for blocks of records that were read
   bool shuffle = true;
   EpochEnd last_batch = EpochEnd::kContinue;
   SyntheticOptions synthetic;

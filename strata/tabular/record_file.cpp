@@ -13,6 +13,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
 #include "strata/base/units.h"
+#include "strata/tabular/kept_blocks.h"
 
 namespace strata {
 namespace {
@@ -24,6 +25,9 @@ constexpr std::uint32_t kRecordVersion = 1;
 constexpr std::uint32_t kSamplesPerBlock = 16;
 constexpr std::uint64_t kMostBlockBytes = std::uint64_t{1} << 29;
 constexpr std::uint64_t kMostNamesBytes = std::uint64_t{1} << 25;  // a line of text, with lengths
+// Bytes of memory around a kept block: the allocator's header and the block's pointer.
+constexpr std::uint64_t kAroundKept = 32;
+constexpr std::size_t kMostPrefetched = 2048;  // of a sample: a part of the L1 cache
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 const FileUse kRecords{.operation = "tabular.open", .fix = "write it again with strata convert"};
 
@@ -103,7 +107,8 @@ bool take_text(std::string_view& from, std::string_view& text) {
 
 class RecordFile final : public SampleFile {
  public:
-  explicit RecordFile(const std::string& path) : file_(RandomAccessFile::open(path, kRecords)) {
+  RecordFile(const std::string& path, std::int64_t memory_bytes)
+      : file_(RandomAccessFile::open(path, kRecords)) {
     Front front;
     if (file_->size() < sizeof(Front) + sizeof(Trailer)) {
       refuse("this is no file of records, or it is truncated", "at least 80 bytes",
@@ -121,6 +126,7 @@ class RecordFile final : public SampleFile {
       refuse("the file is truncated or its end is damaged", "the end that was written", "another");
     check_extent();
     read_names();
+    kept_ = std::make_unique<KeptBlocks>(fitting_blocks(memory_bytes));
   }
 
   std::int64_t samples() const override { return static_cast<std::int64_t>(trailer_.samples); }
@@ -129,11 +135,31 @@ class RecordFile final : public SampleFile {
     return path() + ": sample " + std::to_string(sample + 1);
   }
 
+  // Memory answers each step of the way to a sample before the next one: the block's pointer, the
+  // ends of the block's samples, the sample.
+  void prefetch(std::span<const std::int64_t> next) const override {
+    if (next.size() > 12) kept_->prefetch(next[12] / kSamplesPerBlock);
+    if (next.size() > 8) {
+      if (const char* block = kept_->find(next[8] / kSamplesPerBlock)) {
+        __builtin_prefetch(block);
+        __builtin_prefetch(block + 64);  // the header and the ends together
+      }
+    }
+    if (next.size() <= 3) return;
+    const char* block = kept_->find(next[3] / kSamplesPerBlock);
+    if (!block) return;
+    const std::string_view payload(block + sizeof(BlockHeader), header_of(block).bytes);
+    const auto i = static_cast<std::size_t>(next[3] % kSamplesPerBlock);
+    const std::size_t end = std::min(end_of(payload, i), payload.size());
+    const std::size_t begin = std::min(i == 0 ? 0 : end_of(payload, i - 1), end);
+    for (std::size_t at = begin; at < std::min(end, begin + kMostPrefetched); at += 64)
+      __builtin_prefetch(payload.data() + at);
+  }
+
   void read(std::int64_t sample, SampleText& text) const override {
     STRATA_CHECK(sample >= 0 && sample < samples(), "tabular.read");
     const std::int64_t block = sample / kSamplesPerBlock;
-    if (text.block != block) load(block, text);
-    const std::string_view payload(text.bytes.data(), text.bytes.size());
+    const std::string_view payload = payload_of(block, text);
     const auto samples = static_cast<std::size_t>(samples_of(block));
     const auto i = static_cast<std::size_t>(sample % kSamplesPerBlock);
     const std::size_t begin = i == 0 ? samples * 4 : end_of(payload, i - 1);
@@ -199,6 +225,39 @@ class RecordFile final : public SampleFile {
       refuse("the names of the columns are damaged", "names", "something else");
   }
 
+  // Returns how many of the first blocks fit.
+  std::int64_t fitting_blocks(std::int64_t bytes) const {
+    std::uint64_t least = 0, most = blocks();
+    while (least < most) {
+      const std::uint64_t count = least + (most - least + 1) / 2;
+      std::uint64_t end = 0;
+      read_into(trailer_.index_offset + count * sizeof(end), end);
+      if (end + count * kAroundKept <= static_cast<std::uint64_t>(bytes))
+        least = count;
+      else
+        most = count - 1;
+    }
+    return static_cast<std::int64_t>(least);
+  }
+
+  // The block's bytes after its header. They are valid until `text` is filled again.
+  std::string_view payload_of(std::int64_t block, SampleText& text) const {
+    const char* bytes = kept_->find(block);
+    if (!bytes) {
+      if (text.block != block) load(block, text);
+      bytes = text.bytes.data();
+      if (kept_->keeps(block)) bytes = kept_->keep(block, {bytes, text.bytes.size()});
+    }
+    return {bytes + sizeof(BlockHeader), header_of(bytes).bytes};
+  }
+
+  static BlockHeader header_of(const char* block) {
+    BlockHeader header;
+    std::memcpy(&header, block, sizeof(header));
+    return header;
+  }
+
+  // Reads a block with its header.
   void load(std::int64_t block, SampleText& text) const {
     std::array<std::uint64_t, 2> place = {};
     read_into(trailer_.index_offset + static_cast<std::uint64_t>(block) * sizeof(std::uint64_t),
@@ -208,17 +267,16 @@ class RecordFile final : public SampleFile {
         end - begin < sizeof(BlockHeader) || end - begin > kMostBlockBytes) {
       refuse_block(block);
     }
-    BlockHeader header;
-    read_into(begin, header);
     text.block = -1;
-    text.bytes.resize(end - begin - sizeof(header));
-    const std::span<std::byte> payload = std::as_writable_bytes(std::span(text.bytes));
-    file_->read(begin + sizeof(header), payload);
+    text.bytes.resize(end - begin);
+    file_->read(begin, std::as_writable_bytes(std::span(text.bytes)));
+    const BlockHeader header = header_of(text.bytes.data());
+    const std::string_view payload =
+        std::string_view(text.bytes.data(), text.bytes.size()).substr(sizeof(header));
     const std::uint64_t samples = samples_of(block);
     if (header.bytes != payload.size() || header.samples != samples ||
         payload.size() < samples * sizeof(std::uint32_t) ||
-        header.checksum != block_checksum(static_cast<std::uint64_t>(block), header, {},
-                                          {text.bytes.data(), text.bytes.size()})) {
+        header.checksum != block_checksum(static_cast<std::uint64_t>(block), header, {}, payload)) {
       refuse_block(block);
     }
     text.block = block;
@@ -227,12 +285,13 @@ class RecordFile final : public SampleFile {
   std::shared_ptr<const RandomAccessFile> file_;
   Trailer trailer_;
   std::vector<std::string> columns_;
+  std::unique_ptr<KeptBlocks> kept_;
 };
 
 }  // namespace
 
-std::shared_ptr<const SampleFile> open_records(const std::string& path) {
-  return std::make_shared<const RecordFile>(path);
+std::shared_ptr<const SampleFile> open_records(const std::string& path, std::int64_t memory_bytes) {
+  return std::make_shared<const RecordFile>(path, memory_bytes);
 }
 
 RecordWriter::RecordWriter(std::string path, const std::vector<std::string>& columns)

@@ -3,8 +3,8 @@
 /// A sample is the texts of its columns: training on it gives the same result as on the original
 /// log (docs/formats.md has the bytes).
 ///
-/// Cost     per sample two reads, of the index and of a block of 16 samples; none for consecutive
-///          samples of one block. Memory: the block.
+/// Cost     per sample two reads, of the index and of a block of 16 samples; none if the block is
+///          kept in memory, or for consecutive samples of one block.
 /// Errors   UserError with the file: wrong magic or version, truncated, a damaged block.
 #pragma once
 
@@ -20,7 +20,9 @@
 
 namespace strata {
 
-std::shared_ptr<const SampleFile> open_records(const std::string& path);
+/// Keeps at most `memory_bytes` of the blocks that it has read.
+std::shared_ptr<const SampleFile> open_records(const std::string& path,
+                                               std::int64_t memory_bytes = 0);
 
 /// Writes a file, which appears completely at finish(), or not at all.
 class RecordWriter {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "strata/base/checksum.h"
@@ -134,6 +135,43 @@ TEST_F(RecordFileTest, DetectsSwappedBlocks) {
   EXPECT_EQ(fields_of(*swapped, 40)[1], "140");
   EXPECT_EQ(refusal([&] { fields_of(*swapped, 3); }).what, "block 0 is damaged");
   EXPECT_EQ(refusal([&] { fields_of(*swapped, 20); }).what, "block 1 is damaged");
+}
+
+// Blocks that fit into memory are read once; the others from the file each time.
+TEST_F(RecordFileTest, ReadsKeptBlocksFromMemory) {
+  const std::string path = converted(40), bytes = bytes_of(path);
+  std::vector<Fields> samples;
+  for (int i = 0; i < 40; ++i) samples.push_back(fields_of(*open_records(path), i));
+  std::uint64_t first_end = 0;  // of the first block, from the index
+  std::memcpy(&first_end, bytes.data() + bytes.size() - 64 - 3 * 8, 8);
+  for (const auto& [memory, kept] : {std::pair<std::int64_t, int>{0, 0},
+                                     {static_cast<std::int64_t>(first_end) + 32, 16},
+                                     {std::int64_t{1} << 30, 40}}) {
+    SCOPED_TRACE(memory);
+    const std::string copy = write("copy.strata", bytes);
+    const auto file = open_records(copy, memory);
+    std::vector<std::int64_t> order(40);
+    for (int i = 0; i < 40; ++i) order[i] = (i * 7) % 40;
+    SampleText text;
+    for (int i = 0; i < 40; ++i) {
+      file->prefetch(std::span(order).subspan(i));
+      file->read(order[i], text);
+      EXPECT_EQ(Fields(text.fields.begin(), text.fields.end()), samples[order[i]]);
+    }
+    // Damages all samples of the file that is open.
+    std::string damaged = bytes;
+    for (std::size_t i = 16; i + 200 < damaged.size(); ++i) damaged[i] ^= 1;
+    std::fstream(copy, std::ios::in | std::ios::out | std::ios::binary) << damaged;
+    for (int i = 0; i < 40; ++i) {
+      SampleText again;
+      if (i < kept) {
+        file->read(i, again);
+        EXPECT_EQ(Fields(again.fields.begin(), again.fields.end()), samples[i]);
+      } else {
+        EXPECT_THROW(file->read(i, again), UserError) << i;
+      }
+    }
+  }
 }
 
 TEST_F(RecordFileTest, LeavesNoFileIfWritingFails) {

@@ -2,8 +2,8 @@
 ///
 /// A text file (CSV, TSV, Criteo's, libsvm) is read once when it is opened: every line is checked,
 /// and the position of each sample is stored in 12 bytes; its line is read again on request. A gzip
-/// file is unpacked first (unpacked_log.h). Strata's records (record_file.h) need no memory. No
-/// cache file is written.
+/// file is unpacked first (unpacked_log.h). Strata's records (record_file.h) need none. No cache
+/// file is written.
 ///
 /// Threads  const, any thread, each with its own SampleText.
 /// Errors   UserError with file, line and column: quotation, too many or too few columns, no pair
@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,9 @@ class SampleFile : public SamplePlaces {
  public:
   virtual std::int64_t samples() const = 0;
   virtual void read(std::int64_t sample, SampleText& text) const = 0;
+
+  /// Announces the samples that the next reads will be of, in order; call it before each read.
+  virtual void prefetch(std::span<const std::int64_t> /*next*/) const {}
 
   /// The column's index.
   /// Errors  UserError with the nearest name if there is none.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
@@ -39,10 +40,11 @@ at::Tensor HostInteractionPrimitives::pairwise_dots(const at::Tensor& first, con
   at::Tensor y = at::empty({rest.size(0), out}, rest.options());
   float* to = y.data_ptr<float>();
   parallel_rows(rest.size(0), out * width, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> scratch(kernels::pairwise_scratch(vectors.of(begin)));
     for (std::int64_t sample = begin; sample < end; ++sample) {
       const kernels::FeatureVectors x = vectors.of(sample);
       if (x.first) std::copy_n(x.first, width, to + sample * out);
-      kernels::pairwise_dots(x, to + sample * out + vectors.first_width());
+      kernels::pairwise_dots(x, scratch.data(), to + sample * out + vectors.first_width());
     }
   });
   return y;
@@ -59,14 +61,13 @@ void HostInteractionPrimitives::pairwise_dots_gradient(const at::Tensor& first,
   float* to_first = dfirst.defined() ? dfirst.data_ptr<float>() : nullptr;
   float* to_rest = drest.data_ptr<float>();
   parallel_rows(rest.size(0), out * width, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> scratch(kernels::pairwise_scratch(vectors.of(begin)));
     for (std::int64_t sample = begin; sample < end; ++sample) {
       const float* gradient = gradients + sample * out;
       float* at_first = to_first ? to_first + sample * width : nullptr;
-      float* at_rest = to_rest + sample * rest_width;
       if (at_first) std::copy_n(gradient, width, at_first);
-      std::fill_n(at_rest, rest_width, 0.0f);
       kernels::pairwise_dots_backward(vectors.of(sample), gradient + vectors.first_width(),
-                                      at_first, at_rest);
+                                      scratch.data(), at_first, to_rest + sample * rest_width);
     }
   });
 }

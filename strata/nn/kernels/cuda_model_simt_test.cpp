@@ -181,8 +181,10 @@ TEST_F(CudaModel, InteractionsAreRightAndGradientHasTheHostsBits) {
                     std::inner_product(vector(i), vector(i) + width, vector(j), 0.0));
             const float* gradient = dy.host_floats() + sample * (before + pairs);
             right_first.insert(right_first.end(), gradient, gradient + (has_first ? width : 0));
+            std::vector<float> scratch(kernels::pairwise_scratch(of));
             kernels::pairwise_dots_backward(
-                of, gradient + before, has_first ? right_first.data() + sample * width : nullptr,
+                of, gradient + before, scratch.data(),
+                has_first ? right_first.data() + sample * width : nullptr,
                 right_rest.data() + sample * others * width);
           }
           ASSERT_TRUE(close(y, expected, 4, 1e-5)) << count << " x " << width;

@@ -103,11 +103,14 @@ struct FeatureVectors {
   const float* rest;
   std::int64_t count, width;
 };
+/// Elements of scratch memory that the next two need.
+std::size_t pairwise_scratch(const FeatureVectors& x);
 /// products[k] = x_i . x_j for i = 1 ... V - 1, j = 0 ... i - 1
-void pairwise_dots(const FeatureVectors& x, float* products);
-/// Adds the gradients at the vectors to dfirst and drest.
-void pairwise_dots_backward(const FeatureVectors& x, const float* dproducts, float* dfirst,
-                            float* drest);
+void pairwise_dots(const FeatureVectors& x, float* scratch, float* products);
+/// Adds the gradient at the first vector to dfirst, if it is stored separately, and writes the
+/// others to drest.
+void pairwise_dots_backward(const FeatureVectors& x, const float* dproducts, float* scratch,
+                            float* dfirst, float* drest);
 /// y = a * b + c; c null: 0.
 void multiply_add(Element element, const void* a, const void* b, const void* c, void* y,
                   std::int64_t n);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "strata/base/errors.h"
+#include "strata/base/every_target_test.h"
 #include "strata/base/ignored_target.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/graph/moments.h"
@@ -185,6 +186,22 @@ TEST(PairwiseDots, EqualDefinition) {
       if (apart) expect_close(first.grad(), other.grad(), 1e-5);
     }
   }
+}
+
+// Targets without fused multiply-add round products.
+TEST(PairwiseDots, GivesSameBitsOnEveryTargetWithFusedMultiplyAdd) {
+  at::manual_seed(7);
+  const at::Tensor values = at::randn({9, 26 * 10}), other = at::randn({9, 10});
+  std::vector<at::Tensor> results;
+  on_every_target([&] {
+    if (hwy::SupportedTargets() & (HWY_EMU128 | HWY_SSSE3 | HWY_SSE4)) return;
+    const at::Tensor rest = input(values), first = input(other);
+    const at::Tensor y = pairwise_dots(first, rest, 10);
+    y.backward(at::cos(y.detach()));
+    const std::vector<at::Tensor> now = {y.detach(), rest.grad(), first.grad()};
+    if (results.empty()) results = now;
+    for (std::size_t i = 0; i < now.size(); ++i) EXPECT_TRUE(at::equal(now[i], results[i])) << i;
+  });
 }
 
 TEST(Cross, EqualsDefinitionEvenForEqualInputs) {

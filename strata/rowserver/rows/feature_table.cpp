@@ -48,8 +48,7 @@ struct FeatureTable::Step {
 };
 
 FeatureTable::FeatureTable(const FeatureSpec& spec, int number, std::uint64_t seed,
-                           std::int64_t bloom_bytes, ReadEpochs& epochs, ColdRows* cold,
-                           RowBudget& budget)
+                           std::int64_t bloom_bytes, ColdRows* cold, RowBudget& budget)
     : bloom(spec.admission.filter == RowAdmission::Filter::kBloom && spec.admission.threshold > 1
                 ? bloom_bytes
                 : 0),
@@ -61,7 +60,7 @@ FeatureTable::FeatureTable(const FeatureSpec& spec, int number, std::uint64_t se
       budget_(budget),
       rows_(layout_.row_bytes()),
       candidates_(kRowHeaderBytes),
-      index_(epochs),
+      index_(epochs_),
       hash_of_slot_([this](std::uint32_t slot) { return row_hash(row(slot).id()); }),
       values_(layout_.width),
       states_(layout_.num_states),

@@ -1,12 +1,13 @@
 /// Holds the rows of one feature: finds, reads, updates, admits and evicts them. RowTable has one
 /// per feature, which share a budget.
 ///
-/// Threads  read(): any number, within a ReadEpochs::Reading, in parallel with one thread for the
-///          rest.
+/// Threads  read(): any number, within a Reading of epochs(), in parallel with one thread for the
+///          rest. Tables may be updated in parallel while the budget has room for all their rows.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <span>
@@ -56,15 +57,16 @@ struct FeatureCounts {
 /// The budget of all rows and its use, in the bytes of RowLayout::cost_bytes().
 struct RowBudget {
   std::int64_t limit_bytes = 0;  ///< 0: none
-  std::int64_t used_bytes = 0;
+  std::atomic<std::int64_t> used_bytes = 0;
   std::function<void(std::int64_t bytes)> make_room;
 };
 
 class FeatureTable {
  public:
   FeatureTable(const FeatureSpec& spec, int number, std::uint64_t seed, std::int64_t bloom_bytes,
-               ReadEpochs& epochs, ColdRows* cold, RowBudget& budget);
+               ColdRows* cold, RowBudget& budget);
 
+  ReadEpochs& epochs() const { return epochs_; }
   const FeatureSpec& spec() const { return spec_; }
   const RowLayout& layout() const { return layout_; }
 
@@ -161,6 +163,7 @@ class FeatureTable {
   RowLayout layout_;
   ColdRows* cold_;
   RowBudget& budget_;
+  mutable ReadEpochs epochs_{std::free};
   RowMemory rows_;
   RowMemory candidates_;
   RowIndex index_;

@@ -104,16 +104,14 @@ std::uint64_t digest_of(const RowRecord& row) {
 }  // namespace
 
 RowTable::RowTable(std::vector<FeatureSpec> features, RowTableOptions options)
-    : specs_(std::move(features)), options_(std::move(options)), epochs_(std::free) {
+    : specs_(std::move(features)), options_(std::move(options)) {
   check_features(specs_, options_);
-  budget_ = {.limit_bytes = options_.memory_bytes,
-             .used_bytes = 0,
-             .make_room = [this](std::int64_t bytes) { make_room(bytes); }};
+  budget_.limit_bytes = options_.memory_bytes;
+  budget_.make_room = [this](std::int64_t bytes) { make_room(bytes); };
   if (!options_.cold.empty()) cold_ = std::make_unique<ColdRows>(options_.cold);
   for (std::size_t i = 0; i < specs_.size(); ++i)
-    features_.push_back(std::make_unique<FeatureTable>(specs_[i], static_cast<int>(i),
-                                                       options_.seed, options_.bloom_bytes, epochs_,
-                                                       cold_.get(), budget_));
+    features_.push_back(std::make_unique<FeatureTable>(
+        specs_[i], static_cast<int>(i), options_.seed, options_.bloom_bytes, cold_.get(), budget_));
   publish_counts();
 }
 
@@ -127,7 +125,7 @@ FeatureTable& RowTable::rows_of(int feature) const {
 void RowTable::read(int feature, std::span<const std::uint64_t> ids, std::span<float> rows) const {
   const FeatureTable& from = rows_of(feature);
   STRATA_CHECK_EQ(rows.size(), ids.size() * from.layout().width, "embed.read");
-  const ReadEpochs::Reading reading(epochs_);
+  const ReadEpochs::Reading reading(from.epochs());
   from.read(ids, rows);
 }
 
@@ -140,9 +138,12 @@ void RowTable::change(Change change) {
                        .expected = "rows of one version",
                        .got = "rows of two",
                        .fix = "load the last snapshot and repeat the updates since"});
-  failed_ = true;
-  change();
-  failed_ = false;
+  try {
+    change();
+  } catch (...) {
+    failed_ = true;
+    throw;
+  }
 }
 
 void RowTable::update(std::int64_t step, int feature, std::span<const std::uint64_t> ids,
@@ -153,7 +154,7 @@ void RowTable::update(std::int64_t step, int feature, std::span<const std::uint6
   for (std::size_t i = 1; i < ids.size(); ++i) STRATA_CHECK(ids[i - 1] < ids[i], "embed.update");
   // It searches some ids ahead of its changes; memory that the search returned must not be freed
   // meanwhile.
-  const ReadEpochs::Reading reading(epochs_);
+  const ReadEpochs::Reading reading(rows.epochs());
   change([&] { rows.update(step, ids, gradients, rate_factor); });
 }
 
@@ -162,10 +163,21 @@ void RowTable::end_step(std::int64_t step) {
     for (auto& rows : features_) {
       rows->expire(step);
       rows->trim();
+      rows->epochs().collect();
     }
-    epochs_.collect();
   });
   publish_counts();
+}
+
+// Evictions and rows on disk affect other features; without them, a feature's rows depend on its
+// own updates only.
+bool RowTable::features_are_independent(std::span<const std::size_t> ids) const {
+  STRATA_CHECK_EQ(ids.size(), features_.size(), "embed.table");
+  if (cold_) return false;
+  std::int64_t bytes = budget_.used_bytes;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    bytes += static_cast<std::int64_t>(ids[i]) * features_[i]->layout().cost_bytes();
+  return budget_.limit_bytes == 0 || bytes <= budget_.limit_bytes;
 }
 
 void RowTable::set_memory_bytes(std::int64_t bytes) {

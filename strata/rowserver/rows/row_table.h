@@ -11,14 +11,15 @@
 ///
 /// Units    budgets in bytes.
 /// Threads  read(): any number, in parallel with everything but insert_row() and
-///          restore_bookkeeping(). last_counts(): any number, in parallel with everything. The
-///          rest: one thread.
+///          restore_bookkeeping(). last_counts(): any number, in parallel with everything.
+///          update(): see RowStore. The rest: one thread.
 /// Cost     a read: two cache misses, overlapped over many rows; a row: its payload and at most 26
 ///          bytes.
 /// Errors   UserError: contradictory features, a budget of less than 64 rows. SystemError: no
 ///          memory, no disk space, a damaged file of cold rows.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,6 +62,7 @@ class RowTable final : public RowStore {
   void update(std::int64_t step, int feature, std::span<const std::uint64_t> ids,
               std::span<const float> gradients, double rate_factor) override;
   void end_step(std::int64_t step) override;
+  bool features_are_independent(std::span<const std::size_t> ids) const override;
 
   /// Sets a new budget and evicts the rows that exceed it.
   void set_memory_bytes(std::int64_t bytes);
@@ -102,10 +104,9 @@ class RowTable final : public RowStore {
   std::vector<FeatureSpec> specs_;
   RowTableOptions options_;
   RowBudget budget_;
-  mutable ReadEpochs epochs_;
   std::unique_ptr<ColdRows> cold_;
   std::vector<std::unique_ptr<FeatureTable>> features_;
-  bool failed_ = false;
+  std::atomic<bool> failed_ = false;
 
   mutable std::mutex published_mutex_;
   std::vector<FeatureCounts> published_;

@@ -57,6 +57,19 @@ TEST(RowTable, ReadsInitialValuesWithoutCreatingRow) {
   EXPECT_EQ(a.counts(0).rows, 0);
 }
 
+TEST(RowTable, FeaturesAreIndependentWhileMemoryHasRoomForTheirRows) {
+  const std::vector<FeatureSpec> features = {feature("user", 8), feature("item", 4)};
+  EXPECT_TRUE(RowTable(features).features_are_independent(std::array<std::size_t, 2>{1000, 1000}));
+  RowTable table(features, {.memory_bytes = 100 * RowLayout(features[0]).cost_bytes()});
+  update(table, 0, 0, count_up(0, 40));
+  table.end_step(0);
+  const std::int64_t item = RowLayout(features[1]).cost_bytes();
+  const auto left = static_cast<std::size_t>((table.used_bytes() / 40 * 60 - item) / item);
+  EXPECT_TRUE(table.features_are_independent(std::array<std::size_t, 2>{0, left}));
+  EXPECT_FALSE(table.features_are_independent(std::array<std::size_t, 2>{0, left + 2}));
+  EXPECT_FALSE(table.features_are_independent(std::array<std::size_t, 2>{61, 0}));
+}
+
 TEST(RowTable, UpdatesOnlyRowsOfAnUpdate) {
   RowTable table({feature("user", 5), feature("item", 5)});
   const Ids ids = {0, 3, 4, kLargest};

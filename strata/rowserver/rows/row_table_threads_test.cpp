@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "strata/base/helper_threads.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/rowserver/rows/row_table.h"
 
@@ -134,6 +135,47 @@ TEST(RowTableThreads, ReadRowsOrZerosDuringAdmission) {
     expect_whole_rows(table, Order::kAny);
     EXPECT_GT(table.counts(0).admitted, 0);
     EXPECT_GT(table.counts(0).refused, 0);
+  }
+}
+
+// Updates of different features in parallel leave the bytes that updates one by one leave, while
+// the features' indexes grow, and readers see whole rows.
+TEST(RowTableThreads, IndependentFeaturesAreUpdatedInParallel) {
+  constexpr int kFeatures = 6, kRounds = 40;
+  std::vector<FeatureSpec> features;
+  for (int i = 0; i < kFeatures; ++i) {
+    features.push_back(counted(4 + i, i % 2 ? RowPrecision::kFp16 : RowPrecision::kFp32));
+    features.back().name += std::to_string(i);
+  }
+  const std::int64_t memory = std::int64_t{1} << 30;
+  RowTable sequential(features), parallel(features, {.memory_bytes = memory});
+  HelperThreads threads(4);
+  std::mt19937 random(5);
+  for (std::int64_t step = 0; step < kRounds; ++step) {
+    std::vector<Ids> ids;
+    std::vector<std::vector<float>> gradients;
+    std::vector<std::size_t> counts;
+    for (const FeatureSpec& feature : features) {
+      ids.push_back(some_ids(random, 700, 1 + 500 * (step + 1)));
+      counts.push_back(ids.back().size());
+      gradients.emplace_back(ids.back().size() * feature.width, -1.0f);
+    }
+    ASSERT_TRUE(parallel.features_are_independent(counts));
+    const auto update = [&](RowTable& table, std::size_t i) {
+      table.update(step, static_cast<int>(i), ids[i], gradients[i], 1.0);
+    };
+    for (std::size_t i = 0; i < features.size(); ++i) update(sequential, i);
+    std::atomic<bool> ended = false;
+    std::string error;
+    std::thread reader([&] { error = read_all_along(parallel, 9, Order::kAny, ended); });
+    threads.run(features.size(), [&](std::size_t i) { update(parallel, i); });
+    ended = true;
+    reader.join();
+    ASSERT_EQ(error, "");
+    sequential.end_step(step);
+    parallel.end_step(step);
+    ASSERT_EQ(sequential.digest(), parallel.digest()) << step;
+    ASSERT_EQ(sequential.used_bytes(), parallel.used_bytes());
   }
 }
 

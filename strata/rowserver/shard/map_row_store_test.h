@@ -62,6 +62,8 @@ class MapRowStore : public RowStore {
 
   void end_step(std::int64_t) override {}
 
+  bool features_are_independent(std::span<const std::size_t>) const override { return true; }
+
   Rows rows() const {
     const std::lock_guard lock(mutex_);
     return rows_;

@@ -51,6 +51,7 @@ ShardServer::ShardServer(RowStore& rows, Options options, UpdateJournal* journal
       version_(options.version),
       replayed_(options.replayed),
       held_(options.held),
+      threads_(options.threads ? options.threads : std::make_shared<HelperThreads>(1)),
       sent_(static_cast<std::size_t>(options.ranks), std::max(options.version, options.replayed)),
       left_(static_cast<std::size_t>(options.ranks), 0) {
   counts_.staleness.resize(rows.features().size());
@@ -148,7 +149,8 @@ std::vector<float> ShardServer::take_spare(std::size_t size) {
 }
 
 void ShardServer::perform(const std::vector<ReadTask>& tasks) {
-  for (const ReadTask& task : tasks) {
+  threads_->run(tasks.size(), [&](std::size_t i) {
+    const ReadTask& task = tasks[i];
     ReadRequest& request = *task.request;
     try {
       FeatureRead& read = request.reads[task.index];
@@ -165,7 +167,7 @@ void ShardServer::perform(const std::vector<ReadTask>& tasks) {
     } catch (...) {
       request.fail(std::current_exception());
     }
-  }
+  });
 }
 
 bool ShardServer::update(int rank, std::int64_t version, UpdatePart part) {
@@ -286,10 +288,11 @@ void ShardServer::apply_next(Lock& lock) {
       parts = journal_->replay(next);
     else if (journal_)
       journal_->append(next, parts);
-    const UpdatePart update = merge_parts(std::move(parts));
+    UpdatePart update = merge_parts(std::move(parts), *threads_);
     for (const FeatureRows& gradients : update.gradients)
       rows += static_cast<std::int64_t>(gradients.ids.size());
-    apply_update(rows_, next, update);
+    apply_update(rows_, next, update, *threads_);
+    recycle(std::move(update.gradients));
   } catch (...) {
     error = std::current_exception();
   }

@@ -8,8 +8,8 @@
 /// 3. Work that waits for version v runs between update v and update v + 1, in the thread whose
 ///    part arrived last. No other thread accesses the rows then.
 ///
-/// Threads  any; each rank's calls are sequential. Callbacks run in a calling thread, and must not
-///          call this object.
+/// Threads  any; each rank's calls are sequential. Callbacks run in a calling or helping thread,
+///          and must not call this object.
 /// Errors   UserError: what check_read() and check_part() reject, a gap in a rank's updates, a
 ///          version that no longer exists. SystemError: a rank that others wait for has left. An
 ///          error of the rows or of the journal ends everything that waits, and every later call.
@@ -27,6 +27,7 @@
 #include <optional>
 #include <vector>
 
+#include "strata/base/helper_threads.h"
 #include "strata/rowserver/shard/update_part.h"
 
 namespace strata {
@@ -62,6 +63,8 @@ class ShardServer {
     std::int64_t version = 0;   ///< version of the rows at construction
     std::int64_t replayed = 0;  ///< updates up to this one are read from the journal
     bool held = false;          ///< no update is applied before release()
+    /// threads that read and update features, the calling one included
+    std::shared_ptr<HelperThreads> threads = nullptr;
   };
   using Answer = std::function<void(std::vector<FeatureRows>, std::exception_ptr)>;
   using Done = std::function<void(std::exception_ptr)>;
@@ -73,7 +76,7 @@ class ShardServer {
 
   void read(int rank, std::vector<FeatureRead> reads, Answer answer);
 
-  /// Keeps the memory of a sent response for later reads. Callbacks may call it.
+  /// Keeps the memory of values that were sent or applied for later reads. Callbacks may call it.
   void recycle(std::vector<FeatureRows> rows);
 
   /// Returns false for a part that was received before, which is ignored.
@@ -134,6 +137,7 @@ class ShardServer {
   std::int64_t version_;
   std::int64_t replayed_;
   bool held_;
+  const std::shared_ptr<HelperThreads> threads_;
   bool pumping_ = false;
   int reading_ = 0;  // threads that read this version outside the mutex
   std::vector<std::int64_t> sent_;

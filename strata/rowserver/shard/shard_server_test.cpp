@@ -61,9 +61,12 @@ TEST_P(LocalServersCases, MatchSequentialUpdates) {
   ReferenceRows reference(ranks, kVersions, precision);
   std::vector<std::shared_ptr<RowStore>> rows;
   for (int shard = 0; shard < shards; ++shard) rows.push_back(std::make_shared<MapRowStore>());
-  const auto all = std::make_shared<LocalShards>(
-      rows, LocalServersOptions{
-                .ranks = ranks, .wire = {precision, precision}, .version = 0, .save = {}});
+  const auto all =
+      std::make_shared<LocalShards>(rows, LocalServersOptions{.ranks = ranks,
+                                                              .threads = ranks,
+                                                              .wire = {precision, precision},
+                                                              .version = 0,
+                                                              .save = {}});
   auto servers = make_local_servers(all);
   std::vector<std::int64_t> wrong(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;

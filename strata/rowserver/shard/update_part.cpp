@@ -1,10 +1,14 @@
 #include "strata/rowserver/shard/update_part.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <string>
 #include <utility>
 
 #include "strata/base/error_source.h"
+#include "strata/base/helper_threads.h"
 #include "strata/base/philox.h"
 #include "strata/rowserver/codec/byte_codec.h"
 #include "strata/rowserver/codec/rows_codec.h"
@@ -45,41 +49,24 @@ FeatureRows add_rows(FeatureRows first, FeatureRows second) {
   const std::size_t width = first.values.size() / first.ids.size();
   FeatureRows sum{.feature = first.feature, .version = first.version, .ids = {}, .values = {}};
   sum.ids.reserve(first.ids.size() + second.ids.size());
-  sum.values.reserve(first.values.size() + second.values.size());
-  const auto take = [&](const FeatureRows& from, std::size_t row) {
-    sum.ids.push_back(from.ids[row]);
-    const float* values = from.values.data() + row * width;
-    sum.values.insert(sum.values.end(), values, values + width);
-  };
+  sum.values.resize(first.values.size() + second.values.size());
+  const float *a = first.values.data(), *b = second.values.data();
+  float* to = sum.values.data();
   std::size_t i = 0, j = 0;
   while (i < first.ids.size() || j < second.ids.size()) {
-    if (j == second.ids.size() || (i < first.ids.size() && first.ids[i] < second.ids[j])) {
-      take(first, i++);
-    } else if (i == first.ids.size() || second.ids[j] < first.ids[i]) {
-      take(second, j++);
-    } else {
-      take(first, i++);
-      float* values = sum.values.data() + sum.values.size() - width;
-      for (std::size_t element = 0; element < width; ++element)
-        values[element] += second.values[j * width + element];
-      ++j;
-    }
-  }
-  return sum;
-}
-
-std::vector<FeatureRows> add_gradients(std::vector<FeatureRows> first,
-                                       std::vector<FeatureRows> second) {
-  std::vector<FeatureRows> sum;
-  std::size_t i = 0, j = 0;
-  while (i < first.size() || j < second.size()) {
-    if (j == second.size() || (i < first.size() && first[i].feature < second[j].feature))
-      sum.push_back(std::move(first[i++]));
-    else if (i == first.size() || second[j].feature < first[i].feature)
-      sum.push_back(std::move(second[j++]));
+    const bool ends = i == first.ids.size();
+    const bool takes_first = !ends && (j == second.ids.size() || first.ids[i] <= second.ids[j]);
+    const bool takes_second = j < second.ids.size() && (ends || second.ids[j] <= first.ids[i]);
+    sum.ids.push_back(takes_first ? first.ids[i] : second.ids[j]);
+    if (takes_first && takes_second)
+      std::transform(a, a + width, b, to, std::plus<>());
     else
-      sum.push_back(add_rows(std::move(first[i++]), std::move(second[j++])));
+      std::copy_n(takes_first ? a : b, width, to);
+    to += width;
+    if (takes_first) ++i, a += width;
+    if (takes_second) ++j, b += width;
   }
+  sum.values.resize(sum.ids.size() * width);
   return sum;
 }
 
@@ -148,18 +135,39 @@ void check_part(const std::vector<FeatureSpec>& features, std::int64_t version,
   }
 }
 
-UpdatePart merge_parts(std::vector<UpdatePart> parts) {
+UpdatePart merge_parts(std::vector<UpdatePart> parts, HelperThreads& threads) {
   UpdatePart sum = std::move(parts.front());
-  for (std::size_t rank = 1; rank < parts.size(); ++rank) {
-    sum.gradients = add_gradients(std::move(sum.gradients), std::move(parts[rank].gradients));
-  }
+  if (parts.size() == 1) return sum;
+  std::map<int, std::vector<FeatureRows>> by_feature;  // in the order of the parts
+  for (FeatureRows& rows : sum.gradients) by_feature[rows.feature].push_back(std::move(rows));
+  for (UpdatePart& part : std::span(parts).subspan(1))
+    for (FeatureRows& rows : part.gradients) by_feature[rows.feature].push_back(std::move(rows));
+  std::vector<std::vector<FeatureRows>> terms;
+  for (auto& [feature, rows] : by_feature) terms.push_back(std::move(rows));
+  sum.gradients.resize(terms.size());
+  threads.run(terms.size(), [&](std::size_t i) {
+    FeatureRows total = std::move(terms[i].front());
+    for (FeatureRows& rows : std::span(terms[i]).subspan(1))
+      total = add_rows(std::move(total), std::move(rows));
+    sum.gradients[i] = std::move(total);
+  });
   return sum;
 }
 
-void apply_update(RowStore& rows, std::int64_t version, const UpdatePart& update) {
+void apply_update(RowStore& rows, std::int64_t version, const UpdatePart& update,
+                  HelperThreads& threads) {
+  std::vector<std::size_t> ids(rows.features().size());
   for (const FeatureRows& gradients : update.gradients)
+    ids[static_cast<std::size_t>(gradients.feature)] = gradients.ids.size();
+  const auto apply = [&](std::size_t i) {
+    const FeatureRows& gradients = update.gradients[i];
     if (!gradients.ids.empty())
       rows.update(version, gradients.feature, gradients.ids, gradients.values, update.rate_factor);
+  };
+  if (rows.features_are_independent(ids))
+    threads.run(update.gradients.size(), apply);
+  else
+    for (std::size_t i = 0; i < update.gradients.size(); ++i) apply(i);
   rows.end_step(version);
 }
 

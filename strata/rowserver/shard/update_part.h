@@ -19,6 +19,7 @@
 
 namespace strata {
 
+class HelperThreads;
 class RowStore;
 
 /// Bytes of a message, and their owner.
@@ -52,10 +53,12 @@ void check_read(const std::vector<FeatureSpec>& features, std::span<const Featur
 void check_part(const std::vector<FeatureSpec>& features, std::int64_t version,
                 const UpdatePart& part, int shard, int shards);
 
-/// Returns the sum of the parts in the given order; consumes them.
-UpdatePart merge_parts(std::vector<UpdatePart> parts);
+/// Returns the sum of the parts in the given order; consumes them. `threads` share the features.
+UpdatePart merge_parts(std::vector<UpdatePart> parts, HelperThreads& threads);
 
-/// Turns version `version` - 1 of the rows into version `version`.
-void apply_update(RowStore& rows, std::int64_t version, const UpdatePart& update);
+/// Turns version `version` - 1 of the rows into version `version`. `threads` share the features if
+/// these are independent.
+void apply_update(RowStore& rows, std::int64_t version, const UpdatePart& update,
+                  HelperThreads& threads);
 
 }  // namespace strata

@@ -1,5 +1,6 @@
 #include "strata/task/recommender/embedded_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -38,6 +39,7 @@ void EmbeddedRows::fetch(std::int64_t step, bool training, const at::Tensor& row
                              static_cast<std::size_t>(rows.numel()));
   samples_ = training ? worker_.samples(step)->samples : evaluated_.samples;
   const auto without_padding = all.first(static_cast<std::size_t>(samples_ * width()));
+  std::ranges::fill(all.subspan(without_padding.size()), 0.0f);
   if (training) return worker_.fetch(step, without_padding);
   worker_.read(evaluated_version_, evaluated_, without_padding);
 }

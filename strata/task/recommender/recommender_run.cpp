@@ -13,6 +13,7 @@
 #include "strata/task/recommender/abandoned_runs.h"
 #include "strata/task/recommender/delayed_gradients.h"
 #include "strata/task/recommender/recommender_limits.h"
+#include "strata/task/recommender/rows_cost.h"
 
 namespace strata {
 namespace {
@@ -105,7 +106,11 @@ RecommenderRun::RecommenderRun(const RecommenderFields& fields, const Recipe& re
       mesh_(steps.decisions().mesh),
       micro_batch_(steps.decisions().micro_batch),
       reading_stage_(steps.pipeline_rank(steps.dataflow().rows_layer)),
-      worker_(worker_options(fields)),
+      worker_([&] {
+        WorkerOptions worker = worker_options(fields);
+        worker.threads = recipe.threads_per_rank();
+        return worker;
+      }()),
       evaluation_(data, steps, recipe.train) {
   check_planned_recommender(fields, steps.decisions(), start_.processes);
   if (has_local_rows()) make_local_rows(start_);
@@ -141,8 +146,11 @@ void RecommenderRun::make_local_rows(const RowsStart& start) {
     }
     stores.push_back({shards_.back(), &shards_.back()->rows()});
   }
-  LocalServersOptions options{
-      .ranks = mesh_[Axis::kData], .wire = embedding.wire, .version = start.version};
+  const int ranks = mesh_[Axis::kData];
+  LocalServersOptions options{.ranks = ranks,
+                              .threads = local_row_threads(recipe_),
+                              .wire = embedding.wire,
+                              .version = start.version};
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
   const std::string folder =
       checkpoints.empty() ? embedding.folder : saved_rows_folder(fields_, checkpoints);

@@ -40,7 +40,7 @@ constexpr int kWarmProbeSteps = 3;
 constexpr int kMostProbeSteps = 60;
 constexpr double kRowsProbeSeconds = 0.4;
 constexpr const char* kProbeKey =
-    "rows 2 ";  // changed with the measurement, so that older entries are not used
+    "rows 3 ";  // changed with the measurement, so that older entries are not used
 
 std::int64_t replica_mini_batch(const Recipe& recipe) {
   return (recipe.train.mini_batch + recipe.mesh.axes[Axis::kData] - 1) /
@@ -99,19 +99,24 @@ class RowsProbe {
         replicas_(recipe.mesh.axes[Axis::kData]),
         worker_(worker_options(fields)) {
     worker_.staleness.assign(worker_.tables.size(), 1);
+    worker_.threads = recipe.threads_per_rank();
   }
 
   // The measured steps of a replica.
   struct Measured {
     RowsCost cost;
     std::vector<double> rows;
+    double steps = 0;
   };
 
   Measured run() {
     std::vector<std::shared_ptr<RowStore>> stores = {std::make_shared<RowTable>(
         worker_.tables, RowTableOptions{.seed = static_cast<std::uint64_t>(recipe_.train.seed)})};
-    servers_ =
-        make_local_servers(std::move(stores), {.ranks = replicas_, .wire = fields_.embedding.wire});
+    const auto shards = std::make_shared<LocalShards>(
+        std::move(stores), LocalServersOptions{.ranks = replicas_,
+                                               .threads = local_row_threads(recipe_),
+                                               .wire = fields_.embedding.wire});
+    servers_ = make_local_servers(shards);
     std::mutex mutex;
     std::vector<Measured> all;
     run_thread_ranks({.ranks = replicas_, .threads_per_rank = 1},
@@ -129,6 +134,7 @@ class RowsProbe {
         mean.rows[table] += all[i].rows[table];
     }
     const auto count = static_cast<double>(all.size());
+    mean.cost.beside_seconds += shards->take_helped_seconds() / (count * mean.steps);
     mean.cost.wait_seconds /= count;
     mean.cost.rank_seconds /= count;
     mean.cost.beside_seconds /= count;
@@ -191,6 +197,7 @@ class RowsProbe {
       if (stop[0] > 0) break;
     }
     for (double& count : measured.rows) count /= static_cast<double>(rank.size());
+    measured.steps = static_cast<double>(rank.size() + kWarmProbeSteps);
     measured.cost.rank_seconds = timing_of(std::move(rank)).seconds;
     measured.cost.beside_seconds = timing_of(std::move(worker)).seconds;
     measured.cost.wait_seconds = timing_of(std::move(wait)).seconds;
@@ -208,6 +215,11 @@ class RowsProbe {
 };
 
 }  // namespace
+
+int local_row_threads(const Recipe& recipe) {
+  const int wanted = recipe.mesh.axes[Axis::kData] * recipe.threads_per_rank();
+  return std::clamp(wanted, 1, std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+}
 
 SampleIds sample_ids(const RecommenderFields& fields, const WorkerOptions& worker) {
   const TabularOptions data = complete(fields.data);
@@ -251,7 +263,8 @@ std::string rows_probe_key(const RecommenderFields& fields, const Recipe& recipe
          network_fields(recommender) + " tables" + tables + " " + recommender.data.train + " " +
          checksum_text(checksum(std::as_bytes(std::span(data)))) + " " +
          std::to_string(recipe.train.mini_batch) + " samples of " +
-         std::to_string(recipe.mesh.axes[Axis::kData]) + " " +
+         std::to_string(recipe.mesh.axes[Axis::kData]) + " and " +
+         std::to_string(local_row_threads(recipe)) + " threads " +
          name_of(recommender.embedding.wire.rows) + " " +
          name_of(recommender.embedding.wire.gradients);
 }

@@ -29,6 +29,9 @@ struct SampleIds {
 };
 SampleIds sample_ids(const RecommenderFields& fields, const WorkerOptions& worker);
 
+/// The threads that read and update local rows: as many as all ranks that read them have.
+int local_row_threads(const Recipe& recipe);
+
 /// Estimates unmeasured seconds with assumed processor seconds.
 RowsCost estimated_rows(const RecommenderFields& fields, const Recipe& recipe,
                         const MachineProfile& machine);
