@@ -85,7 +85,7 @@ def peer(python, kind, log, options, batch, more):
 
 def contestants(options, log, folder):
     late = ["embedding.staleness=4", "mesh.dp=2", "mesh.threads=1"]
-    all_of = {"strata": lambda batch: strata(log, folder, options, batch, ["mesh.threads=2"]),
+    all_of = {"strata": lambda batch: strata(log, folder, options, batch, ["embedding.staleness=1", "mesh.dp=1", "mesh.threads=2"]),
               "strata, 3 late": lambda batch: strata(log, folder, options, batch, late)}
     for kind, python in (("fbgemm", options.fbgemm), ("bag", PYTHON)):
         if not python:

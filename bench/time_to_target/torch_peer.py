@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # optimizers import it when the first one is made, which would take seconds of the run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ranks import is_rank, join, start_ranks  # noqa: E402

@@ -9,6 +9,7 @@ import struct
 import sys
 from pathlib import Path
 
+import numpy
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -138,37 +139,44 @@ class Adult:
         train, held = (self.read(name) for name in ("train", "test"))
         raw = self.raw_numbers(train)
         self.mean, self.deviation = raw.mean(0), raw.std(0, correction=0)
-        self.edges = [torch.quantile(torch.tensor([float(row[name]) for row in train]), torch.arange(1, n) / n)
-                      for name, n in self.ranges]
+        self.edges = [numpy.quantile(train[name].astype(float), numpy.arange(1, n) / n) for name, n in self.ranges]
         columns = self.texts + ("capital_gain", "capital_loss")
-        self.places = [{text: i for i, text in enumerate(sorted({row[name] for row in train}))} for name in columns]
-        sizes = [len(places) + 1 for places in self.places] + [n for _, n in self.ranges]
+        self.vocabularies = {name: numpy.unique(train[name]) for name in columns}
+        sizes = [len(texts) + 1 for texts in self.vocabularies.values()] + [n for _, n in self.ranges]
         self.first = torch.tensor([0, *sizes[:-1]]).cumsum(0)
-        self.rows, self.columns = sum(sizes), columns
+        self.rows = sum(sizes)
         self.x, self.ids, self.y = self.tensors(train)
         self.held = self.tensors(held)
         self.order = torch.randperm(len(self.y))
 
     @staticmethod
     def read(name):
+        """Texts by column."""
         with (ROOT / f"data/adult/{name}.csv").open(newline="") as file:
-            return list(csv.DictReader(file))
+            names, *rows = csv.reader(file)
+        return dict(zip(names, numpy.array(rows).T))
 
-    def raw_numbers(self, rows):
-        x = torch.tensor([[float(row[name]) for name in self.numbers] for row in rows])
+    def raw_numbers(self, columns):
+        x = torch.from_numpy(numpy.stack([columns[name].astype(numpy.float32) for name in self.numbers], 1))
         x[:, 2:4] = x[:, 2:4].log1p()
         return x
 
-    def tensors(self, rows):
-        x = self.raw_numbers(rows)
+    @staticmethod
+    def places(texts, vocabulary):
+        """Unknown texts share the place after the last."""
+        at = numpy.searchsorted(vocabulary, texts)
+        known = vocabulary[numpy.minimum(at, len(vocabulary) - 1)] == texts
+        return numpy.where(known, at, len(vocabulary))
+
+    def tensors(self, columns):
+        x = self.raw_numbers(columns)
         scaled = (x - self.mean) / self.deviation
         scaled[:, 2:4] = x[:, 2:4]  # logarithms are read as they are
-        ids = [torch.tensor([places.get(row[name], len(places)) for row in rows])
-               for name, places in zip(self.columns, self.places)]
-        ids += [torch.bucketize(torch.tensor([float(row[name]) for row in rows]), edges, right=True)
+        ids = [self.places(columns[name], texts) for name, texts in self.vocabularies.items()]
+        ids += [numpy.searchsorted(edges, columns[name].astype(float), side="right")
                 for (name, _), edges in zip(self.ranges, self.edges)]
-        labels = torch.tensor([float(row["income"] == ">50K") for row in rows])
-        return scaled, torch.stack(ids, 1) + self.first, labels
+        labels = torch.from_numpy((columns["income"] == ">50K").astype(numpy.float32))
+        return scaled, torch.from_numpy(numpy.stack(ids, 1)) + self.first, labels
 
     def parts(self, count):
         assert count == 1

@@ -1,9 +1,56 @@
 #include "strata/base/helper_threads.h"
 
 #include <algorithm>
-#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
 
 namespace strata {
+namespace {
+
+// A loop that its caller and helpers share. It outlives run() for helpers that come too late.
+class Loop {
+ public:
+  Loop(std::size_t n, const std::function<void(std::size_t)>& body) : n_(n), body_(&body) {}
+
+  // Runs iterations until none is left.
+  void join() {
+    std::unique_lock lock(mutex_);
+    ++running_;
+    while (next_ < n_) {
+      const std::size_t i = next_++;
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        (*body_)(i);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (!error) continue;
+      if (!error_) error_ = error;
+      next_ = n_;
+    }
+    if (--running_ == 0) ended_.notify_all();
+  }
+
+  // Waits for the threads that have joined. A thread that joins later finds no iteration left.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [&] { return running_ == 0; });
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::size_t n_, next_ = 0;
+  int running_ = 0;
+  const std::function<void(std::size_t)>* body_;  // valid while iterations are left
+  std::exception_ptr error_;
+};
+
+}  // namespace
 
 HelperThreads::HelperThreads(int threads) {
   for (int i = 1; i < threads; ++i)
@@ -11,27 +58,15 @@ HelperThreads::HelperThreads(int threads) {
 }
 
 void HelperThreads::run(std::size_t n, const std::function<void(std::size_t)>& body) {
-  std::atomic<std::size_t> next = 0;
-  const auto take = [&] {
-    try {
-      for (std::size_t i = next++; i < n; i = next++) body(i);
-    } catch (...) {
-      next = n;
-      throw;
-    }
-  };
-  std::vector<Completion> done;
   const std::size_t helpers = std::min(helpers_.size(), n > 0 ? n - 1 : 0);
-  for (std::size_t i = 0; i < helpers; ++i) done.push_back(helpers_[i]->submit(take));
-  std::exception_ptr error;
-  try {
-    take();
-  } catch (...) {
-    error = std::current_exception();
+  if (helpers == 0) {
+    for (std::size_t i = 0; i < n; ++i) body(i);
+    return;
   }
-  for (const Completion& helper : done)
-    if (const std::exception_ptr its = helper.error(); its && !error) error = its;
-  if (error) std::rethrow_exception(error);
+  const auto loop = std::make_shared<Loop>(n, body);
+  for (std::size_t i = 0; i < helpers; ++i) helpers_[i]->submit([loop] { loop->join(); });
+  loop->join();
+  loop->wait();
 }
 
 double HelperThreads::take_processor_seconds() {

@@ -3,7 +3,11 @@
 ///     HelperThreads threads(4);
 ///     threads.run(tables, [&](std::size_t i) { read(i); });
 ///
-/// Threads  any thread may call run(), also several at the same time.
+/// device/thread_pool.h serves the operators of one rank and needs libtorch. This serves threads of
+/// servers and of the embedding worker, several at the same time.
+///
+/// Threads  any thread may call run(), also within an iteration. It does not wait for a helper that
+///          is busy elsewhere or gets no processor.
 /// Cost     about 10 us a call with more than one iteration and thread.
 /// Errors   run() throws the first error of an iteration when all threads have ended theirs; the
 ///          iterations that no thread had begun are not run.

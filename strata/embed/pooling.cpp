@@ -90,6 +90,9 @@ DistinctIds distinct_ids(std::span<const IdLists* const> lists) {
   // The largest id is not sorted: Highway fills short vectors with it, and would mix up its places.
   constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
   std::vector<hwy::K64V64> sorted, largest;  // ids with their places
+  std::size_t count = 0;
+  for (const IdLists* list : lists) count += list->ids.size();
+  sorted.reserve(count);
   std::uint64_t place = 0;
   for (const IdLists* list : lists)
     for (const std::uint64_t id : list->ids)
@@ -114,7 +117,8 @@ void pool(const PooledFeature& feature, const IdLists& lists, std::span<const st
     return with_width(width, [&](auto elements) {
       for (std::int64_t sample = 0; sample < lists.samples(); ++sample)
         for (int i = 0; i < elements; ++i)
-          pooled[sample * stride + i] = rows[std::int64_t{row_of[sample]} * elements + i];
+          // Like any sum, it begins with 0: an element of -0 becomes 0.
+          pooled[sample * stride + i] = 0.0f + rows[std::int64_t{row_of[sample]} * elements + i];
     });
   std::vector<std::int64_t> largest(feature.pooling == Pooling::kMax ? width : 0);
   for (std::int64_t sample = 0; sample < lists.samples(); ++sample, pooled += stride) {

@@ -163,6 +163,7 @@ std::vector<std::vector<std::int64_t>> EmbeddingWorker::take_staleness_counts() 
 }
 
 std::shared_ptr<const SampleBatch> EmbeddingWorker::samples(std::int64_t step) {
+  if (step >= next_load_) load(step);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return failure_ || steps_.contains(step); });
   if (failure_) std::rethrow_exception(failure_);

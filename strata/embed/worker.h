@@ -12,6 +12,7 @@
 /// Errors   errors of the id source and of the servers, thrown by fetch() or by the next step.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -66,7 +67,8 @@ class EmbeddingWorker {
 
   /// Starts the reads that the step allows; call before fetch() of the same step.
   void prefetch(std::int64_t step);
-  /// Waits until this rank's samples of a step are read, and returns them; the step has not ended.
+  /// Waits until this rank's samples of a step are read, and returns them; the step has not ended,
+  /// and begin() was called for it or an earlier one.
   std::shared_ptr<const SampleBatch> samples(std::int64_t step);
   /// Waits for the rows of a step and pools them.
   void fetch(std::int64_t step, std::span<float> pooled);
@@ -90,9 +92,14 @@ class EmbeddingWorker {
   std::vector<std::vector<std::int64_t>> take_staleness_counts();
   double take_waited_seconds() { return std::exchange(waited_seconds_, 0); }
   /// Processor seconds of the executors' tasks and of helping threads since the last call.
-  double take_worked_seconds() {
-    return loads_.take_processor_seconds() + requesting_.take_processor_seconds() +
-           helpers_.take_processor_seconds();
+  struct Worked {
+    double busiest = 0;  ///< of the executor that worked longer
+    double total = 0;
+  };
+  Worked take_worked() {
+    const double loads = loads_.take_processor_seconds();
+    const double requests = requesting_.take_processor_seconds();
+    return {std::max(loads, requests), loads + requests + helpers_.take_processor_seconds()};
   }
 
  private:

@@ -122,7 +122,7 @@ TEST(EmbeddingWorker, ReadsVersionOfEachStepsStaleness) {
     for (const std::vector<int>& staleness : {std::vector{1, 1}, {3, 1}, {2, 4}}) {
       RememberingServers servers(2, begin);
       WorkerOptions options = options_of(staleness);
-      options.threads = static_cast<int>(begin) % 3 + 1;
+      options.threads = begin == 0 ? 1 : 3;
       EmbeddingWorker worker(options, servers, ids_of);
       ASSERT_EQ(worker.width(), 3 * kWidth);
       worker.begin(begin);

@@ -107,8 +107,9 @@ struct ValueCost {
 struct RowsCost {
   double wait_seconds = 0;  ///< from the last backward until the updated embeddings can be read
   double rank_seconds = 0;  ///< on the rank's own thread: samples to tensors, pooling
-  /// on the embedding executor or the network: a lower bound of the step
+  /// of the busiest thread in parallel with it, or of the network: a lower bound of the step
   double beside_seconds = 0;
+  double work_seconds = 0;  ///< processor seconds of all threads in parallel with it
   /// Processors that each replica needs, if its threads need more than the machine has; 0: they do
   /// not.
   double processors = 0;

@@ -23,7 +23,7 @@ namespace strata {
 
 struct LocalServersOptions {
   int ranks = 1;
-  int threads = 1;  ///< that read and update the rows of a shard, the calling one included
+  int threads = 1;  ///< that read and update rows of all shards; the calling one counts
   WireOptions wire = {};
   std::int64_t version = 0;  ///< version of the rows at the start
   /// Saves the rows of a shard at that version; if empty, save() is refused.

@@ -83,6 +83,8 @@ TEST_F(EmbeddingTraining, HasSameBitsOnAnyPipelineAndShards) {
     const std::vector<double> one = losses({staleness});
     for (const std::vector<std::string>& cut : std::vector<std::vector<std::string>>{
              {"embedding.shards=3"},
+             {"mesh.threads=3"},
+             {"mesh.threads=2", "embedding.shards=2", "embedding.memory=1MiB"},
              {"mesh.pp=2"},
              {"mesh.pp=3", "embedding.shards=2"},
              {"mesh.pp=2", "mesh.schedule=gpipe"},

@@ -1,6 +1,6 @@
 /// Keeps blocks of a file in memory after they were read, so that other samples of a block need no
-/// read. It keeps the first blocks of the file, as many as a limit allows: samples are drawn in
-/// random order, so any choice of blocks serves as many reads.
+/// read. It keeps the first blocks of the file, as many as a limit allows: training draws samples
+/// in random order, so any blocks serve as many of its reads.
 ///
 /// Threads  any, at the same time; a kept block stays until the object is destroyed.
 #pragma once

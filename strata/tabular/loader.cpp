@@ -8,6 +8,7 @@
 #include "strata/tabular/sample_check.h"
 
 namespace strata {
+
 SampleReader::SampleReader(std::shared_ptr<const SampleFile> file,
                            std::shared_ptr<const Preprocessing> preprocessing)
     : file_(std::move(file)), preprocessing_(std::move(preprocessing)) {
@@ -29,9 +30,9 @@ SampleBatch SampleReader::read(const std::vector<std::int64_t>& which) const {
     lists.ids.reserve(which.size());
   }
   SampleText text;
-  for (std::size_t i = 0; i < which.size(); ++i) {
-    const std::int64_t sample = which[i];
-    file_->prefetch(std::span(which).subspan(i));
+  for (std::size_t at = 0; at < which.size(); ++at) {
+    const std::int64_t sample = which[at];
+    file_->prefetch(std::span(which).subspan(at));
     file_->read(sample, text);
     const auto column = [&](int index) {
       return ColumnText{*file_, sample, index, text.fields[static_cast<std::size_t>(index)]};

@@ -132,8 +132,8 @@ void describe(OptionSet& set, const std::string& prefix, TabularOptions& options
        .minimum = 0,
        .maximum = kMostSamples});
   set.add(prefix + ".memory", &options.memory,
-          {.help = "format: records: memory of a process for blocks of a file that were read; 0: "
-                   "every sample is read from the file."});
+          {.help = "format: records: memory of a process for the first blocks of each file, once "
+                   "they were read; 0: every sample is read from the file."});
   set.add(prefix + ".shuffle", &options.shuffle,
           {.help = "Draw the samples of every epoch in an order of its own."});
   set.add(prefix + ".last_batch", &options.last_batch, all_named<EpochEnd>(),

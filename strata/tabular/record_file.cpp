@@ -27,7 +27,8 @@ constexpr std::uint64_t kMostBlockBytes = std::uint64_t{1} << 29;
 constexpr std::uint64_t kMostNamesBytes = std::uint64_t{1} << 25;  // a line of text, with lengths
 // Bytes of memory around a kept block: the allocator's header and the block's pointer.
 constexpr std::uint64_t kAroundKept = 32;
-constexpr std::size_t kMostPrefetched = 2048;  // of a sample: a part of the L1 cache
+constexpr std::size_t kMostPrefetched = 2048;  // bytes of a sample: more would fill the L1 cache
+constexpr std::size_t kSampleAhead = 3, kHeaderAhead = 8, kPointerAhead = 12;  // in samples
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 const FileUse kRecords{.operation = "tabular.open", .fix = "write it again with strata convert"};
 
@@ -135,21 +136,22 @@ class RecordFile final : public SampleFile {
     return path() + ": sample " + std::to_string(sample + 1);
   }
 
-  // Memory answers each step of the way to a sample before the next one: the block's pointer, the
-  // ends of the block's samples, the sample.
+  // Each read needs the result of the one before it: the block's pointer, then its header with the
+  // ends of its samples, then the sample. Each is prefetched some samples before it is needed.
   void prefetch(std::span<const std::int64_t> next) const override {
-    if (next.size() > 12) kept_->prefetch(next[12] / kSamplesPerBlock);
-    if (next.size() > 8) {
-      if (const char* block = kept_->find(next[8] / kSamplesPerBlock)) {
+    if (const std::int64_t sample = ahead(next, kPointerAhead); sample >= 0)
+      kept_->prefetch(sample / kSamplesPerBlock);
+    if (const std::int64_t sample = ahead(next, kHeaderAhead); sample >= 0) {
+      if (const char* block = kept_->find(sample / kSamplesPerBlock)) {
         __builtin_prefetch(block);
-        __builtin_prefetch(block + 64);  // the header and the ends together
+        __builtin_prefetch(block + 64);
       }
     }
-    if (next.size() <= 3) return;
-    const char* block = kept_->find(next[3] / kSamplesPerBlock);
+    const std::int64_t sample = ahead(next, kSampleAhead);
+    const char* block = sample < 0 ? nullptr : kept_->find(sample / kSamplesPerBlock);
     if (!block) return;
     const std::string_view payload(block + sizeof(BlockHeader), header_of(block).bytes);
-    const auto i = static_cast<std::size_t>(next[3] % kSamplesPerBlock);
+    const auto i = static_cast<std::size_t>(sample % kSamplesPerBlock);
     const std::size_t end = std::min(end_of(payload, i), payload.size());
     const std::size_t begin = std::min(i == 0 ? 0 : end_of(payload, i - 1), end);
     for (std::size_t at = begin; at < std::min(end, begin + kMostPrefetched); at += 64)
@@ -195,6 +197,12 @@ class RecordFile final : public SampleFile {
   std::uint64_t samples_of(std::int64_t block) const {
     return std::min<std::uint64_t>(
         kSamplesPerBlock, trailer_.samples - static_cast<std::uint64_t>(block) * kSamplesPerBlock);
+  }
+  // -1: there is no such sample.
+  std::int64_t ahead(std::span<const std::int64_t> next, std::size_t distance) const {
+    if (next.size() <= distance) return -1;
+    const std::int64_t sample = next[distance];
+    return sample < samples() ? sample : -1;
   }
   static std::size_t end_of(std::string_view payload, std::size_t i) {
     std::uint32_t end = 0;

@@ -49,11 +49,14 @@ TEST_F(RecordFileTest, HoldsEverySampleOfLog) {
     const auto from = open_samples(log(samples), {});
     EXPECT_EQ(records->columns(), from->columns());
     ASSERT_EQ(records->samples(), samples);
-    SampleText kept;  // keeps its block between reads
-    for (int k = 0; k < 2 * samples; ++k) {
-      const int sample = k < samples ? k : (k * 7919) % samples;
-      records->read(sample, kept);
-      EXPECT_EQ((Fields{kept.fields.begin(), kept.fields.end()}), fields_of(*from, sample));
+    const auto unkept = open_records(folder_.path("log.strata"));
+    for (const auto& file : {records, unkept}) {
+      SampleText text;  // of `unkept` it holds a block between reads
+      for (int k = 0; k < 2 * samples; ++k) {
+        const int sample = k < samples ? k : (k * 7919) % samples;
+        file->read(sample, text);
+        EXPECT_EQ((Fields{text.fields.begin(), text.fields.end()}), fields_of(*from, sample));
+      }
     }
   }
 }

@@ -2,8 +2,8 @@
 ///
 /// A text file (CSV, TSV, Criteo's, libsvm) is read once when it is opened: every line is checked,
 /// and the position of each sample is stored in 12 bytes; its line is read again on request. A gzip
-/// file is unpacked first (unpacked_log.h). Strata's records (record_file.h) need none. No cache
-/// file is written.
+/// file is unpacked first (unpacked_log.h). Strata's records (record_file.h) have an index of
+/// their own. No cache file is written.
 ///
 /// Threads  const, any thread, each with its own SampleText.
 /// Errors   UserError with file, line and column: quotation, too many or too few columns, no pair

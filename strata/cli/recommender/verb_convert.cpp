@@ -81,7 +81,8 @@ void print_bayes(const SyntheticClicks& clicks, std::int64_t first, std::int64_t
 }
 
 void run_convert(const ConvertArguments& arguments) {
-  const TabularOptions options = data_options(arguments);
+  TabularOptions options = data_options(arguments);
+  options.memory = {};  // samples are read once, in order
   const bool synthetic = options.format == SampleFormat::kSynthetic;
   const bool other_file = arguments.validation && !synthetic;
   if (other_file && options.validation.empty()) {

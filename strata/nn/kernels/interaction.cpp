@@ -1,5 +1,6 @@
 // A sample's vectors are few and short: they stay in the L1 cache for all pairs. Every product and
-// every gradient is one sum in ascending order, so vectors of any width give the same bits.
+// every gradient is one sum in ascending order, so SIMD registers of any length give the same bits
+// on targets with fused multiply-add.
 #include <algorithm>
 #include <cstdint>
 
@@ -12,13 +13,11 @@
 // After highway.h, which sets the target.
 #include "strata/nn/kernels/element-inl.h"
 
-namespace strata::kernels {
-std::int64_t padded_count(std::int64_t count);  // of the rows of scratch memory
-}
-
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+
+static_assert(HWY_MAX_BYTES / sizeof(float) <= kMostLanes);
 
 // Returns vector i; the first one may be stored separately.
 template <typename T>
@@ -33,7 +32,7 @@ HWY_INLINE std::int64_t pair(std::int64_t i, std::int64_t j) { return i * (i - 1
 // Stores the first n lanes, or all if there are fewer.
 HWY_INLINE void store_first(FloatVector v, float* to, std::int64_t n) {
   const FloatTag d;
-#if !HWY_ARCH_X86 || HWY_TARGET > HWY_AVX2  // no masked stores
+#if !HWY_ARCH_X86 || HWY_TARGET > HWY_AVX2  // no fast masked store is known
   store_partial(v, to, std::min(n, static_cast<std::int64_t>(hn::Lanes(d))));
 #else
   hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(n)), d, to);
@@ -78,7 +77,6 @@ void PairwiseDotsBackward(const FeatureVectors& x, const float* dproducts, float
   const FloatTag d;
   const std::int64_t stride = padded_count(x.count);
   for (std::int64_t i = 0; i < x.count; ++i) {
-    scratch[i * stride + i] = 0;
     for (std::int64_t j = 0; j < i; ++j)
       scratch[i * stride + j] = scratch[j * stride + i] = *dproducts++;
   }
@@ -90,11 +88,16 @@ void PairwiseDotsBackward(const FeatureVectors& x, const float* dproducts, float
     for_each_partial(x.width, [&](std::int64_t c, std::int64_t count) {
       FloatVector sums[kRows] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
       if (dfirst && first == 0) sums[0] = load_partial(dfirst + c, count);
-      for (std::int64_t j = 0; j < x.count; ++j) {
+      const auto add = [&](std::int64_t j, auto counts) {
         const FloatVector vector = load_partial(vector_of(x.first, x.rest, j, x.width) + c, count);
         for (std::int64_t r = 0; r < kRows; ++r)
-          sums[r] = hn::MulAdd(hn::Set(d, gradients[r][j]), vector, sums[r]);
-      }
+          if (counts(r)) sums[r] = hn::MulAdd(hn::Set(d, gradients[r][j]), vector, sums[r]);
+      };
+      const auto all = [](std::int64_t) { return true; };
+      for (std::int64_t j = 0; j < first; ++j) add(j, all);
+      for (std::int64_t j = first; j < first + rows; ++j)  // no vector is its own partner
+        add(j, [&](std::int64_t r) { return first + r != j; });
+      for (std::int64_t j = first + rows; j < x.count; ++j) add(j, all);
       for (std::int64_t r = 0; r < rows; ++r)
         store_partial(sums[r], vector_of(dfirst, drest, first + r, x.width) + c, count);
     });
@@ -109,10 +112,6 @@ namespace strata::kernels {
 HWY_EXPORT(PairwiseDots);
 HWY_EXPORT(PairwiseDotsBackward);
 
-std::int64_t padded_count(std::int64_t count) {
-  constexpr std::int64_t kLanes = HWY_MAX_BYTES / sizeof(float);
-  return (count + kLanes - 1) / kLanes * kLanes;
-}
 std::size_t pairwise_scratch(const FeatureVectors& x) {
   return static_cast<std::size_t>(padded_count(x.count) * std::max(x.count, x.width));
 }

@@ -103,6 +103,12 @@ struct FeatureVectors {
   const float* rest;
   std::int64_t count, width;
 };
+/// No target's registers hold more numbers of fp32.
+inline constexpr std::int64_t kMostLanes = 64;
+/// Elements of a row of scratch memory for so many vectors.
+inline constexpr std::int64_t padded_count(std::int64_t count) {
+  return (count + kMostLanes - 1) / kMostLanes * kMostLanes;
+}
 /// Elements of scratch memory that the next two need.
 std::size_t pairwise_scratch(const FeatureVectors& x);
 /// products[k] = x_i . x_j for i = 1 ... V - 1, j = 0 ... i - 1

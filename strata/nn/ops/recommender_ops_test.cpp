@@ -168,7 +168,7 @@ at::Tensor dots_by_aten(const at::Tensor& first, const at::Tensor& rest, std::in
 TEST(PairwiseDots, EqualDefinition) {
   at::manual_seed(5);
   for (const auto& [samples, vectors, width] :
-       {std::tuple(1, 1, 4), {5, 2, 8}, {33, 7, 16}, {3, 26, 10}, {4, 3, 70}}) {
+       {std::tuple(1, 1, 4), {5, 2, 8}, {33, 7, 16}, {3, 26, 10}, {4, 3, 70}, {2, 26, 32}}) {
     for (const bool apart : {false, true}) {
       if (!apart && vectors == 1) continue;
       SCOPED_TRACE(width);

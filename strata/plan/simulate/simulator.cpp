@@ -86,7 +86,7 @@ void sort_by_time(const Schedule& schedule, Simulation& simulation) {
 double rows_wait(const CostTable& costs, const Simulation& step) {
   const RowsCost& rows = costs.rows;
   double hidden = rows.staleness * step.step_seconds;
-  double used = rows.beside_seconds;
+  double used = rows.work_seconds;
   for (const RankTimeline& rank : step.ranks) {
     used += rows.rank_threads * rank.busy_seconds;
     for (const TraceEvent& event : rank.events) {

@@ -308,8 +308,9 @@ TEST(Simulation, StepIsNoShorterThanEmbeddingWork) {
   EXPECT_DOUBLE_EQ(step({.beside_seconds = 3, .staleness = 3}), 3.5);
   EXPECT_DOUBLE_EQ(step({.beside_seconds = 5, .staleness = 3}), 5);
   EXPECT_DOUBLE_EQ(step({.rank_seconds = 0.25, .beside_seconds = 5, .staleness = 3}), 5);
-  // One processor for both threads: 3.5 + 0.5 + 2 s of work; two processors run them at once.
-  const RowsCost rows{.rank_seconds = 0.5, .beside_seconds = 2, .processors = 1, .staleness = 3};
+  // One processor for all threads: 3.5 + 0.5 + 2 s of work; two processors run them at once.
+  const RowsCost rows{
+      .rank_seconds = 0.5, .beside_seconds = 1, .work_seconds = 2, .processors = 1, .staleness = 3};
   EXPECT_DOUBLE_EQ(step(rows), 6);
   RowsCost more = rows;
   more.processors = 2;

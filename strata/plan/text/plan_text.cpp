@@ -263,15 +263,16 @@ std::string tiers_text(const Plan& plan) {
 // For a model that reads embeddings: the seconds of its steps outside of the dense net.
 std::string rows_line(const Plan& plan) {
   const RowsCost& rows = plan.costs.rows;
-  if (rows.beside_seconds <= 0) return "";
+  if (rows.beside_seconds <= 0 && rows.work_seconds <= 0) return "";
   double waited = 0;
   for (const RankTimeline& rank : plan.simulation.ranks)
     for (const TraceEvent& event : rank.events)
       if (event.op == Op::kFetchRows)
         waited = std::max(waited, event.end_seconds - event.begin_seconds - rows.rank_seconds);
   std::string text = "rows       " + format_seconds(rows.rank_seconds) + " a step on the rank, " +
-                     format_seconds(rows.beside_seconds) + " alongside, " +
-                     format_seconds(rows.wait_seconds) + " from gradients to updated rows";
+                     format_seconds(std::max(rows.beside_seconds, rows.work_seconds)) +
+                     " alongside, " + format_seconds(rows.wait_seconds) +
+                     " from gradients to updated rows";
   if (rows.staleness > 0)
     text +=
         ", which " + counted(rows.staleness, "step") + (rows.staleness == 1 ? " hides" : " hide");

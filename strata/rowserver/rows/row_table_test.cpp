@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
 
 namespace strata {
 namespace {
@@ -68,6 +69,9 @@ TEST(RowTable, FeaturesAreIndependentWhileMemoryHasRoomForTheirRows) {
   EXPECT_TRUE(table.features_are_independent(std::array<std::size_t, 2>{0, left}));
   EXPECT_FALSE(table.features_are_independent(std::array<std::size_t, 2>{0, left + 2}));
   EXPECT_FALSE(table.features_are_independent(std::array<std::size_t, 2>{61, 0}));
+  const ScratchFolder folder;
+  const RowTable cold(features, {.cold = folder.path("cold")});
+  EXPECT_FALSE(cold.features_are_independent(std::array<std::size_t, 2>{1, 1}));
 }
 
 TEST(RowTable, UpdatesOnlyRowsOfAnUpdate) {

@@ -1,6 +1,7 @@
 // A mutex guards the bookkeeping, not the rows. Reads run outside it, and updates are applied
-// outside it by the one thread that runs pump(). A thread that brings work while another thread
-// pumps leaves it in the bookkeeping, where the pumping thread checks again before it returns.
+// outside it by the one thread that runs pump() and the threads that help it. A thread that brings
+// work while another thread pumps leaves it in the bookkeeping, where the pumping thread checks
+// again before it returns.
 //
 // Threads that read outside the mutex are counted: after a restart the missing updates come from
 // the journal instead of from the rank that reads, so rule 1 alone would not separate them.
@@ -148,7 +149,8 @@ std::vector<float> ShardServer::take_spare(std::size_t size) {
   return values;
 }
 
-void ShardServer::perform(const std::vector<ReadTask>& tasks) {
+// Throws nothing: an error, such as no memory, goes to the requests.
+void ShardServer::perform(const std::vector<ReadTask>& tasks) try {
   threads_->run(tasks.size(), [&](std::size_t i) {
     const ReadTask& task = tasks[i];
     ReadRequest& request = *task.request;
@@ -168,6 +170,8 @@ void ShardServer::perform(const std::vector<ReadTask>& tasks) {
       request.fail(std::current_exception());
     }
   });
+} catch (...) {
+  for (const ReadTask& task : tasks) task.request->fail(std::current_exception());
 }
 
 bool ShardServer::update(int rank, std::int64_t version, UpdatePart part) {
@@ -292,7 +296,8 @@ void ShardServer::apply_next(Lock& lock) {
     for (const FeatureRows& gradients : update.gradients)
       rows += static_cast<std::int64_t>(gradients.ids.size());
     apply_update(rows_, next, update, *threads_);
-    recycle(std::move(update.gradients));
+    // A sum has room for all ranks' rows, which is more than a read needs.
+    if (options_.ranks == 1) recycle(std::move(update.gradients));
   } catch (...) {
     error = std::current_exception();
   }

@@ -6,7 +6,7 @@
 /// 2. Update v + 1 is applied when all parts have arrived; by then all reads of version v have
 ///    arrived, too.
 /// 3. Work that waits for version v runs between update v and update v + 1, in the thread whose
-///    part arrived last. No other thread accesses the rows then.
+///    part arrived last and in those that help it. No other thread accesses the rows then.
 ///
 /// Threads  any; each rank's calls are sequential. Callbacks run in a calling or helping thread,
 ///          and must not call this object.

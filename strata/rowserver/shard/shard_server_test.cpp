@@ -1,4 +1,5 @@
 #include "strata/rowserver/shard/shard_server.h"
+#include "strata/rowserver/rows/row_table.h"
 
 #include <gtest/gtest.h>
 
@@ -99,6 +100,42 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2, 1, 1, WirePrecision::kFp32}, Case{2, 2, 8, WirePrecision::kFp16},
                     Case{3, 4, 3, WirePrecision::kScaledFp16}, Case{4, 2, 64, WirePrecision::kFp32},
                     Case{4, 1, 2, WirePrecision::kScaledInt8}));
+
+// With and without helping threads, while rows fit the budget and beyond it.
+TEST(LocalServers, ThreadsChangeNoRow) {
+  std::vector<FeatureSpec> features = features_for_test();
+  features[1].admission = {.filter = RowAdmission::Filter::kExact, .threshold = 2};
+  std::vector<std::uint64_t> digests;
+  for (const int threads : {1, 4}) {
+    std::vector<std::shared_ptr<RowStore>> rows;
+    std::vector<std::shared_ptr<RowTable>> tables;
+    for (int shard = 0; shard < 2; ++shard) {
+      tables.push_back(
+          std::make_shared<RowTable>(features, RowTableOptions{.memory_bytes = 20000}));
+      rows.push_back(tables.back());
+    }
+    const auto all =
+        std::make_shared<LocalShards>(rows, LocalServersOptions{.ranks = 1, .threads = threads});
+    auto servers = make_local_servers(all);
+    for (std::int64_t version = 1; version <= 30; ++version) {
+      std::vector<FeatureRows> gradients;
+      for (int feature = 0; feature < 2; ++feature) {
+        FeatureRows part{.feature = feature, .version = version - 1, .ids = {}, .values = {}};
+        for (std::uint64_t id = 0; id < 40; ++id)
+          part.ids.push_back(id * 7 + static_cast<std::uint64_t>(version) % 3 + 60 * (version / 3));
+        part.values.assign(part.ids.size() * static_cast<std::size_t>(features[feature].width),
+                           0.25f * static_cast<float>(version));
+        gradients.push_back(std::move(part));
+      }
+      servers[0]->update(version, std::move(gradients), 1);
+      servers[0]->await(version);
+    }
+    EXPECT_GT(tables[0]->counts(0).evicted, 0);
+    for (const auto& table : tables) digests.push_back(table->digest());
+  }
+  EXPECT_EQ(digests[0], digests[2]);
+  EXPECT_EQ(digests[1], digests[3]);
+}
 
 TEST(LocalServers, ReadFutureVersions) {
   ReferenceRows reference(1, 3);

@@ -49,7 +49,7 @@ class EmbeddedRows final : public BatchRows {
     double wait_seconds = 0;
     std::vector<std::vector<std::int64_t>> lacked;  ///< by table
   };
-  double take_worked_seconds() { return worker_.take_worked_seconds(); }
+  EmbeddingWorker::Worked take_worked() { return worker_.take_worked(); }
   Use take_use() { return {worker_.take_waited_seconds(), worker_.take_staleness_counts()}; }
 
  private:

@@ -97,8 +97,8 @@ RecommenderInputs inputs_of(const RecommenderFields& recipe) {
   return inputs;
 }
 
-WorkerOptions worker_options(const RecommenderFields& recipe) {
-  WorkerOptions worker;
+WorkerOptions worker_options(const RecommenderFields& recipe, int threads) {
+  WorkerOptions worker{.threads = threads};
   std::unordered_map<std::string, std::size_t> places;  // of tables, by name
   for (const CategoricalOptions& feature : complete(recipe.data).categorical) {
     const RowOptions rows = row_options(recipe.embedding.rows, feature.embedding);

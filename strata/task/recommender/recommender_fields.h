@@ -36,7 +36,7 @@ void check(const RecommenderFields& recipe,
 RecommenderInputs inputs_of(const RecommenderFields& recipe);
 
 /// The tables, the staleness allowed for each, and the features that read them.
-WorkerOptions worker_options(const RecommenderFields& recipe);
+WorkerOptions worker_options(const RecommenderFields& recipe, int threads = 1);
 
 /// The fields that determine the net and its tables; a checkpoint's model is compared by them.
 std::string network_fields(const RecommenderFields& recipe);

@@ -106,11 +106,7 @@ RecommenderRun::RecommenderRun(const RecommenderFields& fields, const Recipe& re
       mesh_(steps.decisions().mesh),
       micro_batch_(steps.decisions().micro_batch),
       reading_stage_(steps.pipeline_rank(steps.dataflow().rows_layer)),
-      worker_([&] {
-        WorkerOptions worker = worker_options(fields);
-        worker.threads = recipe.threads_per_rank();
-        return worker;
-      }()),
+      worker_(worker_options(fields, recipe.threads_per_rank())),
       evaluation_(data, steps, recipe.train) {
   check_planned_recommender(fields, steps.decisions(), start_.processes);
   if (has_local_rows()) make_local_rows(start_);

@@ -1,5 +1,6 @@
 #include "strata/task/recommender/rows_cost.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
 #include <algorithm>
@@ -97,9 +98,8 @@ class RowsProbe {
         recipe_(recipe),
         data_(data),
         replicas_(recipe.mesh.axes[Axis::kData]),
-        worker_(worker_options(fields)) {
+        worker_(worker_options(fields, recipe.threads_per_rank())) {
     worker_.staleness.assign(worker_.tables.size(), 1);
-    worker_.threads = recipe.threads_per_rank();
   }
 
   // The measured steps of a replica.
@@ -116,6 +116,7 @@ class RowsProbe {
         std::move(stores), LocalServersOptions{.ranks = replicas_,
                                                .threads = local_row_threads(recipe_),
                                                .wire = fields_.embedding.wire});
+    shards_ = shards;
     servers_ = make_local_servers(shards);
     std::mutex mutex;
     std::vector<Measured> all;
@@ -130,14 +131,16 @@ class RowsProbe {
       mean.cost.wait_seconds += all[i].cost.wait_seconds;
       mean.cost.rank_seconds += all[i].cost.rank_seconds;
       mean.cost.beside_seconds += all[i].cost.beside_seconds;
+      mean.cost.work_seconds += all[i].cost.work_seconds;
       for (std::size_t table = 0; table < mean.rows.size(); ++table)
         mean.rows[table] += all[i].rows[table];
     }
     const auto count = static_cast<double>(all.size());
-    mean.cost.beside_seconds += shards->take_helped_seconds() / (count * mean.steps);
     mean.cost.wait_seconds /= count;
     mean.cost.rank_seconds /= count;
     mean.cost.beside_seconds /= count;
+    mean.cost.work_seconds =
+        (mean.cost.work_seconds + shards->take_helped_seconds() / mean.steps) / count;
     for (double& rows : mean.rows) rows /= count;
     return mean;
   }
@@ -161,7 +164,7 @@ class RowsProbe {
                           return data_.tabular().train.at(seen, recipe_.train.mini_batch,
                                                           mine.first, mine.samples);
                         }});
-    std::vector<double> rank, worker, wait;
+    std::vector<double> rank, worker, work, wait;
     Measured measured{.cost = {}, .rows = std::vector<double>(worker_.tables.size())};
     rows.begin(0, 0);
     at::Tensor gradients;
@@ -174,32 +177,35 @@ class RowsProbe {
       const MiniBatch batch = data_.tensors_of(*mine, part(seen, replica).first, samples);
       if (step > 0) rows.send_gradients(step - 1, gradients);
       rows.prefetch(step);
-      const at::Tensor pooled =
-          at::full({mine->samples, rows.width()}, 0.0, host_options(at::kFloat));
+      const at::Tensor pooled = at::empty({mine->samples, rows.width()}, host_options(at::kFloat));
       rows.fetch(step, /*training=*/true, pooled);
       const double used = thread_cpu_seconds() - began;
       gradients = at::full({mine->samples, rows.width()}, kGradient, host_options(at::kFloat));
       rows.await(step);
       const EmbeddedRows::Use use = rows.take_use();
-      const double worked = rows.take_worked_seconds();
+      const EmbeddingWorker::Worked worked = rows.take_worked();
       seen = data_.seen_after(seen);
       if (step >= kWarmProbeSteps) {
         rank.push_back(used);
-        worker.push_back(worked);
+        worker.push_back(worked.busiest);
+        work.push_back(worked.total);
         wait.push_back(use.wait_seconds);
         for (std::size_t table = 0; table < use.lacked.size(); ++table)
           for (const std::int64_t count : use.lacked[table])
             measured.rows[table] += static_cast<double>(count);
       }
       const bool enough = step >= 3 * kWarmProbeSteps && now_seconds() - start > kRowsProbeSeconds;
+      // Rows are created in the first steps; all replicas have ended this one.
+      if (step + 1 == kWarmProbeSteps && replica == 0) shards_->take_helped_seconds();
       double stop[] = {replica == 0 && enough ? 1.0 : 0.0};
       group.all_reduce(stop);
       if (stop[0] > 0) break;
     }
     for (double& count : measured.rows) count /= static_cast<double>(rank.size());
-    measured.steps = static_cast<double>(rank.size() + kWarmProbeSteps);
+    measured.steps = static_cast<double>(rank.size());
     measured.cost.rank_seconds = timing_of(std::move(rank)).seconds;
     measured.cost.beside_seconds = timing_of(std::move(worker)).seconds;
+    measured.cost.work_seconds = timing_of(std::move(work)).seconds;
     measured.cost.wait_seconds = timing_of(std::move(wait)).seconds;
     return measured;
   }
@@ -211,6 +217,7 @@ class RowsProbe {
   const ClickData& data_;
   int replicas_;
   WorkerOptions worker_;
+  std::shared_ptr<LocalShards> shards_;
   std::vector<std::unique_ptr<RowServers>> servers_;
 };
 
@@ -245,7 +252,8 @@ RowsCost estimated_rows(const RecommenderFields& fields, const Recipe& recipe,
   const double samples = static_cast<double>(replica_mini_batch(recipe)) * kAssumedSampleSeconds;
   return completed({.wait_seconds = ids,
                     .rank_seconds = kAssumedRankShare * ids,
-                    .beside_seconds = ids + samples},
+                    .beside_seconds = std::max(ids, samples),
+                    .work_seconds = ids + samples},
                    fields, recipe, machine, rows);
 }
 
@@ -263,8 +271,9 @@ std::string rows_probe_key(const RecommenderFields& fields, const Recipe& recipe
          network_fields(recommender) + " tables" + tables + " " + recommender.data.train + " " +
          checksum_text(checksum(std::as_bytes(std::span(data)))) + " " +
          std::to_string(recipe.train.mini_batch) + " samples of " +
-         std::to_string(recipe.mesh.axes[Axis::kData]) + " and " +
-         std::to_string(local_row_threads(recipe)) + " threads " +
+         std::to_string(recipe.mesh.axes[Axis::kData]) + " with " +
+         std::to_string(recipe.threads_per_rank()) + " threads, " +
+         std::to_string(local_row_threads(recipe)) + " for all rows " +
          name_of(recommender.embedding.wire.rows) + " " +
          name_of(recommender.embedding.wire.gradients);
 }
@@ -278,7 +287,8 @@ RowsCost probed_rows(const RecommenderFields& fields, const Recipe& recipe,
   if (const auto known = cache.find(key); known != cache.end() && known->is_object()) {
     const RowsCost cost{.wait_seconds = known->value("wait", 0.0),
                         .rank_seconds = known->value("rank", 0.0),
-                        .beside_seconds = known->value("beside", 0.0)};
+                        .beside_seconds = known->value("beside", 0.0),
+                        .work_seconds = known->value("work", 0.0)};
     return completed(cost, fields, recipe, machine, known->value("rows", std::vector<double>()));
   }
   RowsProbe::Measured measured;
@@ -293,6 +303,7 @@ RowsCost probed_rows(const RecommenderFields& fields, const Recipe& recipe,
     cache[key] = {{"wait", measured.cost.wait_seconds},
                   {"rank", measured.cost.rank_seconds},
                   {"beside", measured.cost.beside_seconds},
+                  {"work", measured.cost.work_seconds},
                   {"rows", measured.rows}};
     write_cache_file(cache_file, cache);
   }

@@ -29,7 +29,8 @@ struct SampleIds {
 };
 SampleIds sample_ids(const RecommenderFields& fields, const WorkerOptions& worker);
 
-/// The threads that read and update local rows: as many as all ranks that read them have.
+/// The threads that read and update local rows: as many as all ranks that read them have, but no
+/// more than the machine has cores.
 int local_row_threads(const Recipe& recipe);
 
 /// Estimates unmeasured seconds with assumed processor seconds.
