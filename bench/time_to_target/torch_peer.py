@@ -4,7 +4,7 @@
     torch_peer.py gpt|fashion|adult --target NAME<=VALUE --seed N --out run.json [--compile | --stages 2]
 
 The clock starts before the data are read; importing PyTorch does not count. With --stages, as many processes train it with
-torch.distributed.pipelining, a thread each, by 1F1B with four micro-batches a stage.
+torch.distributed.pipelining, a thread each, by 1F1B with eight micro-batches.
 """
 
 import argparse

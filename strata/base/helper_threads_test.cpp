@@ -36,6 +36,21 @@ TEST(HelperThreads, RunsIterationsAtTheSameTime) {
   EXPECT_EQ(met, 4);
 }
 
+TEST(HelperThreads, ReturnsWhenHelpersHaveEnded) {
+  HelperThreads helpers(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> ended = 0;
+  helpers.run(2, [&](std::size_t) {
+    static std::atomic<int> begun = 0;
+    ++begun;
+    while (begun < 2) std::this_thread::yield();  // each thread has one
+    if (std::this_thread::get_id() != caller)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ++ended;
+  });
+  EXPECT_EQ(ended, 2);
+}
+
 TEST(HelperThreads, ThrowsErrorWhenAllThreadsHaveEnded) {
   HelperThreads helpers(3);
   constexpr int kMany = 10'000'000;  // seconds of iterations

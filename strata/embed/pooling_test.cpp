@@ -177,6 +177,12 @@ TEST(Pooling, OneIdASampleEqualsGeneralCase) {
       EXPECT_EQ(pooled(one)[width + 2], rows[0]);
       EXPECT_EQ(row_gradients(one), row_gradients(more));
       EXPECT_EQ(row_gradients(one)[0], 0.5f + gradients[width + 2]);
+      // As many ids as samples, but not one each.
+      const IdLists uneven{.offsets = {0, 2, 2, 3, 4}, .ids = one.ids};
+      IdLists uneven_more = uneven;
+      uneven_more.offsets.push_back(4);
+      EXPECT_EQ(pooled(uneven), pooled(uneven_more));
+      EXPECT_EQ(row_gradients(uneven), row_gradients(uneven_more));
     }
 }
 

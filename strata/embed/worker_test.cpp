@@ -150,6 +150,69 @@ TEST(EmbeddingWorker, ReadsVersionOfEachStepsStaleness) {
   }
 }
 
+// Without staleness, a rank waits for rows, and only then are samples of the next step read.
+TEST(EmbeddingWorker, ReadsSamplesOneStepAhead) {
+  for (const int staleness : {1, 3}) {
+    std::vector<std::int64_t> read;
+    RememberingServers servers(2);
+    EmbeddingWorker worker(options_of({staleness, 1}), servers, [&](std::int64_t step) {
+      read.push_back(step);
+      return ids_of(step);
+    });
+    worker.begin(0);
+    worker.prefetch(0);
+    worker.await(0);
+    EXPECT_EQ(read.size(), static_cast<std::size_t>(staleness == 1 ? 1 : staleness + 1));
+    std::vector<float> pooled(2 * worker.width());
+    worker.fetch(0, pooled);
+    worker.await(0);
+    EXPECT_EQ(read.size(), static_cast<std::size_t>(staleness + 1));
+    worker.samples(staleness + 2);  // earlier than the worker would read them
+    EXPECT_EQ(read.size(), static_cast<std::size_t>(staleness + 3));
+    for (std::size_t i = 0; i < read.size(); ++i) EXPECT_EQ(read[i], static_cast<std::int64_t>(i));
+  }
+}
+
+// A maximum's gradient belongs to the row that had it, which another feature of the table may pool,
+// too.
+TEST(EmbeddingWorker, SendsGradientOfMaximumToItsRow) {
+  RememberingServers servers(2);
+  WorkerOptions options = options_of({1, 1});
+  options.features[0].pooling = Pooling::kMax;
+  EmbeddingWorker worker(options, servers, ids_of);
+  worker.begin(0);
+  worker.prefetch(0);
+  std::vector<float> pooled(2 * worker.width());
+  worker.fetch(0, pooled);
+  const SampleBatch batch = ids_of(0);
+  std::vector<Table> expected = servers.now_;
+  std::vector<Table> before = servers.now_;
+  std::vector<float> gradients(pooled.size());
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    gradients[i] = 0.1f * static_cast<float>(i + 1);
+  for (int sample = 0; sample < 2; ++sample)
+    for (int feature = 0; feature < 3; ++feature)
+      for (int j = 0; j < kWidth; ++j) {
+        const int table = feature == 1 ? 1 : 0;
+        const IdLists& lists = batch.categorical[feature];
+        const float gradient = gradients[(sample * 3 + feature) * kWidth + j];
+        std::int64_t largest = lists.offsets[sample];
+        for (std::int64_t o = lists.offsets[sample]; o < lists.offsets[sample + 1]; ++o) {
+          if (row_of(before[table], table, lists.ids[o])[j] >
+              row_of(before[table], table, lists.ids[largest])[j])
+            largest = o;
+          if (feature > 0) row_of(expected[table], table, lists.ids[o])[j] -= kRate * gradient;
+        }
+        if (feature == 0) row_of(expected[0], 0, lists.ids[largest])[j] -= kRate * gradient;
+      }
+  worker.send_gradients(0, gradients);
+  worker.await(1);
+  for (int table = 0; table < 2; ++table)
+    for (const auto& [id, row] : expected[table])
+      for (int j = 0; j < kWidth; ++j)
+        EXPECT_NEAR(row_of(servers.now_[table], table, id)[j], row[j], 1e-5) << table << ' ' << id;
+}
+
 TEST(EmbeddingWorker, SendsGradientOfEachRow) {
   RememberingServers servers(2);
   std::vector<Table> sequential(2);

@@ -194,8 +194,9 @@ TEST(Recipe, RecipesOfRepositoryAreLegal) {
     try {
       load_recipe(entry.path(), {});
     } catch (const UserError& error) {
-      // `make fashion` and `make mnist` export the model first; all fields have been read by then.
-      EXPECT_EQ(error.text().where, "data/" + entry.path().stem().string() + "/small_resnet.pt2");
+      // A script exports the model first; all fields have been read by then.
+      const std::string& where = error.text().where;
+      EXPECT_TRUE(where.starts_with("data/") && where.ends_with(".pt2")) << where;
     }
     ++recipes;
   }

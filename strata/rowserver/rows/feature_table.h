@@ -66,7 +66,7 @@ class FeatureTable {
   FeatureTable(const FeatureSpec& spec, int number, std::uint64_t seed, std::int64_t bloom_bytes,
                ColdRows* cold, RowBudget& budget);
 
-  ReadEpochs& epochs() const { return epochs_; }
+  const ReadEpochs& epochs() const { return epochs_; }
   const FeatureSpec& spec() const { return spec_; }
   const RowLayout& layout() const { return layout_; }
 
@@ -89,6 +89,7 @@ class FeatureTable {
   /// Drops rows that were not updated for steps_to_live steps. Each step examines so many rows that
   /// every row is examined each steps_to_live / 4 steps; a row may stay that much longer.
   void expire(std::int64_t step);
+  /// Returns memory that no reader can access any more.
   void trim();
 
   std::optional<RowRecord> find(std::uint64_t id, std::string& payload) const;
@@ -163,7 +164,7 @@ class FeatureTable {
   RowLayout layout_;
   ColdRows* cold_;
   RowBudget& budget_;
-  mutable ReadEpochs epochs_{std::free};
+  ReadEpochs epochs_{std::free};
   RowMemory rows_;
   RowMemory candidates_;
   RowIndex index_;

@@ -183,6 +183,7 @@ void FeatureTable::expire_cold(std::int64_t step) {
 void FeatureTable::trim() {
   rows_.trim();
   candidates_.trim();
+  epochs_.collect();
 }
 
 // ---- Snapshots ----------------------------------------------------------------------------------

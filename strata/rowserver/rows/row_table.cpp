@@ -163,7 +163,6 @@ void RowTable::end_step(std::int64_t step) {
     for (auto& rows : features_) {
       rows->expire(step);
       rows->trim();
-      rows->epochs().collect();
     }
   });
   publish_counts();

@@ -103,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // With and without helping threads, while rows fit the budget and beyond it.
 TEST(LocalServers, ThreadsChangeNoRow) {
-  std::vector<FeatureSpec> features = features_for_test();
+  std::vector<FeatureSpec> features(6);
+  for (int i = 0; i < 6; ++i) features[i].name = std::to_string(i), features[i].width = 4;
   features[1].admission = {.filter = RowAdmission::Filter::kExact, .threshold = 2};
   std::vector<std::uint64_t> digests;
   for (const int threads : {1, 4}) {
@@ -111,7 +112,7 @@ TEST(LocalServers, ThreadsChangeNoRow) {
     std::vector<std::shared_ptr<RowTable>> tables;
     for (int shard = 0; shard < 2; ++shard) {
       tables.push_back(
-          std::make_shared<RowTable>(features, RowTableOptions{.memory_bytes = 20000}));
+          std::make_shared<RowTable>(features, RowTableOptions{.memory_bytes = 200000}));
       rows.push_back(tables.back());
     }
     const auto all =
@@ -119,10 +120,11 @@ TEST(LocalServers, ThreadsChangeNoRow) {
     auto servers = make_local_servers(all);
     for (std::int64_t version = 1; version <= 30; ++version) {
       std::vector<FeatureRows> gradients;
-      for (int feature = 0; feature < 2; ++feature) {
+      for (int feature = 0; feature < 6; ++feature) {
         FeatureRows part{.feature = feature, .version = version - 1, .ids = {}, .values = {}};
-        for (std::uint64_t id = 0; id < 40; ++id)
-          part.ids.push_back(id * 7 + static_cast<std::uint64_t>(version) % 3 + 60 * (version / 3));
+        for (std::uint64_t id = 0; id < 400; ++id)
+          part.ids.push_back(id * 7 + static_cast<std::uint64_t>(version) % 3 +
+                             600 * (version / 3));
         part.values.assign(part.ids.size() * static_cast<std::size_t>(features[feature].width),
                            0.25f * static_cast<float>(version));
         gradients.push_back(std::move(part));
