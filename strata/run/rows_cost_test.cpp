@@ -89,8 +89,10 @@ TEST(RowsCost, IsMeasuredOnceAndCached) {
       EXPECT_GT(seconds, 0) << mesh;
       EXPECT_LT(seconds, 30) << mesh;
     }
+    EXPECT_GE(measured.work_seconds, measured.beside_seconds) << mesh;
     const RowsCost known = probed_rows_of(recipe, machine_with(0, 0), cache);
     EXPECT_EQ(known.beside_seconds, measured.beside_seconds);
+    EXPECT_EQ(known.work_seconds, measured.work_seconds);
     EXPECT_EQ(known.wait_seconds, measured.wait_seconds);
     EXPECT_EQ(known.rank_seconds, measured.rank_seconds);
   }

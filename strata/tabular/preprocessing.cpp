@@ -141,16 +141,14 @@ void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string
 }
 
 void Preprocessing::append_ids(std::size_t i, const ColumnText& text, IdLists& lists) const {
-  // One hashed text a sample is common, and needs no list of parts.
   const CategoricalOptions& options = options_.categorical[i];
-  if (options.ids == IdSource::kHash && options.separator.empty() &&
-      options.pool != Pooling::kWeighted) {
-    lists.ids.push_back(hash_seeded(categorical_[i].seed, text.text));
-    lists.offsets.push_back(static_cast<std::int64_t>(lists.ids.size()));
-    return;
+  if (options.separator.empty()) {
+    // The column is the only part; a list of parts would allocate memory for every id.
+    if (options.ids != IdSource::kNumber || !text.is_missing())
+      append_id(i, text, text.text, lists);
+  } else {
+    for (const std::string_view part : read_parts(options, text)) append_id(i, text, part, lists);
   }
-  for (const std::string_view part : read_parts(options_.categorical[i], text))
-    append_id(i, text, part, lists);
   lists.offsets.push_back(static_cast<std::int64_t>(lists.ids.size()));
 }
 

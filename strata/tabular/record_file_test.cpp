@@ -152,7 +152,7 @@ TEST_F(RecordFileTest, ReadsKeptBlocksFromMemory) {
                                      {std::int64_t{1} << 30, 40}}) {
     SCOPED_TRACE(memory);
     const std::string copy = write("copy.strata", bytes);
-    const auto file = open_records(copy, memory);
+    const auto file = open_samples(copy, {.memory = {memory}});
     std::vector<std::int64_t> order(40);
     for (int i = 0; i < 40; ++i) order[i] = (i * 7) % 40;
     SampleText text;

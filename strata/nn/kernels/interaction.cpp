@@ -88,10 +88,10 @@ void PairwiseDotsBackward(const FeatureVectors& x, const float* dproducts, float
     for_each_partial(x.width, [&](std::int64_t c, std::int64_t count) {
       FloatVector sums[kRows] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
       if (dfirst && first == 0) sums[0] = load_partial(dfirst + c, count);
-      const auto add = [&](std::int64_t j, auto counts) {
+      const auto add = [&](std::int64_t j, auto is_partner) {
         const FloatVector vector = load_partial(vector_of(x.first, x.rest, j, x.width) + c, count);
         for (std::int64_t r = 0; r < kRows; ++r)
-          if (counts(r)) sums[r] = hn::MulAdd(hn::Set(d, gradients[r][j]), vector, sums[r]);
+          if (is_partner(r)) sums[r] = hn::MulAdd(hn::Set(d, gradients[r][j]), vector, sums[r]);
       };
       const auto all = [](std::int64_t) { return true; };
       for (std::int64_t j = 0; j < first; ++j) add(j, all);

@@ -142,8 +142,7 @@ void RecommenderRun::make_local_rows(const RowsStart& start) {
     }
     stores.push_back({shards_.back(), &shards_.back()->rows()});
   }
-  const int ranks = mesh_[Axis::kData];
-  LocalServersOptions options{.ranks = ranks,
+  LocalServersOptions options{.ranks = mesh_[Axis::kData],
                               .threads = local_row_threads(recipe_),
                               .wire = embedding.wire,
                               .version = start.version};

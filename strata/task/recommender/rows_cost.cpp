@@ -112,12 +112,11 @@ class RowsProbe {
   Measured run() {
     std::vector<std::shared_ptr<RowStore>> stores = {std::make_shared<RowTable>(
         worker_.tables, RowTableOptions{.seed = static_cast<std::uint64_t>(recipe_.train.seed)})};
-    const auto shards = std::make_shared<LocalShards>(
+    shards_ = std::make_shared<LocalShards>(
         std::move(stores), LocalServersOptions{.ranks = replicas_,
                                                .threads = local_row_threads(recipe_),
                                                .wire = fields_.embedding.wire});
-    shards_ = shards;
-    servers_ = make_local_servers(shards);
+    servers_ = make_local_servers(shards_);
     std::mutex mutex;
     std::vector<Measured> all;
     run_thread_ranks({.ranks = replicas_, .threads_per_rank = 1},
@@ -140,7 +139,7 @@ class RowsProbe {
     mean.cost.rank_seconds /= count;
     mean.cost.beside_seconds /= count;
     mean.cost.work_seconds =
-        (mean.cost.work_seconds + shards->take_helped_seconds() / mean.steps) / count;
+        (mean.cost.work_seconds + shards_->take_helped_seconds() / mean.steps) / count;
     for (double& rows : mean.rows) rows /= count;
     return mean;
   }
@@ -195,10 +194,10 @@ class RowsProbe {
             measured.rows[table] += static_cast<double>(count);
       }
       const bool enough = step >= 3 * kWarmProbeSteps && now_seconds() - start > kRowsProbeSeconds;
-      // Rows are created in the first steps; all replicas have ended this one.
-      if (step + 1 == kWarmProbeSteps && replica == 0) shards_->take_helped_seconds();
       double stop[] = {replica == 0 && enough ? 1.0 : 0.0};
       group.all_reduce(stop);
+      // Rows are created in the first steps; all replicas have ended them.
+      if (step + 1 == kWarmProbeSteps && replica == 0) shards_->take_helped_seconds();
       if (stop[0] > 0) break;
     }
     for (double& count : measured.rows) count /= static_cast<double>(rank.size());
