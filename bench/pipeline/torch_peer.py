@@ -26,6 +26,8 @@ def parse():
     parser.add_argument("--schedule", choices=["gpipe", "1f1b", "zb1p", "zbv"], default="1f1b")
     parser.add_argument("--precision", choices=["fp32", "autocast", "bf16"], default="fp32",
                         help="of eager, compile")
+    parser.add_argument("--recompute", choices=["nothing", "blocks", "operations"], default="nothing",
+                        help="of eager, compile")
     parser.add_argument("--processes", type=int, default=2, help="of a pipeline")
     parser.add_argument("--threads", type=int, default=1, help="per process")
     parser.add_argument("--steps", type=int, default=4, help="measured steps")
@@ -43,7 +45,7 @@ def run(options):
     sizes, steps = sizes_of(options), options.warmup + options.steps
     if options.mode in ("eager", "compile"):
         result = torch_train.train_eager(sizes, steps, options.threads, options.precision,
-                                         compiled=options.mode == "compile")
+                                         compiled=options.mode == "compile", recompute=options.recompute)
     else:
         result = torch_train.train_pipeline(sizes, steps, options.threads, options.schedule)
     if result is None:

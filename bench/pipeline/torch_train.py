@@ -21,7 +21,26 @@ def clip(parameters, distributed):
     torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm, foreach=True)
 
 
-def train_eager(sizes, steps, threads, precision="fp32", compiled=False):
+def with_recompute(model, recompute):
+    """Blocks run again in backward: as a whole, or all operations but products and attention, whose outputs are
+    saved (selective activation checkpointing)."""
+    from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
+                                        create_selective_checkpoint_contexts)
+
+    aten = torch.ops.aten
+    saved = {aten.mm.default, aten.addmm.default, aten.bmm.default,
+             aten._scaled_dot_product_flash_attention_for_cpu.default}
+
+    def policy(context, operator, *arguments, **keywords):
+        return CheckpointPolicy.MUST_SAVE if operator in saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+    more = ({"context_fn": lambda: create_selective_checkpoint_contexts(policy)}
+            if recompute == "operations" else {})
+    for block in model.blocks:
+        block.forward = lambda x, forward=block.forward: checkpoint(forward, x, use_reentrant=False, **more)
+
+
+def train_eager(sizes, steps, threads, precision="fp32", compiled=False, recompute="nothing"):
     """One process; gradients of the micro-batches accumulate in .grad. `precision`: fp32, autocast
     (weights fp32, products and attention bf16) or bf16 (everything)."""
     torch.set_num_threads(threads)
@@ -33,6 +52,8 @@ def train_eager(sizes, steps, threads, precision="fp32", compiled=False):
              else contextlib.nullcontext())
     optimizer = make_optimizer(model)
     parameters = list(model.parameters())
+    if recompute != "nothing":
+        with_recompute(model, recompute)
     if compiled:
         model = torch.compile(model)
     generator = torch.Generator().manual_seed(1)

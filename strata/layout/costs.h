@@ -4,9 +4,12 @@
 /// Units  bytes and seconds for one micro-batch of full size; a shorter one scales linearly.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "strata/layout/recompute.h"
 
 namespace strata {
 
@@ -30,6 +33,8 @@ struct LayerWork {
   std::int64_t forward_sum_bytes = 0;
   std::int64_t backward_sum_bytes = 0;
   AttentionShape attention = {};
+  /// that backward makes again instead of reading what forward saved; without cheap operations
+  std::int64_t remade_bytes = 0;
 };
 
 struct LayerCost {
@@ -142,6 +147,33 @@ struct CostTable {
   double scale(int micro_batch) const {
     return micro_batch_scale.empty() || micro_batch < 0 ? 1.0 : micro_batch_scale[micro_batch];
   }
+};
+
+/// The costs of a model at each level of recompute inside its layers. An empty table: the level was
+/// not computed, and no plan chooses it.
+class LevelCosts {
+ public:
+  LevelCosts() = default;
+  /// Layers cost the same with intermediates kept or cheaply recomputed.
+  LevelCosts(const CostTable& costs) {
+    (*this)[Recompute::kNone] = (*this)[Recompute::kCheap] = costs;
+  }
+
+  CostTable& operator[](Recompute level) { return tables_[static_cast<int>(level)]; }
+  const CostTable& operator[](Recompute level) const { return tables_[static_cast<int>(level)]; }
+  bool has(Recompute level) const { return !(*this)[level].layers.empty(); }
+  /// The table with each layer at its level.
+  CostTable at(const RecomputeLevels& levels) const {
+    CostTable costs = (*this)[levels.base()];
+    for (const int layer : levels.deeper_layers())
+      costs.layers[layer] = (*this)[levels.of(layer)].layers[layer];
+    return costs;
+  }
+  auto begin() { return tables_.begin(); }
+  auto end() { return tables_.end(); }
+
+ private:
+  std::array<CostTable, kNumRecomputeLevels> tables_;
 };
 
 }  // namespace strata

@@ -12,8 +12,7 @@ namespace {
 Plan plan_of(const LayerCost& layer) {
   const Dataflow dataflow = chain(4);
   PlanRequest request{.dataflow = dataflow,
-                      .costs_none = equal_costs(dataflow, layer, {.bytes = 8}),
-                      .costs_cheap = equal_costs(dataflow, layer, {.bytes = 8}),
+                      .costs = equal_costs(dataflow, layer, {.bytes = 8}),
                       .micro_batches = 12,
                       .schedule = ScheduleKind::kZb};
   request.mesh.axes[Axis::kPipeline] = 4;

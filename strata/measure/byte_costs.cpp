@@ -33,9 +33,10 @@ std::int64_t input_gradient_bytes(const Sequential& model, int layer,
 // Queries each distinct layer once: the blocks of a model are equal, and a measurement takes time.
 class LayerBytesTable {
  public:
-  const LayerBytes& of(const Layer& layer, const std::vector<TensorSpec>& inputs, bool keep) {
+  const LayerBytes& of(const Layer& layer, const std::vector<TensorSpec>& inputs,
+                       Recompute recompute) {
     Entry& entry = entries_[&layer];
-    if (entry.inputs != inputs) entry = {inputs, layer.bytes(inputs, keep)};
+    if (entry.inputs != inputs) entry = {inputs, layer.bytes(inputs, recompute)};
     return entry.bytes;
   }
 
@@ -68,7 +69,7 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const LayerBytes& bytes =
         table.of(model.layer(layer), model.input_specs(layer, batch_inputs, values),
-                 request.keep_intermediates);
+                 level_of(model.layer(layer), request));
     LayerCost& cost = costs.layers[layer];
     cost.forward_fixed_bytes =
         fixed_part(cost.forward_transient_bytes, bytes.forward_transient, scale);
@@ -149,9 +150,13 @@ MatrixCost matrix_cost(const LayerLayout& layout, int tensor_ranks) {
 
 }  // namespace
 
+Recompute level_of(const Layer& layer, const CostRequest& request) {
+  return std::min(request.recompute, layer.deepest_recompute());
+}
+
 CostTable byte_costs(const Sequential& model, const CostRequest& request) {
   CostTable costs;
-  LayerBytesTable table, kept;
+  LayerBytesTable table, kept, cheap;
   const auto weight_bytes = static_cast<std::int64_t>(c10::elementSize(request.precision));
   costs.weight_element_bytes = static_cast<int>(weight_bytes);
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
@@ -159,12 +164,14 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const LayerLayout& layout = model.layout(layer);
     const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
-    const LayerBytes& bytes = table.of(model.layer(layer), inputs, request.keep_intermediates);
+    const Recompute level = level_of(model.layer(layer), request);
+    const LayerBytes& bytes = table.of(model.layer(layer), inputs, level);
+    const RepeatedWork repeated = model.layer(layer).repeated_work(inputs, level);
     const double flops = model.layer(layer).forward_flops(inputs);
     const double forward = flops / request.flops_per_second;
     double pass = 0, logits = 0;  // seconds
     if (request.counts_passes) {
-      const std::int64_t saved = kept.of(model.layer(layer), inputs, /*keep=*/true).saved;
+      const std::int64_t saved = kept.of(model.layer(layer), inputs, Recompute::kNone).saved;
       pass = passed_bytes(model.layer(layer), inputs, saved) / request.memory_bytes_per_second;
       logits = logit_bytes(model.layer(layer), inputs, flops) / request.memory_bytes_per_second;
     }
@@ -183,7 +190,8 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     costs.layers.push_back(
         {.name = model.name(layer),
          .forward_seconds = forward + kForwardPasses * pass,
-         .backward_seconds = 2 * forward + kBackwardPasses * (pass + logits),
+         .backward_seconds = 2 * forward + repeated.flops / request.flops_per_second +
+                             kBackwardPasses * (pass + logits),
          .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second +
                            matrices.flops / request.flops_per_second,
          .weight_bytes = own * weight_bytes,
@@ -202,6 +210,12 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .runs_python = model.layer(layer).runs_python(),
          .forward_flops = flops,
          .work = model.layer(layer).work(inputs)});
+    LayerWork& work = costs.layers.back().work;
+    work.backward_kernels += repeated.kernels;
+    work.backward_sum_bytes += repeated.sum_bytes;
+    if (level > Recompute::kCheap)
+      work.remade_bytes =
+          cheap.of(model.layer(layer), inputs, Recompute::kCheap).saved - bytes.saved;
     add_halves(costs.layers.back(), model, layer, inputs, bytes, request, pass);
   }
   for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {

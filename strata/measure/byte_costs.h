@@ -26,7 +26,7 @@ struct CostRequest {
   bool orthogonalises = false;            ///< Optimizer::orthogonalises()
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer also keeps fp32 weights
   Device device = {};                     ///< the device on which layers are probed
-  bool keep_intermediates = false;        ///< recompute: none
+  Recompute recompute = Recompute::kCheap;
   bool halves = false;                    ///< backwards are probed in two halves
   double flops_per_second = kAssumedFlopsPerSecond;
   double memory_bytes_per_second = kAssumedMemoryRate;  ///< of the device, for updates
@@ -42,5 +42,9 @@ struct CostRequest {
 /// and added up); logits pass six times in all. Counted for a GPT's block with the operators of
 /// strata/nn/ops: 34 and 94 times its width per token, for 16 such numbers.
 CostTable byte_costs(const Sequential& model, const CostRequest& request);
+
+/// The request's level, or the layer's deepest if that is less: layers with equal levels cost the
+/// same.
+Recompute level_of(const Layer& layer, const CostRequest& request);
 
 }  // namespace strata

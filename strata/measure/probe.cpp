@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
@@ -107,8 +108,8 @@ struct Moment {
 class ProbedLayer {
  public:
   ProbedLayer(const Layer& layer, const LayerLayout& layout, const std::vector<TensorSpec>& specs,
-              const CostRequest& request, const TensorSplit& split, const Optimizer& optimizer,
-              const Stream& stream, const Ahead& ahead)
+              const CostRequest& request, Recompute level, const TensorSplit& split,
+              const Optimizer& optimizer, const Stream& stream, const Ahead& ahead)
       : layer_(layer),
         layout_(layout),
         optimizer_(optimizer),
@@ -135,7 +136,7 @@ class ProbedLayer {
       scalars_ = at::zeros({static_cast<std::int64_t>(sizeof(StepScalars))},
                            request.device.options(at::kByte));
     context_ = {.training = true,
-                .keep_intermediates = request.keep_intermediates,
+                .recompute = level,
                 .loss = &sink_,
                 .tensor = split.ranks > 1 ? &slice_ : nullptr,
                 .scalars = on_host() ? nullptr : &scalars()};
@@ -279,20 +280,28 @@ void run_rounds(const ProbedLayers& layers, const std::function<double()>& clock
   }
 }
 
+// A layer at a level.
+struct Probed {
+  int layer;
+  const LevelTable* table;
+  const LayerCost& cost() const { return table->costs->layers[layer]; }
+};
+using Portion = std::vector<Probed>;
+
 // Layers that fit in options.most_bytes together with what all ranks need of them, at least one.
-std::vector<std::vector<int>> in_portions(const std::map<std::string, int>& missing,
-                                          const CostTable& costs, const ProbeOptions& options) {
-  std::vector<std::vector<int>> portions;
+std::vector<Portion> in_portions(const std::map<std::string, Probed>& missing,
+                                 const ProbeOptions& options) {
+  std::vector<Portion> portions;
   std::int64_t bytes = 0;
-  for (const auto& [key, layer] : missing) {
-    const LayerCost& cost = costs.layers[layer];
+  for (const auto& [key, probed] : missing) {
+    const LayerCost& cost = probed.cost();
     const std::int64_t more = options.ranks * (cost.weight_bytes + cost.gradient_bytes +
                                                cost.state_bytes + cost.replica_bytes);
     if (portions.empty() || bytes + more > options.most_bytes) {
       portions.emplace_back();
       bytes = 0;
     }
-    portions.back().push_back(layer);
+    portions.back().push_back(probed);
     bytes += more;
   }
   return portions;
@@ -310,12 +319,12 @@ std::int64_t largest_weight_bytes(const LayerLayout& layout) {
 
 // What a rank holds while it measures a portion: state and inputs of all its layers and, of one
 // layer, what it needs while it runs or its initial values are made.
-std::int64_t bytes_of(const std::vector<int>& portion, const Sequential& model,
-                      const CostTable& costs, const CostRequest& request) {
+std::int64_t bytes_of(const Portion& portion, const Sequential& model, const CostRequest& request) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   std::int64_t held = 0, running = 0;
-  for (const int layer : portion) {
-    const LayerCost& cost = costs.layers[layer];
+  for (const Probed& probed : portion) {
+    const LayerCost& cost = probed.cost();
+    const int layer = probed.layer;
     const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
     held += cost.weight_bytes + cost.gradient_bytes + cost.state_bytes + cost.replica_bytes;
     for (const TensorSpec& input : inputs) held += input.bytes();
@@ -331,10 +340,13 @@ std::int64_t bytes_of(const std::vector<int>& portion, const Sequential& model,
   return held + running;
 }
 
-std::string names_of(const std::vector<int>& portion, const CostTable& costs) {
-  std::string names;
-  for (const int layer : portion) names += (names.empty() ? "" : ", ") + costs.layers[layer].name;
-  return names;
+std::string names_of(const Portion& portion) {
+  std::set<std::string> names;  // a layer is measured at several levels
+  std::string text;
+  for (const Probed& probed : portion)
+    if (names.insert(probed.cost().name).second)
+      text += (text.empty() ? "" : ", ") + probed.cost().name;
+  return text;
 }
 
 // The ranks that measure on a device of the kind, by its index.
@@ -344,13 +356,13 @@ std::map<int, int> ranks_on_devices(DeviceKind kind, int ranks) {
   return counts;
 }
 
-void require_free_memory(const std::vector<int>& portion, std::int64_t bytes, Device device,
-                         int ranks, std::int64_t free, const CostTable& costs) {
+void require_free_memory(const Portion& portion, std::int64_t bytes, Device device, int ranks,
+                         std::int64_t free) {
   if (bytes * ranks <= free) return;
   const std::string each = format_bytes(bytes);
   throw SystemError(
       {.operation = "pipeline.probe",
-       .where = names_of(portion, costs),
+       .where = names_of(portion),
        .what = "to measure it takes more memory than " +
                (device.kind == DeviceKind::kCpu ? "this machine" : device.name()) + " has free",
        .expected = "at most " + format_bytes(free),
@@ -360,8 +372,8 @@ void require_free_memory(const std::vector<int>& portion, std::int64_t bytes, De
 }
 
 // A system without free memory kills processes without an error, so it is checked first.
-void require_free_memory(const std::vector<std::vector<int>>& portions, const Sequential& model,
-                         const CostTable& costs, const CostRequest& request,
+void require_free_memory(const std::vector<Portion>& portions, const Sequential& model,
+                         std::int64_t workspace_bytes, const CostRequest& request,
                          const ProbeOptions& options) {
   if (portions.empty()) return;
   const DeviceKind kind = request.device.kind;
@@ -369,18 +381,17 @@ void require_free_memory(const std::vector<std::vector<int>>& portions, const Se
     const Device device{kind, index};
     const std::int64_t free = options.free_bytes(device);
     const std::int64_t others =
-        kind == DeviceKind::kCpu ? 0 : costs.workspace_bytes + 2 * ahead_bytes(device);
-    for (const std::vector<int>& portion : portions)
-      require_free_memory(portion, others + bytes_of(portion, model, costs, request), device, ranks,
-                          free, costs);
+        kind == DeviceKind::kCpu ? 0 : workspace_bytes + 2 * ahead_bytes(device);
+    for (const Portion& portion : portions)
+      require_free_memory(portion, others + bytes_of(portion, model, request), device, ranks, free);
   }
 }
 
 // By the assumed seconds of the layers; the first round is not counted.
-bool takes_long(const std::vector<int>& portion, const CostTable& costs) {
+bool takes_long(const Portion& portion) {
   double seconds = 0;
-  for (const int layer : portion) {
-    const LayerCost& cost = costs.layers[layer];
+  for (const Probed& probed : portion) {
+    const LayerCost& cost = probed.cost();
     seconds += cost.forward_seconds + cost.backward_seconds + cost.update_seconds;
   }
   return std::max(kProbeSeconds * static_cast<double>(portion.size()), (kMinRounds + 1) * seconds) >
@@ -395,8 +406,7 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
                                     const ProbeOptions& options) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const std::string how =
-      std::string(" ") + c10::toString(request.precision) +
-      (request.keep_intermediates ? " none " : " cheap ") + (request.halves ? "halves " : "") +
+      std::string(request.halves ? "halves " : "") +
       name_of(options.optimizer) + " " + std::to_string(options.ranks) + "x" +
       std::to_string(options.threads_per_rank) + " of " + std::to_string(model.split().ranks) +
       (model.split().sequence ? " sequence" : "") +
@@ -409,28 +419,38 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
     std::string key = model.layer(layer).signature();
     for (const TensorSpec& spec : model.input_specs(layer, request.batch_inputs, values))
       for (const std::int64_t size : spec.shape) key += " " + std::to_string(size);
+    key += std::string(" ") + c10::toString(request.precision) + " " +
+           name_of(level_of(model.layer(layer), request)) + " ";
     keys.push_back(key + how);
   }
   return keys;
 }
 
-std::vector<std::string> probe_seconds(CostTable& costs, const Sequential& model,
-                                       const CostRequest& request, const ProbeOptions& options) {
+std::vector<std::vector<std::string>> probe_seconds(const std::vector<LevelTable>& tables,
+                                                    const Sequential& model,
+                                                    const CostRequest& request,
+                                                    const ProbeOptions& options) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const auto optimizer = make_optimizer({.kind = options.optimizer});
-  std::vector<std::string> keys = probe_keys(model, request, options);
   ProbeCache cache(options.cache_file);
 
-  std::map<std::string, int> missing;  // key -> a layer that has it; not known well enough
-  for (int layer = 0; layer < model.num_layers(); ++layer)
-    if (!cache.find(keys[layer]) || cache.is_disturbed(keys[layer]))
-      missing.emplace(keys[layer], layer);
+  std::vector<std::vector<std::string>> keys;
+  std::map<std::string, Probed> missing;  // those that are not known well enough
+  for (const LevelTable& table : tables) {
+    CostRequest at_level = request;
+    at_level.recompute = table.level;
+    keys.push_back(probe_keys(model, at_level, options));
+    for (int layer = 0; layer < model.num_layers(); ++layer) {
+      const std::string& key = keys.back()[layer];
+      if (!cache.find(key) || cache.is_disturbed(key)) missing.try_emplace(key, Probed{layer, &table});
+    }
+  }
 
-  const std::vector<std::vector<int>> portions = in_portions(missing, costs, options);
-  require_free_memory(portions, model, costs, request, options);
+  const std::vector<Portion> portions = in_portions(missing, options);
+  require_free_memory(portions, model, tables.front().costs->workspace_bytes, request, options);
   const PassingBlocks blocks;
-  for (const std::vector<int>& portion : portions) {
-    if (options.report && takes_long(portion, costs)) options.report(names_of(portion, costs));
+  for (const Portion& portion : portions) {
+    if (options.report && takes_long(portion)) options.report(names_of(portion));
     std::mutex mutex;
     std::vector<std::vector<LayerSeconds>> measured(portion.size());  // by rank
     run_thread_ranks({.ranks = options.ranks,
@@ -440,27 +460,31 @@ std::vector<std::string> probe_seconds(CostTable& costs, const Sequential& model
                        const Stream stream = options.stream(request.device);
                        const Ahead ahead(stream, request.device);
                        ProbedLayers layers;
-                       for (const int layer : portion)
+                       for (const auto& [layer, table] : portion)
                          layers.push_back(std::make_unique<ProbedLayer>(
                              model.layer(layer), model.layout(layer),
                              model.input_specs(layer, request.batch_inputs, values), request,
-                             model.split(), *optimizer, stream, ahead));
+                             table->level, model.split(), *optimizer, stream, ahead));
                        run_rounds(layers, options.clock, group);
                        const std::lock_guard lock(mutex);
                        for (std::size_t i = 0; i < layers.size(); ++i)
                          measured[i].push_back(layers[i]->seconds());
                      });
     for (std::size_t i = 0; i < portion.size(); ++i)
-      cache.measured_again(keys[portion[i]], mean_of(measured[i]));
+      cache.measured_again(keys[portion[i].table - tables.data()][portion[i].layer],
+                           mean_of(measured[i]));
   }
   cache.save();
 
-  for (int layer = 0; layer < model.num_layers(); ++layer) {
-    const LayerSeconds seconds = *cache.find(keys[layer]);
-    costs.layers[layer].forward_seconds = seconds.forward();
-    costs.layers[layer].backward_seconds = seconds.backward();
-    costs.layers[layer].update_seconds = seconds.update();
-    costs.layers[layer].weight_seconds = seconds.weights();
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    for (int layer = 0; layer < model.num_layers(); ++layer) {
+      const LayerSeconds seconds = *cache.find(keys[t][layer]);
+      LayerCost& cost = tables[t].costs->layers[layer];
+      cost.forward_seconds = seconds.forward();
+      cost.backward_seconds = seconds.backward();
+      cost.update_seconds = seconds.update();
+      cost.weight_seconds = seconds.weights();
+    }
   }
   return keys;
 }

@@ -46,14 +46,23 @@ struct ProbeOptions {
   std::function<void(const std::string& layers)> report = {};
 };
 
-/// The cache key of each layer: signature and shapes, precision, optimizer, ranks and threads, and
+/// A table of the request's model at a level.
+struct LevelTable {
+  Recompute level;
+  CostTable* costs;
+};
+
+/// The cache key of each layer: signature and shapes, level, precision, optimizer, ranks and threads, and
 /// the model of the device, unless it is the processor. The cache adds the processor and libtorch.
 std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& request,
                                     const ProbeOptions& options);
 
-/// Replaces the seconds of `costs` by measured ones. Returns probe_keys().
-std::vector<std::string> probe_seconds(CostTable& costs, const Sequential& model,
-                                       const CostRequest& request, const ProbeOptions& options);
+/// Replaces the seconds of `tables` by measured ones: all in the same rounds, so that levels can be
+/// compared. Returns the probe_keys() of each table.
+std::vector<std::vector<std::string>> probe_seconds(const std::vector<LevelTable>& tables,
+                                                    const Sequential& model,
+                                                    const CostRequest& request,
+                                                    const ProbeOptions& options);
 
 /// $XDG_CACHE_HOME/strata/probe.json or ~/.cache/strata/probe.json; empty if neither is set.
 std::string default_probe_cache();

@@ -31,7 +31,7 @@ class TimedLayer final : public Layer {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {inputs[0]};
   }
-  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
+  LayerBytes bytes(std::span<const TensorSpec>, Recompute) const override { return {}; }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
     machine_.now += seconds_ * machine_.slowdown(machine_.order.size());
@@ -60,7 +60,7 @@ class Probe : public ::testing::Test {
 
   CostTable probe() {
     CostTable costs = byte_costs(model_, request_);
-    probe_seconds(costs, model_, request_, options_);
+    probe_seconds({{request_.recompute, &costs}}, model_, request_, options_);
     return costs;
   }
 
@@ -124,7 +124,7 @@ TEST_F(Probe, UsesCachedSecondsOfSameWorkOnly) {
   EXPECT_GT(runs([&] { request_.precision = at::kBFloat16; }), 0u);
   EXPECT_GT(runs([&] { options_.threads_per_rank = 2; }), 0u);
   EXPECT_GT(runs([&] { request_.batch_inputs[0].shape = {4, 16}; }), 0u);
-  EXPECT_GT(runs([&] { request_.keep_intermediates = true; }), 0u);
+  EXPECT_GT(runs([&] { request_.recompute = Recompute::kNone; }), 0u);
   EXPECT_EQ(runs([] {}), 0u);
 }
 
@@ -137,7 +137,7 @@ class WideLayer final : public Layer {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {inputs[0]};
   }
-  LayerBytes bytes(std::span<const TensorSpec>, bool) const override {
+  LayerBytes bytes(std::span<const TensorSpec>, Recompute) const override {
     return {.saved = 6 << 20, .backward_transient = 2 << 20};
   }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
@@ -170,11 +170,11 @@ TEST_F(Probe, ReportsLongMeasurements) {
   options_.report = [&](const std::string& layers) { reported.push_back(layers); };
   CostTable costs = byte_costs(model_, request_);
   costs.layers[1].backward_seconds = 0.15;
-  probe_seconds(costs, model_, request_, options_);
+  probe_seconds({{request_.recompute, &costs}}, model_, request_, options_);
   EXPECT_TRUE(reported.empty());
   std::filesystem::remove(options_.cache_file);
   costs.layers[1].backward_seconds = 0.25;  // five times
-  probe_seconds(costs, model_, request_, options_);
+  probe_seconds({{request_.recompute, &costs}}, model_, request_, options_);
   EXPECT_EQ(reported, std::vector<std::string>{"first, second"});
 }
 
@@ -336,13 +336,13 @@ class Miss : public ::testing::Test {
       Value value{.name = "x" + std::to_string(l), .producer = l, .consumers = {}};
       if (l < 3) value.consumers = {l + 1};
       request_.dataflow.values.push_back(value);
-      request_.costs_cheap.layers.push_back({.name = "layer" + std::to_string(l),
+      request_.costs[Recompute::kCheap].layers.push_back({.name = "layer" + std::to_string(l),
                                              .forward_seconds = 0.010,
                                              .backward_seconds = 0.020,
                                              .update_seconds = 0.001});
-      request_.costs_cheap.values.push_back({.bytes = 1024});
+      request_.costs[Recompute::kCheap].values.push_back({.bytes = 1024});
     }
-    request_.costs_none = request_.costs_cheap;
+    request_.costs[Recompute::kNone] = request_.costs[Recompute::kCheap];
     request_.micro_batches = 4;
     request_.mesh.axes[Axis::kPipeline] = 2;
     request_.memory.recompute = RecomputeMode::kCheap;

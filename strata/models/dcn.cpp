@@ -25,7 +25,7 @@ class Cross final : public Layer {
   // Saves the product and, with a lower rank, the inner product. The first cross returns the sum of
   // the gradients for x0 and x, so it needs both. Kept for the weights: the gradients at both
   // products and, with a lower rank, the inner product.
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute) const override {
     const std::int64_t whole = inputs[0].bytes();
     return {.saved = whole + whole / width_ * rank_,
             .backward_transient = inputs.size() == 1 ? whole : 0,

@@ -77,6 +77,28 @@ LayerWork DecoderLayer::block_work(const TensorSpec& stream) const {
   return work;
 }
 
+double DecoderLayer::attention_flops(const TensorSpec& stream) const {
+  const auto rows = static_cast<double>(stream.numel() / options_.width * parts());
+  const auto length = static_cast<double>(stream.shape[1] * parts());
+  return rows * 2 * length * static_cast<double>(options_.heads * options_.head_width) /
+         split_.ranks;
+}
+
+// Two norms and two products. With sequence parallelism each rank gathers the sequence twice, which
+// takes as long as one sum.
+RepeatedWork DecoderLayer::repeated_block_work(const TensorSpec& stream, Recompute recompute,
+                                               double columns) const {
+  if (recompute < Recompute::kProducts) return {};
+  const auto numel = static_cast<double>(stream.numel() * parts());
+  RepeatedWork work{.flops = 2 * numel * columns / split_.ranks,
+                    .kernels = 4,
+                    .sum_bytes = split_.sequence ? summed_stream_bytes(stream) : 0};
+  if (!drops_attention(recompute)) return work;
+  work.flops += attention_flops(stream);
+  ++work.kernels;
+  return work;
+}
+
 std::int64_t DecoderLayer::sum_bytes(std::int64_t whole) const {
   if (split_.ranks == 1) return 0;
   return whole / split_.ranks + (split_.sequence ? whole : 0);

@@ -75,6 +75,15 @@ class DecoderLayer : public Layer {
   /// Source  Narayanan et al. 2021 (SC'21), section 3.2: 8bsh(t-1)/t elements a block.
   LayerWork block_work(const TensorSpec& stream) const;
 
+  /// Operations of a rank's attention for this stream. Causal: half of all pairs of tokens.
+  double attention_flops(const TensorSpec& stream) const;
+
+  /// What the backward of a transformer block does again. `columns`: of the products after norms.
+  RepeatedWork repeated_block_work(const TensorSpec& stream, Recompute recompute,
+                                   double columns) const;
+
+  static bool drops_attention(Recompute recompute) { return recompute >= Recompute::kAttention; }
+
   /// Bytes of so many weights or activations.
   std::int64_t bytes_of(std::int64_t numel) const;
   /// On a host in 16 bit, the bytes that a product of so many rows, or its weight's gradient, needs

@@ -27,7 +27,7 @@ class PairwiseDots final : public Layer {
                                   std::span<const at::Tensor> inputs) const override {
     return {pairwise_dots(numbers_ ? inputs[0] : at::Tensor(), inputs.back(), width_)};
   }
-  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
+  LayerBytes bytes(std::span<const TensorSpec>, Recompute) const override { return {}; }
   bool recomputable() const override { return false; }
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     return 2.0 * static_cast<double>(inputs[0].shape[0]) * static_cast<double>(pairs() * width_);

@@ -36,7 +36,7 @@ class GptEmbedding final : public DecoderLayer {
     return {embedded(inputs[0])};
   }
 
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute) const override {
     const std::int64_t numel = inputs[0].numel() * options_.width;
     const std::int64_t whole = bytes_of(numel), own = whole / parts();
     const std::int64_t dropped = options_.dropout > 0 ? own : 0;
@@ -119,27 +119,37 @@ class GptBlock final : public DecoderLayer {
   // graph, memory holds the middle of the stream, the GELU's input and output, and the next
   // product. Kept for the weights: both operands of each of the four products, 3C and C, C and C,
   // 4C and C, C and 4C, of which the first input is the layer's, and the norms' statistics.
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
+  //
+  // At the levels after kCheap the projections and the GELU's input (7C), then also the attention's
+  // output and statistics, are not saved, so they add to the peaks at which they are in memory. A
+  // divided backward frees the GELU's input early.
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute recompute) const override {
+    const bool keep = recompute == Recompute::kNone;
     const std::int64_t rows = inputs[0].numel() / options_.width,
                        own = bytes_of(rows * options_.width);
     const std::int64_t n = split_.ranks, whole = own * parts(), share = whole / n;
-    const std::int64_t statistics = (4 * rows + rows * parts() * options_.heads / n) * 4;
+    const std::int64_t norms = 4 * rows * 4, attention = rows * parts() * options_.heads / n * 4;
+    const std::int64_t again = recompute >= Recompute::kProducts ? 4 * share : 0;  // GELU's input
+    const std::int64_t unsaved = again * 7 / 4 + (drops_attention(recompute) ? share : 0);
+    const std::int64_t statistics = norms + (drops_attention(recompute) ? 0 : attention);
     const std::int64_t dropped = options_.dropout > 0 ? own : 0, summed = whole + sum_bytes(whole);
     const std::int64_t all = rows * parts(), c = options_.width, inside = 4 * c / n;
     const std::int64_t product = product_bytes(all, inside, c);
     const std::int64_t weight = weight_gradient_bytes(all, inside, c);
     const std::int64_t forward =
-        std::max({(keep ? 0 : 4 * share) + whole - own + product, own, summed - own});
+        std::max({again + (keep ? 0 : 4 * share) + whole - own + product, own,
+                  again + summed - own});
     const std::int64_t backward =
-        std::max({4 * share + gathered_bytes(whole) + dropped + product,
-                  (keep ? 0 : 8) * share + gathered_bytes(whole) + dropped + weight, summed}) -
+        std::max({again + 4 * share + gathered_bytes(whole) + dropped + product,
+                  again + (keep ? 0 : 8) * share + gathered_bytes(whole) + dropped + weight,
+                  again + summed}) -
         own;
-    return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics,
+    return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics - unsaved,
             .forward_transient = forward,
             .backward_transient = backward,
             .no_grad_transient = std::max({8 * share + whole + product, 4 * share + summed}),
-            .kept = 12 * share + 2 * whole + (keep ? 3 : 1) * own + 4 * rows * 4,
-            .input_transient = (keep ? 7 : 11) * share + whole + own + 2 * dropped,
+            .kept = 12 * share + 2 * whole + (keep ? 3 : 1) * own + norms,
+            .input_transient = (keep ? 7 : 11) * share + whole + own + 2 * dropped + unsaved - again,
             .weight_transient = weight};
   }
 
@@ -148,18 +158,16 @@ class GptBlock final : public DecoderLayer {
                                   std::span<const at::Tensor> inputs) const override {
     const auto [norm1_gain, norm1_bias, qkv, qkv_bias, out, out_bias, norm2_gain, norm2_bias, up,
                 up_bias, down, down_bias] = named<12>(weights);
-    const bool keep = context.keep_intermediates;
-    const ColumnParallel columns{context.tensor};
-    const RowParallel rows{context.tensor};
     const Norm norm1{norm1_gain, norm1_bias}, norm2{norm2_gain, norm2_bias};
     const Attention attention{.head_width = options_.head_width, .sample = options_.context};
-    at::Tensor x = norm_linear(inputs[0], norm1, qkv, qkv_bias, keep, columns);
-    x = linear(attend(x, attention, context), out, out_bias, rows);
-    x = residual_dropout(inputs[0], x, {options_.dropout, 0}, context);
     // Temporaries are freed after their last use: a variable would keep them until the end.
+    const at::Tensor x = residual_dropout(
+        inputs[0],
+        self_attention(inputs[0], norm1, {qkv, qkv_bias}, attention, {out, out_bias}, context),
+        {options_.dropout, 0}, context);
     return {residual_dropout(x,
                              feed_forward(x, norm2, {up, up_bias}, Activation::kGelu,
-                                          {down, down_bias}, keep, context.tensor),
+                                          {down, down_bias}, context.recompute, context.tensor),
                              {options_.dropout, 1}, context)};
   }
 
@@ -172,12 +180,16 @@ class GptBlock final : public DecoderLayer {
     return block_work(inputs[0]);
   }
 
+  Recompute deepest_recompute() const override { return Recompute::kAttention; }
+  RepeatedWork repeated_work(std::span<const TensorSpec> inputs,
+                             Recompute recompute) const override {
+    return repeated_block_work(inputs[0], recompute, 7.0 * static_cast<double>(options_.width));
+  }
+
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     const double rows = static_cast<double>(inputs[0].numel() / options_.width * parts());
     const double width = static_cast<double>(options_.width);
-    const double length = static_cast<double>(inputs[0].shape[1] * parts());
-    // causal: half of 4 T C
-    return rows * (24 * width * width + 2 * length * width) / split_.ranks;
+    return rows * 24 * width * width / split_.ranks + attention_flops(inputs[0]);
   }
 };
 

@@ -107,11 +107,13 @@ TEST_P(SplitGpt, AllocatesStatedBytes) {
   const Sequential model = make_gpt(options, DecoderOutput::kLoss, split);
   const TensorSpec tokens{.shape = {4, 128}, .dtype = at::kLong};
   const TensorSpec x = model.value_specs({tokens, tokens})[0];
-  for (const bool keep : {false, true}) {
-    const LayerBytes predicted = model.layer(1).bytes(std::vector{x}, keep);
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kCheap, Recompute::kProducts,
+                                    Recompute::kAttention}) {
+    SCOPED_TRACE(name_of(recompute));
+    const LayerBytes predicted = model.layer(1).bytes(std::vector{x}, recompute);
     run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount& account) {
       const TensorGroup tensor(group, split.sequence);
-      const ForwardContext context{.training = true, .keep_intermediates = keep, .tensor = &tensor};
+      const ForwardContext context{.training = true, .recompute = recompute, .tensor = &tensor};
       const at::Tensor input = at::randn(x.shape).requires_grad_(true);
       const LayerBytes real = measure(model, 1, {input}, context, group, account);
       EXPECT_EQ(real.saved, predicted.saved);

@@ -42,7 +42,7 @@ class Merge final : public DecoderLayer {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {inputs[0]};
   }
-  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
+  LayerBytes bytes(std::span<const TensorSpec>, Recompute) const override { return {}; }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
     return {residual_add(inputs[0], inputs[1])};
@@ -99,7 +99,7 @@ class LossHead final : public Head {
   // Backward holds the logits of a chunk and three numbers per row, then the gradient at the norm's
   // output twice; if split, also the gathered input and the whole gradient, then its sum. Without a
   // graph, memory holds the logits of a chunk and the norm's output.
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute) const override {
     const std::int64_t rows = inputs[0].numel() / options_.width, own = inputs[0].bytes();
     const std::int64_t whole = own * parts(), chunk = logit_bytes(rows * parts());
     const std::int64_t entered = gathered_bytes(whole) + whole - own;
@@ -139,7 +139,7 @@ class LogitsHead final : public Head {
     return {{.shape = {rows, options_.vocab}},
             {.shape = {rows, options_.width}, .dtype = inputs[0].dtype}};
   }
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute) const override {
     return {.saved = inputs[0].bytes()};
   }
   std::vector<at::Tensor> forward(const ForwardContext& context,

@@ -28,7 +28,7 @@ class LlamaEmbedding final : public DecoderLayer {
     return {embedded(inputs[0])};
   }
 
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute) const override {
     const std::int64_t whole = bytes_of(inputs[0].numel() * options_.width);
     return {.saved = 0,
             .forward_transient = whole + sum_bytes(whole) - whole / parts(),
@@ -97,10 +97,14 @@ class LlamaBlock final : public DecoderLayer {
   // peaks at the SwiGLU (the gradient of its inputs and its recomputed output), then at the norm,
   // or, with a small MLP, in the attention, whose gradients are packed after the MLP's bytes are
   // freed. In 16 bit, products need more bytes. Without a graph, memory holds the middle of the
-  // stream, the SwiGLU's inputs and output, and the next product; or the attention's, until the
-  // residual addition. Kept for the weights: both operands of each product, of which the first
+  // stream, the SwiGLU's inputs and output, and the next product; or the attention's. Kept for the weights: both operands of each product, of which the first
   // input is the layer's, and the norms' statistics.
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
+  //
+  // At the levels after kCheap the projections, gate and up, then also the attention's output and
+  // statistics, are not saved, so they add to the peaks at which they are in memory. A divided
+  // backward frees gate and up early.
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute recompute) const override {
+    const bool keep = recompute == Recompute::kNone;
     const std::int64_t own = inputs[0].bytes(), whole = own * parts();
     const std::int64_t rows = inputs[0].numel() / options_.width * parts(), n = split_.ranks;
     const std::int64_t out = bytes_of(rows * options_.heads * options_.head_width / n);
@@ -113,11 +117,16 @@ class LlamaBlock final : public DecoderLayer {
     const std::int64_t down_weight = weight_gradient_bytes(rows, inside_width, c);
     const std::int64_t up_weight = weight_gradient_bytes(rows, c, 2 * inside_width);
     const std::int64_t norms = options_.qk_norm ? options_.heads + options_.kv_heads : 0;
-    const std::int64_t statistics = (2 * rows / parts() + rows * (options_.heads + norms) / n) * 4;
+    const bool drops = drops_attention(recompute);
+    const std::int64_t again = recompute >= Recompute::kProducts ? 2 * inside : 0;
+    const std::int64_t unsaved = (again > 0 ? again + packed : 0) + (drops ? out : 0);
+    const std::int64_t statistics =
+        (2 * rows / parts() + rows * ((drops ? 0 : options_.heads) + norms) / n) * 4;
     const std::int64_t entered = gathered_bytes(whole), summed = whole + sum_bytes(whole);
     const std::int64_t forward =
-        std::max({(keep ? 0 : inside) + whole - own + down, (keep ? 0 : own) + entered + up - own,
-                  (keep ? 0 : own) + entered, summed - own, own});
+        std::max({again + (keep ? 0 : inside) + whole - own + down,
+                  again + (keep ? 0 : own) + entered + up - own, (keep ? 0 : own) + entered,
+                  again + summed - own, own});
     const std::int64_t freed = keep ? 3 * inside + own : 2 * inside;
     // In addition, the gradients of one sample, or of a quarter of the heads, before they are
     // packed.
@@ -125,20 +134,22 @@ class LlamaBlock final : public DecoderLayer {
     const std::int64_t attention =
         out + (options_.qk_norm ? 4 * packed : packed + piece) + entered - freed;
     const std::int64_t backward =
-        std::max({3 * inside + entered + (keep ? 0 : down_weight), entered + down_weight,
-                  inside + down, 2 * inside + entered + std::max(up, up_weight) - freed + own,
-                  2 * inside + summed - freed + own, attention, summed}) -
+        std::max({again + 3 * inside + entered + (keep ? 0 : down_weight),
+                  again + entered + down_weight, again + inside + down,
+                  again + 2 * inside + entered + std::max(up, up_weight) - freed + own,
+                  again + 2 * inside + summed - freed + own, unsaved + attention, summed}) -
         own;
-    return {.saved = packed + out + 2 * inside + own + (keep ? 2 * own + inside : 0) + statistics,
+    return {.saved = packed + out + 2 * inside + own + (keep ? 2 * own + inside : 0) + statistics -
+                     unsaved,
             .forward_transient = forward,
             .backward_transient = std::max<std::int64_t>(backward, n > 1 ? own : 0),
             .no_grad_transient = std::max({3 * inside + whole + down, 2 * inside + summed,
-                                           own + entered + 2 * inside + up, packed + out + whole,
-                                           packed + out + summed - own}),
+                                           own + entered + 2 * inside + up, entered + packed,
+                                           packed + out - own, out + summed - own}),
             .kept = packed + out + 3 * inside + 2 * whole + (keep ? 3 : 1) * own +
                     2 * rows / parts() * 4,
             .input_transient =
-                (keep ? 2 : 3) * inside +
+                unsaved - again + (keep ? 2 : 3) * inside +
                 std::max(packed + whole + own, options_.qk_norm ? 4 * packed + entered : 0),
             .weight_transient = std::max(up_weight, down_weight)};
   }
@@ -147,14 +158,12 @@ class LlamaBlock final : public DecoderLayer {
                                   std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
     const auto [norm1, qkv, out, norm2, gate_up, down] = named<kEveryKind>(weights);
-    const bool keep = context.keep_intermediates;
-    const ColumnParallel columns{context.tensor};
-    const RowParallel rows{context.tensor};
-    at::Tensor x = norm_linear(inputs[0], norm(norm1), qkv, qkv_bias(weights), keep, columns);
-    x = residual_add(inputs[0], linear(attend(x, attention(weights), context), out, {}, rows));
     // Temporaries are freed after their last use: a variable would keep them until the end.
+    const at::Tensor x =
+        residual_add(inputs[0], self_attention(inputs[0], norm(norm1), {qkv, qkv_bias(weights)},
+                                               attention(weights), {out}, context));
     return {residual_add(x, feed_forward(x, norm(norm2), {gate_up}, Activation::kSwiglu, {down},
-                                         keep, context.tensor))};
+                                         context.recompute, context.tensor))};
   }
 
   std::vector<TensorSpec> cache(std::int64_t pages, std::int64_t page_tokens) const override {
@@ -166,14 +175,21 @@ class LlamaBlock final : public DecoderLayer {
     return block_work(inputs[0]);
   }
 
+  Recompute deepest_recompute() const override { return Recompute::kAttention; }
+  RepeatedWork repeated_work(std::span<const TensorSpec> inputs,
+                             Recompute recompute) const override {
+    const std::int64_t heads = (options_.heads + 2 * options_.kv_heads) * options_.head_width;
+    return repeated_block_work(inputs[0], recompute,
+                               static_cast<double>(heads + 2 * options_.mlp_width));
+  }
+
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     const auto rows = static_cast<double>(inputs[0].numel() / options_.width * parts());
-    const auto length = static_cast<double>(inputs[0].shape[1] * parts());
     const auto out = static_cast<double>(options_.heads * options_.head_width);
     const auto kv = static_cast<double>(options_.kv_heads * options_.head_width);
     const auto weights = static_cast<double>(options_.width) *
                          (2 * out + 2 * kv + 3 * static_cast<double>(options_.mlp_width));
-    return rows * (2 * weights + 2 * length * out) / split_.ranks;  // causal: half of 4 T C
+    return rows * 2 * weights / split_.ranks + attention_flops(inputs[0]);
   }
 
  private:

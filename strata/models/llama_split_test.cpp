@@ -89,7 +89,7 @@ TEST_P(LlamaKind, EqualsPlainAten) {
   const Batch batch;
   const DecoderOutcome ours = run_decoder(
       make_llama(options), {batch.tokens, batch.targets},
-      {.training = true, .keep_intermediates = options.tie, .loss_scale = 1 / kTargets});
+      {.training = true, .recompute = options.tie ? Recompute::kNone : Recompute::kCheap, .loss_scale = 1 / kTargets});
   Weights weights;
   for (std::size_t i = 0; i < ours.leaves.size(); ++i)
     weights[ours.specs[i].name] = ours.leaves[i].detach().clone().requires_grad_(true);

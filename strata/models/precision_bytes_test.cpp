@@ -90,15 +90,16 @@ void PrecisionBytes::expect_what_layers_allocate() {
         inputs.push_back(spec.dtype == at::kLong
                              ? at::randint(200, spec.shape, at::kLong)
                              : at::randn(spec.shape).to(spec.dtype).requires_grad_());
-      for (const bool keep : {false, true}) {
-        SCOPED_TRACE(testing::Message() << model.name(layer) << (keep ? ", kept" : ""));
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kCheap, Recompute::kProducts,
+                                        Recompute::kAttention}) {
+        SCOPED_TRACE(testing::Message() << model.name(layer) << ", " << name_of(recompute));
         if (inputs[0].requires_grad()) inputs[0].mutable_grad().reset();
         LossSink sink;
         const LayerBytes real =
             measure(model.layer(layer),
-                    {.training = true, .keep_intermediates = keep, .loss_scale = 1, .loss = &sink},
+                    {.training = true, .recompute = recompute, .loss_scale = 1, .loss = &sink},
                     weights, inputs, account);
-        const LayerBytes stated = model.layer(layer).bytes(specs, keep);
+        const LayerBytes stated = model.layer(layer).bytes(specs, recompute);
         const double small = 0.05 * static_cast<double>(real.saved + real.backward_transient);
         EXPECT_NEAR(stated.saved, real.saved, 1024);
         const auto expect_enough = [&](std::int64_t foretold, std::int64_t taken) {

@@ -69,11 +69,11 @@ class QuantisedBlock final : public Layer {
   }
 
   // In addition, the values of one matrix.
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute recompute) const override {
     std::int64_t largest = 0;
     for (const std::vector<std::int64_t>& shape : shapes_)
       if (is_matrix(shape)) largest = std::max(largest, shape[0] * shape[1] * kValueBytes);
-    LayerBytes bytes = block_->bytes(inputs, keep);
+    LayerBytes bytes = block_->bytes(inputs, recompute);
     bytes.no_grad_transient = bytes.without_graph() + largest;
     return bytes;
   }

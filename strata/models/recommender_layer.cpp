@@ -37,7 +37,7 @@ class HiddenLayer final : public Layer {
   // Dropout makes a tensor in addition to its input, and saves no tensor. In backward each operator
   // after the product makes a gradient and frees what it saved, before the gradient of the layer's
   // input exists.
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute) const override {
     const std::int64_t samples = inputs[0].shape[0], whole = samples * unit_.out * kFp32Bytes;
     const int gradients = (dropout_ > 0 ? 1 : 0) + (unit_.saved_bytes(1) > 0 ? 1 : 0);
     return {.saved = unit_.saved_bytes(samples),
@@ -84,7 +84,7 @@ class RecommenderLoss final : public ScoreHead {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override {
     return {{.shape = {}}};
   }
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute) const override {
     const std::int64_t scores = inputs[0].shape[0] * kFp32Bytes;
     return {.saved = scores, .kept = scores};
   }
@@ -102,7 +102,7 @@ class RecommenderLogits final : public ScoreHead {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {{.shape = {inputs[0].shape[0]}}};
   }
-  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
+  LayerBytes bytes(std::span<const TensorSpec>, Recompute) const override { return {}; }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
     return {scores(weights, inputs)};
@@ -118,7 +118,7 @@ class SideBySide final : public Layer {
     for (const TensorSpec& input : inputs) width += input.shape[1];
     return {{.shape = {inputs[0].shape[0], width}}};
   }
-  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
+  LayerBytes bytes(std::span<const TensorSpec>, Recompute) const override { return {}; }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
     // A single input is copied, because a value needs a graph.

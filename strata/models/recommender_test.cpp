@@ -34,8 +34,8 @@ TEST_P(Recommenders, StatedBytesEqualMeasuredBytes) {
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const std::vector<TensorSpec> specs = model.input_specs(layer, batch, values);
     SCOPED_TRACE(model.name(layer));
-    const LayerBytes stated = model.layer(layer).bytes(specs, false);
-    const LayerBytes measured = measured_bytes(model.layer(layer), specs, false);
+    const LayerBytes stated = model.layer(layer).bytes(specs, Recompute::kCheap);
+    const LayerBytes measured = measured_bytes(model.layer(layer), specs, Recompute::kCheap);
     const double small =
         kTolerance * static_cast<double>(measured.saved + measured.backward_transient) + 4096;
     EXPECT_NEAR(stated.saved, measured.saved, small);

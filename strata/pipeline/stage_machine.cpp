@@ -166,7 +166,7 @@ ForwardContext StageMachine::context(int layer, int micro_batch) {
   const StepScalars& step = step_end_.known();
   const double loss_scale = inputs_.training ? step.loss_scale : 1;
   return {.training = inputs_.training,
-          .keep_intermediates = plan_.decisions().keep_intermediates,
+          .recompute = plan_.decisions().levels.of(layer),
           .seed = options_.seed,
           .step = step.step,
           .first_sample =

@@ -96,8 +96,25 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
 const char* name_of(RecomputeMode mode) {
   using enum RecomputeMode;
   static constexpr EnumNames<RecomputeMode> kNames{
-      {kNone, "none"}, {kCheap, "cheap"}, {kFull, "full"}, {kAuto, "auto"}};
+      {kNone, "none"},           {kCheap, "cheap"}, {kProducts, "products"},
+      {kAttention, "attention"}, {kFull, "full"},   {kAuto, "auto"}};
   return kNames[mode];
+}
+
+Recompute level_of(RecomputeMode mode) {
+  switch (mode) {
+    case RecomputeMode::kNone:
+      return Recompute::kNone;
+    case RecomputeMode::kProducts:
+      return Recompute::kProducts;
+    case RecomputeMode::kAttention:
+      return Recompute::kAttention;
+    case RecomputeMode::kCheap:
+    case RecomputeMode::kFull:
+    case RecomputeMode::kAuto:
+      break;
+  }
+  return Recompute::kCheap;
 }
 
 const char* name_of(TierChoice choice) {
@@ -119,8 +136,9 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
            .minimum = 0});
   set.add(
       prefix + ".recompute", &options.recompute, all_named<RecomputeMode>(),
-      {.help = "What runs again in backward instead of being kept: nothing, GELU and norms, every "
-               "layer, or the cheapest layers that fit the budget"});
+      {.help = "What runs again in backward instead of being kept: nothing; activations and norms; "
+               "also the products after norms; also attention; whole layers; or, layer by layer, "
+               "the cheapest of these that fit the budget"});
   const auto tier = named({TierChoice::kAuto, TierChoice::kDevice, TierChoice::kHost});
   const auto tier_or_disk = all_named<TierChoice>();
   set.add(prefix + ".weights", &options.weights, tier_or_disk,

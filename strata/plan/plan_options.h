@@ -8,6 +8,7 @@
 #include "strata/base/options.h"
 #include "strata/base/units.h"
 #include "strata/layout/mesh.h"
+#include "strata/layout/recompute.h"
 #include "strata/layout/zero.h"
 #include "strata/schedule/action.h"
 #include "strata/transport/transport.h"
@@ -41,12 +42,17 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options);
 
 /// What is recomputed in backward instead of being kept.
 enum class RecomputeMode : std::uint8_t {
-  kNone,   ///< nothing: operations keep everything they need
-  kCheap,  ///< GELU and norms, inside layers
-  kFull,   ///< every layer
-  kAuto,   ///< the cheapest layers that make the plan fit
+  kNone,       ///< inside layers: nothing
+  kCheap,      ///< inside layers: activations and norms
+  kProducts,   ///< also the products after norms
+  kAttention,  ///< also attention
+  kFull,       ///< every layer as a whole
+  kAuto,       ///< the cheapest of these for each layer that make the plan fit
 };
-const char* name_of(RecomputeMode mode);  ///< "none", "cheap", "full", "auto"
+/// "none", "cheap", "products", "attention", "full", "auto"
+const char* name_of(RecomputeMode mode);
+/// Of layers that do not run again as a whole. With kAuto some may have deeper ones.
+Recompute level_of(RecomputeMode mode);
 
 /// Where one kind of a layer's state lives between its uses.
 enum class TierChoice : std::uint8_t {

@@ -60,7 +60,7 @@ std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile
                                       const SharedDevices& devices) {
   const Sequential model = model_of(recipe);
   PlanRequest request = with_convention(plan_request(recipe, model, machine), convention);
-  request.costs_none.devices = request.costs_cheap.devices = devices;
+  for (CostTable& costs : request.costs) costs.devices = devices;
   return largest_depths(request, parameters_of(model));
 }
 

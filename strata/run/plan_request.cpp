@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
@@ -47,17 +48,28 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
     request.mesh.reads_in_place = !sockets_only();
   }
   request.mesh.rates = gpu_axis_rates(request.machine, mesh, request.mesh.rates);
-  request.costs_none.devices = request.costs_cheap.devices =
-      shared_devices(mesh, devices.of_rank, devices.bytes);
+  const SharedDevices shared = shared_devices(mesh, devices.of_rank, devices.bytes);
+  for (CostTable& costs : request.costs) costs.devices = shared;
   // Counted if a whole device is planned, like the driver's context, not against a rank's own
   // budget. Assumes one process per machine if the number is unknown.
   const MachineProfile& machine = request.machine;
   if (machine.device.kind != MachineKind::kCuda || machine.device.context.count == 0) return;
   const std::int64_t here = machine.peers.devices;
   if (processes == 1 && here > 0) processes = as_int((mesh.size() + here - 1) / here);
-  request.costs_none.communicator_bytes = request.costs_cheap.communicator_bytes =
-      communicator_bytes(mesh, recipe.mesh.zero.shard_ranks,
-                         {.processes = processes, .devices = here});
+  const std::int64_t bytes = communicator_bytes(mesh, recipe.mesh.zero.shard_ranks,
+                                                {.processes = processes, .devices = here});
+  for (CostTable& costs : request.costs) costs.communicator_bytes = bytes;
+}
+
+// The levels of recompute inside layers that a plan may choose. A refusal proposes other modes, so
+// every plan knows the first two.
+std::vector<Recompute> planned_levels(RecomputeMode mode) {
+  std::vector<Recompute> levels{Recompute::kNone, Recompute::kCheap};
+  const Recompute deepest =
+      mode == RecomputeMode::kAuto ? Recompute::kAttention : level_of(mode);
+  for (const Recompute level : {Recompute::kProducts, Recompute::kAttention})
+    if (level <= deepest) levels.push_back(level);
+  return levels;
 }
 
 Sequential model_of(const Recipe& recipe, TensorSplit split) {
@@ -116,7 +128,7 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
           .orthogonalises = make_optimizer(recipe.optimizer)->orthogonalises(),
           .precision = train.precision,
-          .keep_intermediates = recipe.memory.recompute == RecomputeMode::kNone,
+          .recompute = level_of(recipe.memory.recompute),
           .halves = traits_of(recipe.mesh.schedule).halves && recipe.mesh.axes[Axis::kPipeline] > 1,
           .flops_per_second = flops_of(machine, train.precision),
           .memory_bytes_per_second = memory_rate_of(machine),
@@ -142,22 +154,19 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
                       .validation_shapes = recipe.task->evaluation_shapes(recipe)};
   CostRequest layers = cost_request(recipe, machine);
   const RowsCost rows = recipe.task->rows_cost(recipe, machine);
-  for (const bool keep : {true, false}) {
-    layers.keep_intermediates = keep;
-    CostTable& costs = keep ? request.costs_none : request.costs_cheap;
-    costs = byte_costs(model, layers);
-    costs = with_gpu_costs(std::move(costs), machine);
-    costs.rows = rows;
+  for (const Recompute level : planned_levels(recipe.memory.recompute)) {
+    layers.recompute = level;
+    request.costs[level] = with_gpu_costs(byte_costs(model, layers), machine);
+    request.costs[level].rows = rows;
   }
   add_ranks(request, recipe, processes, devices);
-  check_bytes(request.costs_none);
+  check_bytes(request.costs[Recompute::kNone]);  // the most that layers save
   return request;
 }
 
 PlanRequest with_convention(PlanRequest request, const ParameterBytes* bytes) {
   if (bytes == nullptr) return request;
-  request.costs_none = with_parameter_bytes(std::move(request.costs_none), *bytes);
-  request.costs_cheap = with_parameter_bytes(std::move(request.costs_cheap), *bytes);
+  for (CostTable& costs : request.costs) costs = with_parameter_bytes(std::move(costs), *bytes);
   return request;
 }
 

@@ -1,13 +1,17 @@
 #include "strata/run/planned_run.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "strata/base/error_source.h"
 #include "strata/measure/probe.h"
 #include "strata/measure/probe_cache.h"
 #include "strata/optim/optimizer.h"
+#include "strata/plan/search/recompute_choice.h"
 #include "strata/plan/search/shared_host.h"
 #include "strata/run/plan_request.h"
 #include "strata/run/recipe_machine.h"
@@ -34,21 +38,38 @@ PlanRequest request_here(const Recipe& recipe, const PlannedRun& run, const Shar
   PlanRequest request = plan_request(recipe, run.model, machine, processes_of(world), devices);
   request.update_threads = run.threads_per_rank;
   if (kind != DeviceKind::kCpu) return request;
-  share_cores(request.costs_none, host);
-  share_cores(request.costs_cheap, host);
+  for (CostTable& costs : request.costs) share_cores(costs, host);
   return request;
+}
+
+using LevelKeys = std::map<Recompute, std::vector<std::string>>;
+
+bool computes_more_again(const Plan& plan) {
+  const StepDecisions& decided = plan.decisions();
+  return !RecomputeChoice{decided.recompute, decided.levels}.empty();
 }
 
 // Ranks that share cores or a GPU would measure each other's work, or not, depending on the
 // system's thread switches. So as many ranks measure in parallel as can compute in parallel, and
 // the sharing is computed instead. What training later measures is not saved then.
-void measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& resolved,
-             const SharedHost& host, const TaskData* data) {
+// Returns the keys of the probe cache by level and layer.
+LevelKeys measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& resolved,
+                  const SharedHost& host, const TaskData* data) {
   const Recipe& recipe = resolved.recipe;
   const bool on_cores = recipe.device_kind() == DeviceKind::kCpu;
   CostRequest layers = cost_request(recipe, request.machine);
   layers.device = recipe.rank_device();
-  CostTable& costs = layers.keep_intermediates ? request.costs_none : request.costs_cheap;
+  const Recompute level = layers.recompute;
+  std::vector<LevelTable> tables{{level, &request.costs[level]}};
+  // Deeper levels of `auto` are measured if the plan needs them, and are not chosen otherwise.
+  for (const Recompute deeper : {Recompute::kProducts, Recompute::kAttention}) {
+    if (deeper <= level || !request.costs.has(deeper)) continue;
+    if (computes_more_again(run.plan)) {
+      tables.push_back({deeper, &request.costs[deeper]});
+    } else {
+      request.costs[deeper] = {};
+    }
+  }
   // Measuring needs no more memory of the process than training will.
   const std::int64_t accounts = process_bytes(run.plan, host).accounts;
   const ProbeOptions options{
@@ -58,13 +79,19 @@ void measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& resolved,
       .optimizer = recipe.optimizer.kind,
       .cache_file = default_probe_cache(),
       .report = resolved.on_measuring};
-  run.probe_keys = probe_seconds(costs, run.model, layers, options);
-  if (on_cores) share_cores(costs, host);
-  request.costs_none.rows = request.costs_cheap.rows =
-      recipe.task->measured_rows_cost(recipe, request.machine, data);
+  const auto keys = probe_seconds(tables, run.model, layers, options);
+  const RowsCost rows = recipe.task->measured_rows_cost(recipe, request.machine, data);
+  for (const LevelTable& table : tables) {
+    if (on_cores) share_cores(*table.costs, host);
+    table.costs->rows = rows;
+  }
   request.updates_measured = on_cores;  // otherwise the device ran the updates
-  const bool shares = on_cores ? threads_per_core(host) > 1 : !costs.devices.empty();
+  const bool shares =
+      on_cores ? threads_per_core(host) > 1 : !request.mode_costs().devices.empty();
   if (!shares) run.probe_cache = options.cache_file;
+  LevelKeys by_level;
+  for (std::size_t t = 0; t < tables.size(); ++t) by_level[tables[t].level] = keys[t];
+  return by_level;
 }
 
 // Refuses decisions of the plan that the optimizer or the task cannot carry out.
@@ -106,8 +133,10 @@ PlannedRun plan_run(const ResolvedRun& resolved, bool probe, const World* world,
   run.plan = make_plan(request);
   check_decisions(recipe, run, processes);
   if (!probe) return run;
-  measure(request, run, resolved, host, data);
+  const LevelKeys keys = measure(request, run, resolved, host, data);
   run.plan = make_plan(request);
+  for (int layer = 0; layer < run.model.num_layers(); ++layer)
+    run.probe_keys.push_back(keys.at(run.plan.decisions().levels.of(layer))[layer]);
   check_decisions(recipe, run, processes);
   return run;
 }

@@ -97,7 +97,7 @@ Verification verify(const Recipe& input, const PlannedRun& run, const std::strin
   const Sequential one = whole_model_of(recipe);
   const StepDecisions& decided = run.plan.decisions();
   const StepPlan reference_plan = plan_steps(one, {.schedule = ScheduleKind::kGpipe,
-                                                   .keep_intermediates = true,
+                                                   .levels = Recompute::kNone,
                                                    .micro_batch = decided.micro_batch});
   StepDecisions decisions = run.plan.steps.decisions();
   decisions.tiers.gradient_buffers = 0;  // all gradients are kept for the comparison

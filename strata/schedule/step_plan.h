@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "strata/layout/mesh.h"
+#include "strata/layout/recompute.h"
 #include "strata/layout/tiers.h"
 #include "strata/layout/zero.h"
 #include "strata/schedule/builders.h"
@@ -28,9 +29,8 @@ struct StepDecisions {
   std::shared_ptr<const Schedule> order = nullptr;
   std::vector<int> rank_of_stage = {};  ///< empty: where the schedule places them
   Partition partition = {};             ///< mesh.pp * virtual_stages stages; empty: one stage
-  LayerSet recompute = {};
-  /// save intermediates inside layers instead of recomputing them
-  bool keep_intermediates = false;
+  LayerSet recompute = {};      ///< layers that run again as a whole
+  RecomputeLevels levels = {};  ///< what layers compute again inside
   ZeroPolicy zero = {};
   /// as requested; StepPlan::tiers() is the layout that results on its ranks
   TierLayout tiers = {};

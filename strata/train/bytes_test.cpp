@@ -83,7 +83,6 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
   CostRequest request{.batch_inputs = inputs, .samples = samples, .micro_batch = kMicroBatch};
   PlanRequest plan_request{
       .dataflow = model.dataflow(),
-      .costs_cheap = byte_costs(model, request),
       .micro_batches = static_cast<int>((samples + kMicroBatch - 1) / kMicroBatch),
       .virtual_stages = c.virtual_stages,
       .schedule = c.schedule,
@@ -91,8 +90,11 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
       .micro_batch = kMicroBatch,
       .mesh = mesh_request(c.mesh)};
   plan_request.mesh.axes[Axis::kPipeline] = c.stages;
-  request.keep_intermediates = true;
-  plan_request.costs_none = byte_costs(model, request);
+  for (const Recompute level : {Recompute::kNone, Recompute::kCheap, Recompute::kProducts,
+                                Recompute::kAttention}) {
+    request.recompute = level;
+    plan_request.costs[level] = byte_costs(model, request);
+  }
   const Plan plan = make_plan(plan_request);
   const std::vector<Peak> measured = measured_peaks(c, model, plan);
   const int ranks_a_stage = c.mesh.axes.stage_size();

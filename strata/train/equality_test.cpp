@@ -82,18 +82,18 @@ MiniBatch batch_of(int step) {
   return batch;
 }
 
-// Even stages; for `auto`, every second block is recomputed, as a tight budget would choose.
+// Even stages; for "mixed", layers compute different things again, as a tight budget would choose.
 StepPlan plan_of(const Case& c, const Sequential& model) {
   const int virtual_stages = tested_stages(c.schedule);
   const int stages = c.stages * virtual_stages;
   StepDecisions decisions{.schedule = c.schedule,
                           .virtual_stages = virtual_stages,
-                          .keep_intermediates = c.recompute == "none",
+                          .levels = tested_levels(c.recompute, model.num_layers()),
                           .micro_batch = c.even ? 2 : 3};
   for (int stage = 0; stage <= stages; ++stage)
     decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
   for (int layer = 0; layer < model.num_layers(); ++layer) {
-    const bool chosen = c.recompute == "full" || (c.recompute == "auto" && layer % 2 == 0);
+    const bool chosen = c.recompute == "full" || (c.recompute == "mixed" && layer % 2 == 0);
     if (chosen && model.layer(layer).recomputable()) decisions.recompute.add(layer);
   }
   if (c.schedule == ScheduleKind::kZb)
@@ -160,7 +160,7 @@ TEST_P(BitEquality, HoldsForEveryMeshScheduleAndRecompute) {
   for (const int stages : {1, 2, 3, 4})
     for (const ScheduleKind schedule :
          {ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved})
-      for (const char* recompute : {"none", "cheap", "full", "auto"})
+      for (const char* recompute : {"none", "cheap", "full", "mixed"})
         for (int threads = 1; threads <= kMaxThreads; ++threads) {
           const Case c{stages, schedule, recompute, threads, even, tie, skip};
           SCOPED_TRACE(c);
@@ -175,7 +175,7 @@ TEST_P(BitEquality, HoldsForBackwardsInHalves) {
     for (const ScheduleKind schedule :
          {ScheduleKind::kZbH1, ScheduleKind::kZbH2, ScheduleKind::kZbv, ScheduleKind::kVHalf,
           ScheduleKind::kVMin, ScheduleKind::kDualPipeV})
-      for (const char* recompute : {"none", "auto"}) {
+      for (const char* recompute : {"none", "mixed"}) {
         const Case c{stages, schedule, recompute, 1, even, tie, skip};
         SCOPED_TRACE(c);
         expect_same(run_case(c), reference_of(c));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "strata/base/enum_names.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
@@ -22,6 +23,8 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
       << c.label_smoothing << ", " << name_of(c.optimizer)
       << (c.momentum == 0 ? " without momentum" : "");
   if (c.precision != at::kFloat) out << ", " << c.precision;
+  if (!c.bounds.empty()) out << ", cut";
+  for (const int bound : c.bounds) out << ' ' << bound;
   if (c.tiers != LayerTiers{})
     out << ", weights on " << name_of(c.tiers.weights) << ", gradients on "
         << name_of(c.tiers.gradients) << (c.some_activations ? ", some" : ",") << " activations on "
@@ -72,7 +75,7 @@ MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> pla
       draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b,
            ScheduleKind::kInterleaved, ScheduleKind::kZbH1, ScheduleKind::kZbH2, ScheduleKind::kZbv,
            ScheduleKind::kVHalf, ScheduleKind::kVMin, ScheduleKind::kDualPipeV);
-  c.recompute = draw("none", "cheap", "full", "mixed");
+  c.recompute = draw("none", "cheap", "full", "mixed", "attention");
   c.tiers = placements[random() % placements.size()];
   c.tiers.activations = draw(Tier::kDevice, Tier::kHost);
   c.window = draw(1, 2, 4, 100);
@@ -107,13 +110,20 @@ MiniBatch mesh_batch(const MeshCase& c, int step) {
   return batch;
 }
 
+RecomputeLevels tested_levels(const std::string& recompute, int num_layers) {
+  RecomputeLevels levels = value_named<Recompute>(recompute).value_or(Recompute::kCheap);
+  for (int layer = 1; recompute == "mixed" && layer < num_layers; layer += 2)
+    levels.set(layer, layer % 4 == 1 ? Recompute::kAttention : Recompute::kProducts);
+  return levels;
+}
+
 StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
   const int virtual_stages = tested_stages(c.schedule);
   const int stages = c.mesh[Axis::kPipeline] * virtual_stages;
   StepDecisions decisions{.schedule = c.schedule,
                           .mesh = c.mesh,
                           .virtual_stages = virtual_stages,
-                          .keep_intermediates = c.recompute == "none",
+                          .levels = tested_levels(c.recompute, model.num_layers()),
                           .zero = {.stage = c.zero,
                                    .shard_ranks = c.shard_ranks,
                                    .reduce = c.reduce_each ? ReduceMode::kEach : ReduceMode::kOnce},
@@ -127,7 +137,8 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
     if (layer % 3 != 1) decisions.tiers.layers[layer].activations = Tier::kDevice;
   for (std::size_t layer = 0; c.some_layers && layer < decisions.tiers.layers.size(); ++layer)
     if (layer % 3 != 1) decisions.tiers.layers[layer] = {};
-  for (int stage = 0; stage <= stages; ++stage)
+  decisions.partition.bounds = c.bounds;
+  for (int stage = 0; c.bounds.empty() && stage <= stages; ++stage)
     decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const bool chosen = c.recompute == "full" || (c.recompute == "mixed" && layer % 2 == 0);

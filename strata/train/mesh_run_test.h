@@ -26,7 +26,7 @@ struct MeshCase {
   bool reduce_each = false;
   bool sequence = false;
   ScheduleKind schedule = ScheduleKind::kGpipe;
-  std::string recompute = "none";  ///< none | cheap | full | mixed
+  std::string recompute = "none";  ///< none | cheap | products | attention | full | mixed
   std::int64_t mini_batch = 8;
   std::int64_t micro_batch = 2;
   double label_smoothing = 0;
@@ -42,9 +42,13 @@ struct MeshCase {
   int gradient_buffers = 0;      ///< of layers updated at once
   int steps = 3;
   std::string disk = {};  ///< folder, if any state lives on a disk
+  std::vector<int> bounds = {};  ///< of stages; empty: even
 };
 
 std::ostream& operator<<(std::ostream& out, const MeshCase& c);
+
+/// For "mixed" every second layer runs again as a whole, and the others have deep levels by turns.
+RecomputeLevels tested_levels(const std::string& recompute, int num_layers);
 
 /// The stages of a rank in tests of a schedule.
 int tested_stages(ScheduleKind schedule);

@@ -64,7 +64,7 @@ MeshCase draw_case(unsigned seed) {
   if (c.mesh[Axis::kData] == 4 && draw.coin()) c.shard_ranks = 2;
   c.reduce_each = c.zero >= 2 && draw.coin();
   c.sequence = c.mesh[Axis::kTensor] > 1 && draw.coin();
-  c.recompute = draw.of({"none", "cheap", "full", "mixed"});
+  c.recompute = draw.of({"none", "cheap", "products", "full", "mixed"});
   c.mini_batch = draw.of({8, 11, 12});
   c.micro_batch = draw.of({2, 3});
   c.label_smoothing = draw.of({0.0, 0.1});

@@ -372,8 +372,7 @@ TEST_P(RecommenderMemory, IsCloseToMeasuredPeak) {
                       .micro_batch = kMicroBatch};
   const CostTable costs = byte_costs(model, request);
   const Plan plan = make_plan({.dataflow = model.dataflow(),
-                               .costs_none = costs,
-                               .costs_cheap = costs,
+                               .costs = costs,
                                .micro_batches = 4,
                                .memory = {.recompute = RecomputeMode::kCheap},
                                .micro_batch = kMicroBatch,

@@ -23,8 +23,8 @@ class WrappedLayer final : public Layer {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return inner_.outputs(inputs);
   }
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
-    return inner_.bytes(inputs, keep);
+  LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute recompute) const override {
+    return inner_.bytes(inputs, recompute);
   }
   std::vector<at::Tensor> forward(const ForwardContext& context,
                                   std::span<const at::Tensor> weights,

@@ -50,8 +50,8 @@ std::string Layer::signature() const {
   return text;
 }
 
-LayerBytes Layer::bytes(std::span<const TensorSpec> inputs, bool keep_intermediates) const {
-  return measured_bytes(*this, inputs, keep_intermediates);
+LayerBytes Layer::bytes(std::span<const TensorSpec> inputs, Recompute recompute) const {
+  return measured_bytes(*this, inputs, recompute);
 }
 
 double Layer::forward_flops(std::span<const TensorSpec> inputs) const {
@@ -64,6 +64,8 @@ double Layer::forward_flops(std::span<const TensorSpec> inputs) const {
       products += static_cast<double>(TensorSpec{.shape = weight.shape}.numel());
   return 2 * products * static_cast<double>(rows);
 }
+
+RepeatedWork Layer::repeated_work(std::span<const TensorSpec>, Recompute) const { return {}; }
 
 LayerWork Layer::work(std::span<const TensorSpec>) const { return {}; }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "strata/layout/costs.h"
+#include "strata/layout/recompute.h"
 
 namespace strata {
 
@@ -102,6 +103,13 @@ struct LayerBytes {
   }
 };
 
+/// The part of a forward that backward does again, on one rank.
+struct RepeatedWork {
+  double flops = 0;            ///< matrix products and attention
+  int kernels = 0;             ///< that a device launches
+  std::int64_t sum_bytes = 0;  ///< as LayerWork::backward_sum_bytes
+};
+
 /// Returns a zero loss, fp64 [1], on the device of `options`.
 at::Tensor zero_loss(const at::TensorOptions& options = {});
 
@@ -136,8 +144,7 @@ struct LayerCache {
 /// Inputs of forward in addition to weights and tensors.
 struct ForwardContext {
   bool training = false;  ///< dropout on; loss layers defer to backward
-  /// true: recompute is `none`. Otherwise GELU and norms run again in backward.
-  bool keep_intermediates = false;
+  Recompute recompute = Recompute::kCheap;  ///< what backward computes again
   std::uint64_t seed = 0;  ///< of the run
   std::int64_t step = 0;
   std::int64_t first_sample = 0;  ///< position of the micro-batch in the global mini-batch, samples
@@ -195,7 +202,13 @@ class Layer {
 
   /// Bytes of one forward and backward with these inputs. By default they are measured, which runs
   /// the layer once (measured_bytes.h): a model whose plan must not allocate overrides this.
-  virtual LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep_intermediates) const;
+  virtual LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute recompute) const;
+
+  /// The deepest level at which backward computes more again than at the level before.
+  virtual Recompute deepest_recompute() const { return Recompute::kCheap; }
+
+  /// What backward computes again at the levels after kCheap.
+  virtual RepeatedWork repeated_work(std::span<const TensorSpec> inputs, Recompute recompute) const;
 
   /// Floating-point operations of one forward, matrix products only. By default one product of
   /// every row of the first input with every matrix among the weights.

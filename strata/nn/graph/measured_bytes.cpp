@@ -105,7 +105,7 @@ void measure_halves(const Layer& layer, const ForwardContext& context,
 }  // namespace
 
 LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
-                          bool keep_intermediates) {
+                          Recompute recompute) {
   install_accounting_allocator();
   MemoryAccount account("measured layer");
   const AccountScope scope(account);
@@ -115,7 +115,7 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
   const at::AutoGradMode grad(true);
   const std::vector<at::Tensor> weights = leaves(layer, specs), inputs = example_inputs(specs);
   LossSink sink;
-  ForwardContext context{.training = true, .keep_intermediates = keep_intermediates, .loss = &sink};
+  ForwardContext context{.training = true, .recompute = recompute, .loss = &sink};
 
   const std::int64_t before = account.current_bytes();
   const auto forward_peak = [&] {

@@ -16,6 +16,6 @@
 namespace strata {
 
 LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> inputs,
-                          bool keep_intermediates);
+                          Recompute recompute);
 
 }  // namespace strata

@@ -34,12 +34,12 @@ std::vector<TensorSpec> rows(std::int64_t count) { return {{.shape = {count, kWi
 
 TEST(MeasuredBytes, CountSavedAndTransientBytes) {
   const std::int64_t inside = kRows * kInside * kFloat;
-  const LayerBytes bytes = Square().bytes(rows(kRows), /*keep_intermediates=*/false);
+  const LayerBytes bytes = Square().bytes(rows(kRows), Recompute::kCheap);
   EXPECT_EQ(bytes.saved, 2 * inside);               // inputs and outputs are counted elsewhere
   EXPECT_EQ(bytes.forward_transient, inside);       // the product, until the end of its statement
   EXPECT_GE(bytes.backward_transient, inside);      // at least one gradient inside
   EXPECT_LE(bytes.backward_transient, 4 * inside);  // plus gradients of the weights
-  EXPECT_EQ(Square().bytes(rows(3 * kRows), false).saved, 3 * bytes.saved);
+  EXPECT_EQ(Square().bytes(rows(3 * kRows), Recompute::kCheap).saved, 3 * bytes.saved);
 }
 
 // Returns its input: allocates and keeps nothing.
@@ -56,7 +56,7 @@ class Same final : public Layer {
 };
 
 TEST(MeasuredBytes, AreZeroForLayerThatKeepsNothing) {
-  const LayerBytes bytes = Same().bytes(rows(kRows), false);
+  const LayerBytes bytes = Same().bytes(rows(kRows), Recompute::kCheap);
   EXPECT_EQ(bytes.saved, 0);
   EXPECT_EQ(bytes.forward_transient, 0);
 }

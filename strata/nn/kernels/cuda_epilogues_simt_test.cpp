@@ -141,7 +141,7 @@ struct FeedForward {
   std::vector<at::Tensor>
       leaves;  // x, gain and bias of the norm, then weight and bias of each product
 
-  std::vector<at::Tensor> run(bool keep, const at::Tensor& dy) const {
+  std::vector<at::Tensor> run(Recompute recompute, const at::Tensor& dy) const {
     std::vector<at::Tensor> own;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       own.push_back(leaves[i].clone().requires_grad_(true));
@@ -149,7 +149,7 @@ struct FeedForward {
         own[i].mutable_grad() = at::ones(leaves[i].sizes(), leaves[i].options().dtype(at::kFloat));
     }
     const at::Tensor y = feed_forward(own[0], {own[1], own[2]}, {own[3], own[4]}, Activation::kGelu,
-                                      {own[5], own[6]}, keep);
+                                      {own[5], own[6]}, recompute);
     y.backward(dy);
     std::vector<at::Tensor> made = {y.detach()};
     for (const at::Tensor& leaf : own) made.push_back(leaf.grad());
@@ -164,18 +164,22 @@ TEST_P(Epilogues, ChangeNoOperatorOrGradient) {
                            random({width, inner}, 0.1), random({width})}};
   const at::Tensor dy = random({2, 12, width});
   const char* names[] = {"y", "dx", "gain", "norm bias", "up", "up bias", "down", "down bias"};
-  const auto run = [&](bool epilogues, bool keep) {
+  const auto run = [&](bool epilogues, Recompute recompute) {
     const With with(epilogues);
-    auto made = layer.run(keep, dy);
-    // GELU, its gradient, and the gradients of two weights with their biases.
-    with.expect_made(epilogues ? 4 : 0);
+    auto made = layer.run(recompute, dy);
+    // GELU, its gradient, and the gradients of two weights with their biases. The product with a
+    // GELU may run again.
+    const int again = recompute == Recompute::kProducts ? 1 : 0;
+    with.expect_made(epilogues ? 4 + again : 0);
     return made;
   };
-  const auto plain = run(false, false), fused = run(true, false), kept = run(true, true);
+  const auto plain = run(false, Recompute::kCheap), fused = run(true, Recompute::kCheap),
+             kept = run(true, Recompute::kNone), remade = run(true, Recompute::kProducts);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     expect(fused[i], plain[i], names[i], 6);
     // Backward computes the same whatever is kept.
     EXPECT_TRUE(at::equal(fused[i], kept[i])) << names[i];
+    EXPECT_TRUE(at::equal(fused[i], remade[i])) << names[i];
   }
 }
 

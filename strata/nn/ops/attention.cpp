@@ -105,48 +105,101 @@ Attention saved_options(AutogradContext* context) {
   return o;
 }
 
-struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
-  enum Saved { kQkv, kY, kLogSum };
+// How much of what backward reads is made again there.
+struct AttentionAgain {
+  RemadePtr tensors;  // as remade_attention() makes them; null: nothing
+  bool output = false;  // y and log_sum, too
+};
 
+// The tensors of one that are saved: qkv unless it is made again, y and log_sum likewise.
+variable_list saved_of(const at::Tensor& qkv, const Attended& made, const AttentionAgain& again) {
+  const bool saves_output = !again.output;
+  return {again.tensors ? at::Tensor() : qkv, saves_output ? made.y : at::Tensor(),
+          saves_output ? made.log_sum : at::Tensor()};
+}
+
+// What a backward of attention reads.
+struct AttentionInputs {
+  at::Tensor qkv;
+  Attended made;
+};
+
+// The first three saved tensors, or those that the holder makes.
+AttentionInputs inputs_of(AutogradContext* context, const variable_list& saved) {
+  AttentionInputs inputs{saved[0], {saved[1], saved[2]}};
+  const RemadePtr again = saved_remade(context);
+  if (!again) return inputs;
+  const std::vector<at::Tensor> tensors = again->take();
+  inputs.qkv = tensors[0];
+  if (tensors.size() > 1) inputs.made = {.y = tensors[2], .log_sum = tensors[1]};
+  return inputs;
+}
+
+// Queries and keys after their norms, in copies.
+Heads normed_heads(const Heads& raw, const Attention& o, NormStatistics& queries,
+                   NormStatistics& keys) {
+  const NormPrimitives& norms = primitives(raw.q).norms;
+  return {norms.norm(raw.q.contiguous(), {o.query_gain, {}, o.norm_epsilon}, queries),
+          norms.norm(raw.k.contiguous(), {o.key_gain, {}, o.norm_epsilon}, keys), raw.v};
+}
+
+// Makes, from the product of queries, keys and values, what backward reads: qkv as forward leaves
+// it and, with `output`, log_sum and y.
+std::vector<at::Tensor> remade_attention(at::Tensor qkv, const Attention& o, bool output) {
+  Heads heads = split(qkv, o);
+  const bool normed = o.query_gain.defined();
+  if (!normed) turn(heads, o, RopeTurn::kForward);
+  if (!output) return {qkv};
+  if (normed) {
+    NormStatistics queries, keys;
+    heads = normed_heads(heads, o, queries, keys);
+    turn(heads, o, RopeTurn::kForward);
+  }
+  const Attended made = attended(heads);
+  return {qkv, made.log_sum, made.y};
+}
+
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
-                            const Attention& options) {
+                            const Attention& options, const AttentionAgain& again) {
     const Heads heads = split(qkv, options);
     turn(heads, options, RopeTurn::kForward);
     const Attended made = attended(heads);
-    context->save_for_backward({qkv, made.y, made.log_sum});
+    context->save_for_backward(saved_of(qkv, made, again));
     save(context, options);
+    save_remade(context, again.tensors);
     return made.y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const variable_list saved = context->get_saved_variables();
     const Attention options = saved_options(context);
-    const at::Tensor dqkv = at::empty_like(saved[kQkv]);
+    const auto [qkv, made] = inputs_of(context, context->get_saved_variables());
+    const at::Tensor dqkv = at::empty_like(qkv);
     const Heads d = split(dqkv, options);
-    attend_backward(split(saved[kQkv], options), {saved[kY], saved[kLogSum]}, gradients[0], d);
+    attend_backward(split(qkv, options), made, gradients[0], d);
     turn(d, options, RopeTurn::kBack);
-    return {dqkv, {}};
+    return {dqkv, {}, {}};
   }
 };
 
 struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFunction> {
-  enum Saved { kQkv, kY, kLogSum, kQueryGain, kKeyGain, kQueryRstd, kKeyRstd };
+  enum Saved { kQueryGain = 3, kKeyGain, kQueryRstd, kKeyRstd };  // after those of inputs_of()
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const at::Tensor& query_gain, const at::Tensor& key_gain,
-                            const Attention& options, const TensorParallel* group) {
-    Heads heads = split(qkv, options);
+                            const Attention& options, const TensorParallel* group,
+                            const AttentionAgain& again) {
     NormStatistics queries, keys;
-    heads.q = primitives(qkv).norms.norm(heads.q.contiguous(),
-                                         {query_gain, {}, options.norm_epsilon}, queries);
-    heads.k = primitives(qkv).norms.norm(heads.k.contiguous(), {key_gain, {}, options.norm_epsilon},
-                                         keys);
+    const Heads heads = normed_heads(split(qkv, options), options, queries, keys);
     turn(heads, options, RopeTurn::kForward);
     const Attended made = attended(heads);
-    context->save_for_backward(
-        {qkv, made.y, made.log_sum, query_gain, key_gain, queries.rstd, keys.rstd});
+    variable_list saved = saved_of(qkv, made, again);
+    for (const at::Tensor& more : {query_gain, key_gain, queries.rstd, keys.rstd})
+      saved.push_back(more);
+    context->save_for_backward(std::move(saved));
     save(context, options);
     save_pointer(context, "group", group);
+    save_remade(context, again.tensors);
     return made.y;
   }
 
@@ -155,17 +208,18 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     const Norm query_norm{.gain = saved[kQueryGain]}, key_norm{.gain = saved[kKeyGain]};
     const NormStatistics queries{.rstd = saved[kQueryRstd]}, keys{.rstd = saved[kKeyRstd]};
     const Attention options = saved_options(context);
-    const Heads raw = split(saved[kQkv], options);
+    const auto [qkv, made] = inputs_of(context, saved);
+    const Heads raw = split(qkv, options);
     const at::Tensor q = raw.q.contiguous(), k = raw.k.contiguous();
     const Primitives& compute = primitives(q);
     const Heads normed = {compute.norms.norm_again(q, query_norm, queries),
                           compute.norms.norm_again(k, key_norm, keys), raw.v};
     turn(normed, options, RopeTurn::kForward);
-    const at::Tensor dqkv = at::empty_like(saved[kQkv]);
+    const at::Tensor dqkv = at::empty_like(qkv);
     const Heads packed = split(dqkv, options);
     // Norms require contiguous heads.
     const Heads d = {at::empty_like(q), at::empty_like(k), packed.v};
-    attend_backward(normed, {saved[kY], saved[kLogSum]}, gradients[0], d);
+    attend_backward(normed, made, gradients[0], d);
     turn(d, options, RopeTurn::kBack);
     at::Tensor dgains =
         at::zeros({2, options.head_width}, saved[kQueryRstd].options().dtype(at::kFloat));
@@ -177,7 +231,7 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     if (group && !group->sequence()) group->all_reduce_sum(dgains);
     accumulate_bias_gradient(query_norm.gain, dgains.narrow(0, 0, 1));
     accumulate_bias_gradient(key_norm.gain, dgains.narrow(0, 1, 1));
-    return {dqkv, {}, {}, {}, {}};
+    return {dqkv, {}, {}, {}, {}, {}};
   }
 };
 
@@ -304,12 +358,38 @@ at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64
   return tables->find(options, width, first + length, device).narrow(0, first, length);
 }
 
+namespace {
+
+at::Tensor attend(const at::Tensor& qkv, const Attention& attention, const ForwardContext& context,
+                  const AttentionAgain& again) {
+  if (context.cache) return attend_cached(qkv, attention, *context.cache);
+  if (!attention.query_gain.defined()) return AttentionFunction::apply(qkv, attention, again);
+  return NormedAttentionFunction::apply(qkv, attention.query_gain, attention.key_gain, attention,
+                                        context.tensor, again);
+}
+
+}  // namespace
+
 at::Tensor attend(const at::Tensor& qkv, const Attention& attention,
                   const ForwardContext& context) {
-  if (context.cache) return attend_cached(qkv, attention, *context.cache);
-  if (!attention.query_gain.defined()) return AttentionFunction::apply(qkv, attention);
-  return NormedAttentionFunction::apply(qkv, attention.query_gain, attention.key_gain, attention,
-                                        context.tensor);
+  return attend(qkv, attention, context, {});
+}
+
+at::Tensor self_attention(const at::Tensor& x, const Norm& norm, const Affine& in,
+                          const Attention& attention, const Affine& out,
+                          const ForwardContext& context) {
+  const ColumnParallel columns{context.tensor};
+  const bool keep = context.recompute == Recompute::kNone;
+  AttentionAgain again{.output = context.recompute >= Recompute::kAttention};
+  if (context.recompute >= Recompute::kProducts)
+    again.tensors = c10::make_intrusive<Remade>([=, x = x.detach(), output = again.output] {
+      return remade_attention(norm_linear_again(x, norm, in, columns), attention, output);
+    });
+  // A statement of its own, so that the operands of attention are freed before the next product.
+  const at::Tensor y =
+      attend(norm_linear(x, norm, in.weight, in.bias, keep, columns), attention, context, again);
+  return linear(y, out.weight, out.bias, RowParallel{context.tensor},
+                again.output ? again.tensors : RemadePtr());
 }
 
 std::vector<TensorSpec> key_value_cache(std::int64_t pages, std::int64_t heads,

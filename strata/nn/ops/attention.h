@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "strata/nn/graph/layer.h"
+#include "strata/nn/ops/linear.h"
 
 namespace strata {
 
@@ -67,6 +68,12 @@ struct Attention {
 /// sequences: each attends to the tokens of its own sequence, whose keys and values the cache
 /// holds, and adds its own.
 at::Tensor attend(const at::Tensor& qkv, const Attention& attention, const ForwardContext& context);
+
+/// linear(attend(norm_linear(x))): the attention of a transformer block. By context.recompute the
+/// backward computes again what lies between the two products.
+at::Tensor self_attention(const at::Tensor& x, const Norm& norm, const Affine& in,
+                          const Attention& attention, const Affine& out,
+                          const ForwardContext& context);
 
 /// The result of Layer::cache() for a layer that calls attend().
 /// Shapes  keys, then values, [pages, heads, page_tokens, width] each.

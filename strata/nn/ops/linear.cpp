@@ -130,9 +130,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   enum Saved { kX, kWeight, kBias };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias_input, RowParallel split) {
+                            const std::optional<at::Tensor>& bias_input, RowParallel split,
+                            const RemadePtr& again) {
     const at::Tensor bias = bias_input.value_or(at::Tensor());
-    context->save_for_backward({x, weight, bias});
+    context->save_for_backward({again ? at::Tensor() : x, weight, bias});
+    save_remade(context, again);
     save_pointer(context, "group", split.group);
     if (!split.group) return product(x, weight, bias);
     return leave(split.group, product(x, weight, {}), bias);
@@ -140,13 +142,15 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[kX], &weight = saved[kWeight];
+    const RemadePtr again = saved_remade(context);
+    const at::Tensor x = again ? again->get().back() : saved[kX];
+    const at::Tensor& weight = saved[kWeight];
     at::Tensor bias = saved[kBias];
     const at::Tensor dy = whole_gradient_rows(saved_group(context), gradients[0], bias);
     add_weight_gradients(
         [=, x = x.detach()] { accumulate_gradients(weight, bias, dy, as_rows(x)); });
-    if (!context->needs_input_grad(0)) return {{}, {}, {}, {}};
-    return {input_gradient(dy, weight).view(x.sizes()), {}, {}, {}};
+    if (!context->needs_input_grad(0)) return {{}, {}, {}, {}, {}};
+    return {input_gradient(dy, weight).view(x.sizes()), {}, {}, {}, {}};
   }
 };
 
@@ -208,7 +212,8 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias_input, Activation activation,
-                            bool keep, RowParallel split, at::Tensor* made) {
+                            bool keep, RowParallel split, at::Tensor* made,
+                            const RemadePtr& again) {
     const at::Tensor bias = bias_input.value_or(at::Tensor());
     // Backward recomputes `activated` with other bits than the fused product: gradients must not
     // depend on `keep`.
@@ -216,7 +221,9 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     keep = keep && !is_made;
     at::Tensor activated =
         is_made ? std::move(*made) : primitives(x).elements.activate(activation, x);
-    context->save_for_backward({x, weight, bias, keep ? activated : at::Tensor()});
+    context->save_for_backward(
+        {again ? at::Tensor() : x, weight, bias, keep ? activated : at::Tensor()});
+    save_remade(context, again);
     context->saved_data["activation"] = static_cast<std::int64_t>(activation);
     save_pointer(context, "group", split.group);
     if (!split.group) return product(activated, weight, bias);
@@ -227,10 +234,12 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[kX], &weight = saved[kWeight], &kept = saved[kActivated];
+    const at::Tensor &weight = saved[kWeight], &kept = saved[kActivated];
     const auto activation = static_cast<Activation>(context->saved_data.at("activation").toInt());
     at::Tensor bias = saved[kBias];
     const at::Tensor dy = whole_gradient_rows(saved_group(context), gradients[0], bias);
+    const RemadePtr again = saved_remade(context);
+    const at::Tensor x = again ? again->take().back() : saved[kX];
     const auto accumulate_with = [&](const at::Tensor& activated) {
       add_weight_gradients([=] { accumulate_gradients(weight, bias, dy, as_rows(activated)); });
     };
@@ -239,9 +248,17 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     const at::Tensor dx = input_gradient_through(activation, as_rows(x), dy, weight,
                                                  kept.defined() ? nullptr : &activated);
     if (!kept.defined()) accumulate_with(activated);
-    return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}};
+    return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}, {}};
   }
 };
+
+// The output of norm_linear() without a graph.
+at::Tensor norm_product(const at::Tensor& x, const Norm& norm, const Affine& affine,
+                        ColumnParallel split, const std::optional<Ahead>& ahead) {
+  NormStatistics unused;
+  return product(enter_forward(split.group, primitives(x).norms.norm(x, norm, unused)),
+                 affine.weight, affine.bias, ahead);
+}
 
 }  // namespace
 
@@ -254,8 +271,8 @@ at::Tensor activate(Activation activation, const at::Tensor& x) {
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  RowParallel split) {
-  return LinearFunction::apply(x, weight, if_defined(bias), split);
+                  RowParallel split, const RemadePtr& again) {
+  return LinearFunction::apply(x, weight, if_defined(bias), split, again);
 }
 
 at::Tensor norm_linear(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
@@ -268,18 +285,31 @@ at::Tensor activation_linear(Activation activation, const at::Tensor& x, const a
                              const at::Tensor& bias, bool keep, RowParallel split) {
   at::Tensor* const nothing = nullptr;
   return ActivationLinearFunction::apply(x, weight, if_defined(bias), activation, keep, split,
-                                         nothing);
+                                         nothing, RemadePtr());
+}
+
+at::Tensor norm_linear_again(const at::Tensor& x, const Norm& norm, const Affine& affine,
+                             ColumnParallel split) {
+  return norm_product(x, norm, affine, split, std::nullopt);
 }
 
 at::Tensor feed_forward(const at::Tensor& x, const Norm& norm, const Affine& in,
-                        Activation activation, const Affine& out, bool keep,
+                        Activation activation, const Affine& out, Recompute recompute,
                         const TensorParallel* group) {
   at::Tensor made;
+  const bool keep = recompute == Recompute::kNone;
+  RemadePtr again;
+  // The same product as in forward, which may be fused: another one may have other bits.
+  if (recompute >= Recompute::kProducts)
+    again = c10::make_intrusive<Remade>([=, x = x.detach()] {
+      at::Tensor unused;
+      return std::vector{norm_product(x, norm, in, {group}, Ahead{activation, &unused})};
+    });
   return ActivationLinearFunction::apply(
       NormLinearFunction::apply(x, norm.gain, if_defined(norm.bias), in.weight, if_defined(in.bias),
                                 norm.epsilon, keep, ColumnParallel{group},
                                 std::optional<Ahead>({activation, &made})),
-      out.weight, if_defined(out.bias), activation, keep, RowParallel{group}, &made);
+      out.weight, if_defined(out.bias), activation, keep, RowParallel{group}, &made, again);
 }
 
 }  // namespace strata

@@ -5,7 +5,8 @@
 ///
 /// `norm_linear` and `activation_linear` save only the input of the norm or activation and compute
 /// its output again in backward, unless `keep` requests that the output is saved too (recompute:
-/// none). The bits are the same. Weight gradients are added to the preset gradients of the leaves
+/// none). `feed_forward` may also compute again what lies between its products. The bits are the
+/// same. Weight gradients are added to the preset gradients of the leaves
 /// by accumulate_weight_gradient.
 ///
 /// A tensor-parallel rank has a slice of the weight: rows of it at the beginning of a split region
@@ -23,6 +24,8 @@
 
 #include <cstdint>
 
+#include "strata/layout/recompute.h"
+#include "strata/nn/ops/remade.h"
 #include "strata/nn/primitives/primitives.h"
 
 namespace strata {
@@ -44,9 +47,10 @@ at::Tensor normalise(const at::Tensor& x, const Norm& norm);
 /// Saves its input.
 at::Tensor activate(Activation activation, const at::Tensor& x);
 
-/// Computes no gradient at x if autograd does not need it.
+/// Computes no gradient at x if autograd does not need it. Saves x unless `again` makes it
+/// as its last tensor.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  RowParallel split = {});
+                  RowParallel split = {}, const RemadePtr& again = {});
 
 /// linear(normalise(x)); the norm works on the rank's part of x.
 at::Tensor norm_linear(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
@@ -61,9 +65,13 @@ struct Affine {
   at::Tensor bias = {};
 };
 
+/// norm_linear(x) for a backward: without a graph.
+at::Tensor norm_linear_again(const at::Tensor& x, const Norm& norm, const Affine& affine,
+                             ColumnParallel split = {});
+
 /// activation_linear(norm_linear(x)), whose first product may also compute the activation.
 at::Tensor feed_forward(const at::Tensor& x, const Norm& norm, const Affine& in,
-                        Activation activation, const Affine& out, bool keep,
+                        Activation activation, const Affine& out, Recompute recompute,
                         const TensorParallel* group = nullptr);
 
 /// The only function that computes a linear weight's gradient: gradient(weight) += dyᵀ x and

@@ -1,13 +1,12 @@
-// Recomputing a layer frees many bytes, offloading its inputs few. The exchange that gains time is
+// Running a layer again frees many bytes, offloading its inputs few. The exchange that gains time is
 // therefore one recomputed layer less for several more offloaded ones, or the reverse.
 #include "strata/plan/search/activation_choice.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <utility>
-
-#include "strata/plan/search/recompute_choice.h"
 
 namespace strata {
 namespace {
@@ -41,10 +40,21 @@ LayerSet every(const LayerSet& set, std::size_t step) {
   return some;
 }
 
+// The layer at a level, not run again as a whole.
+ActivationChoice at_level(ActivationChoice choice, int layer, Recompute level) {
+  choice.recompute.whole.remove(layer);
+  choice.offload.remove(layer);
+  choice.recompute.levels.set(layer, level);
+  return choice;
+}
+
 class Descent {
  public:
   Descent(const ActivationSearch& search, const ActivationChoice& start)
-      : search_(search), best_(start), trials_(std::max(1, search.most_trials)) {
+      : search_(search),
+        costs_(search.costs[search.base]),
+        best_(start),
+        trials_(std::max(1, search.most_trials)) {
     best_seconds_ = result_of(start).seconds;
   }
 
@@ -61,14 +71,14 @@ class Descent {
   void begin_elsewhere() {
     for (const std::size_t step : {1, 2}) {
       if (step > 1 && search_.most_trials < kTrialsOfTwoBeginnings) return;
-      ActivationChoice choice{best_.recompute, every(best_.recompute, step)};
+      ActivationChoice choice{best_.recompute, every(best_.recompute.whole, step)};
       if (search_.may_keep) {
-        choice.recompute =
-            choose_recompute(search_.costs, search_.rank_of_layer, search_.device_bytes,
-                             [&](const LayerSet& recompute) {
-                               return search_.trial({recompute, every(recompute, step)}).ledger;
-                             });
-        choice.offload = every(choice.recompute, step);
+        choice.recompute = choose_recompute(
+            search_.costs, search_.base, search_.rank_of_layer, search_.device_bytes,
+            [&](const RecomputeChoice& recompute) {
+              return search_.trial({recompute, every(recompute.whole, step)}).ledger;
+            });
+        choice.offload = every(choice.recompute.whole, step);
       }
       adopt(choice);
     }
@@ -79,19 +89,34 @@ class Descent {
     for (const int layer : best_.offload.layers())
       if (adopt({best_.recompute, without(best_.offload, layer)})) return true;
     if (!search_.may_keep) return false;
-    for (const int layer : slowest_first(best_.recompute))
-      if (adopt({without(best_.recompute, layer), without(best_.offload, layer)})) return true;
+    for (const int layer : slowest_first(best_.recompute.whole))
+      if (recompute_less(layer, Recompute::kAttention)) return true;
+    for (const int layer : slowest_first(best_.recompute.levels.deeper_layers()))
+      if (recompute_less(layer, less(best_.recompute.levels.of(layer)))) return true;
+    return false;
+  }
+
+  static Recompute less(Recompute level) {
+    return static_cast<Recompute>(static_cast<int>(level) - 1);
+  }
+
+  // Moves a layer to a level from the base to the deepest, the fewest seconds first.
+  bool recompute_less(int layer, Recompute deepest) {
+    for (int l = static_cast<int>(search_.base); l <= static_cast<int>(deepest); ++l) {
+      const auto level = static_cast<Recompute>(l);
+      if (search_.costs.has(level) && adopt(at_level(best_, layer, level))) return true;
+    }
     return false;
   }
 
   bool exchange() {
     if (!search_.may_keep) return false;
-    for (const int layer : some_of(slowest_first(best_.recompute)))
+    for (const int layer : some_of(slowest_first(best_.recompute.whole)))
       if (keep_for_offloads(layer)) return true;
     const Layers kept = some_of(slowest_first(layers_kept()));
     for (auto layer = kept.rbegin(); layer != kept.rend(); ++layer)
       if (recompute_for_offloads(*layer)) return true;
-    for (const int layer : some_of(slowest_first(best_.recompute)))
+    for (const int layer : some_of(slowest_first(best_.recompute.whole)))
       for (const int other : kept)
         if (recompute_instead(other, layer)) return true;
     return false;
@@ -100,7 +125,7 @@ class Descent {
   // Offloads the inputs of another layer instead: the compute between two offloads overlaps with
   // them.
   bool move() {
-    const Layers again = best_.recompute.layers();
+    const Layers again = best_.recompute.whole.layers();
     for (std::size_t i = 0; i < again.size(); ++i) {
       if (!best_.offload.has(again[i])) continue;
       for (const std::size_t other : {i + 1, i - 1, i + 2, i - 2}) {
@@ -115,10 +140,10 @@ class Descent {
   // Keeps one more layer and adds the fewest offloads that free enough memory for it: early layers
   // first, whose inputs wait longest, or evenly spread.
   bool keep_for_offloads(int layer) {
-    const ActivationChoice fewer{without(best_.recompute, layer), without(best_.offload, layer)};
+    const ActivationChoice fewer = at_level(best_, layer, search_.base);
     for (const bool spread : {false, true}) {
       Layers more, others;
-      for (const int l : fewer.recompute.layers()) {
+      for (const int l : fewer.recompute.whole.layers()) {
         if (fewer.offload.has(l)) continue;
         (spread && more.size() > others.size() ? others : more).push_back(l);
       }
@@ -139,19 +164,27 @@ class Descent {
     const Layers offload = best_.offload.layers();
     if (offload.empty()) return false;
     const auto offloading = [&](std::size_t count) {
-      return ActivationChoice{with(best_.recompute, layer),
-                              LayerSet(Layers(offload.begin(), offload.begin() + count))};
+      ActivationChoice choice = run_again(best_, layer);
+      choice.offload = LayerSet(Layers(offload.begin(), offload.begin() + count));
+      return choice;
     };
     return adopt_fewest(offload.size(), offloading);
   }
 
   bool recompute_instead(int layer, int of) {
     if (search_.rank_of_layer[layer] != search_.rank_of_layer[of]) return false;
-    ActivationChoice choice{with(without(best_.recompute, of), layer), without(best_.offload, of)};
+    ActivationChoice choice =
+        run_again(at_level(best_, of, best_.recompute.levels.of(layer)), layer);
     if (adopt(choice)) return true;
     if (!best_.offload.has(of)) return false;
     choice.offload.add(layer);
     return adopt(choice);
+  }
+
+  ActivationChoice run_again(ActivationChoice choice, int layer) const {
+    choice.recompute.levels.set(layer, search_.base);
+    choice.recompute.whole.add(layer);
+    return choice;
   }
 
   // Bisects, as more offloads free more bytes.
@@ -172,9 +205,10 @@ class Descent {
 
   Layers layers_kept() const {
     Layers kept;
-    for (int l = 0; l < static_cast<int>(search_.costs.layers.size()); ++l) {
-      const LayerCost& cost = search_.costs.layers[l];
-      if (!best_.recompute.has(l) && cost.recomputable && cost.saved_bytes > 0) kept.push_back(l);
+    for (int l = 0; l < static_cast<int>(costs_.layers.size()); ++l) {
+      const LayerCost& cost = costs_.layers[l];
+      if (!best_.recompute.whole.has(l) && cost.recomputable && cost.saved_bytes > 0)
+        kept.push_back(l);
     }
     return kept;
   }
@@ -182,8 +216,8 @@ class Descent {
   Layers slowest_first(const LayerSet& set) const { return slowest_first(set.layers()); }
   Layers slowest_first(Layers layers) const {
     std::sort(layers.begin(), layers.end(), [&](int a, int b) {
-      const double left = search_.costs.layers[a].forward_seconds;
-      const double right = search_.costs.layers[b].forward_seconds;
+      const double left = costs_.layers[a].forward_seconds;
+      const double right = costs_.layers[b].forward_seconds;
       return left != right ? left > right : a < b;
     });
     return layers;
@@ -199,9 +233,10 @@ class Descent {
   }
 
   bool are_equal(int a, int b) const {
-    const LayerCost &x = search_.costs.layers[a], &y = search_.costs.layers[b];
+    const LayerCost &x = costs_.layers[a], &y = costs_.layers[b];
+    const RecomputeLevels& levels = best_.recompute.levels;
     return x.forward_seconds == y.forward_seconds && x.saved_bytes == y.saved_bytes &&
-           x.input_bytes == y.input_bytes && best_.offload.has(a) == best_.offload.has(b) &&
+           x.input_bytes == y.input_bytes && levels.of(a) == levels.of(b) && best_.offload.has(a) == best_.offload.has(b) &&
            search_.rank_of_layer[a] == search_.rank_of_layer[b];
   }
 
@@ -212,7 +247,8 @@ class Descent {
 
   // Without trials left, reports that a choice does not fit.
   Result result_of(const ActivationChoice& choice) {
-    const std::pair key(choice.recompute.layers(), choice.offload.layers());
+    const Key key(choice.recompute.whole.layers(), choice.recompute.levels,
+                  choice.offload.layers());
     if (const auto known = results_.find(key); known != results_.end()) return known->second;
     if (trials_ <= 0) return {};
     --trials_;
@@ -233,14 +269,18 @@ class Descent {
   }
 
   static int members(const ActivationChoice& choice) {
-    return choice.recompute.size() + choice.offload.size();
+    return choice.recompute.whole.size() + choice.offload.size() +
+           static_cast<int>(choice.recompute.levels.deeper_layers().size());
   }
 
+  using Key = std::tuple<Layers, RecomputeLevels, Layers>;
+
   const ActivationSearch& search_;
+  const CostTable& costs_;  // at the base
   ActivationChoice best_;
   double best_seconds_ = 0;
   int trials_;
-  std::map<std::pair<Layers, Layers>, Result> results_;
+  std::map<Key, Result> results_;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-/// Chooses for each layer whether its activations are kept, recomputed, or recomputed from
-/// offloaded inputs, so that the step is the fastest that fits its budgets.
+/// Chooses for each layer whether its activations are kept, computed again inside the layer or as a
+/// whole, or from offloaded inputs, so that the step is the fastest that fits its budgets.
 ///
-/// Keeping costs bytes, a recompute costs the seconds of a forward, and offloaded inputs cost the
+/// Keeping costs bytes, a recompute costs seconds, and offloaded inputs cost the
 /// link seconds that compute does not hide. Ledger and simulator evaluate each choice. The search
 /// starts from the caller's choice, and from all or every second one of the recomputed layers
 /// offloaded. It then drops, exchanges and moves members as long as a step gets faster, or equally
@@ -18,12 +18,13 @@
 #include "strata/layout/costs.h"
 #include "strata/layout/layer_set.h"
 #include "strata/plan/ledger/ledger.h"
+#include "strata/plan/search/recompute_choice.h"
 
 namespace strata {
 
 struct ActivationChoice {
-  LayerSet recompute = {};
-  LayerSet offload = {};  ///< the recomputed layers whose inputs are offloaded
+  RecomputeChoice recompute = {};
+  LayerSet offload = {};  ///< layers, run again as a whole, whose inputs are offloaded
   friend bool operator==(const ActivationChoice&, const ActivationChoice&) = default;
 };
 
@@ -34,10 +35,11 @@ struct ActivationTrial {
 };
 
 struct ActivationSearch {
-  const CostTable& costs;
+  const LevelCosts& costs;
+  Recompute base = Recompute::kCheap;  ///< of layers that compute nothing more again
   std::vector<int> rank_of_layer;
   std::int64_t device_bytes = 0;
-  bool may_keep = true;  ///< false: layers that `start` recomputes stay recomputed
+  bool may_keep = true;  ///< false: what `start` recomputes stays recomputed
   int most_trials = 0;
   std::function<ActivationTrial(const ActivationChoice&)> trial;
 };

@@ -36,7 +36,7 @@ PlanRequest request_of(const std::vector<Block>& blocks, double link_bytes_per_s
     if (l == 0) continue;
     layer.input_bytes = costs.values[l - 1].bytes = blocks[l].input_bytes;
   }
-  request.costs_cheap = request.costs_none = costs;
+  request.costs[Recompute::kCheap] = request.costs[Recompute::kNone] = costs;
   set_shape(request, {ranks, micro_batches});
   request.schedule = ScheduleKind::kGpipe;
   request.memory = {.recompute = RecomputeMode::kAuto,
@@ -57,8 +57,8 @@ Plan with_choice(const PlanRequest& request, const Partition& partition,
 }
 
 ActivationChoice choice_of(const Plan& plan) {
-  ActivationChoice choice{.recompute = plan.decisions().recompute};
-  for (const int l : choice.recompute.layers())
+  ActivationChoice choice{.recompute = {plan.decisions().recompute, plan.decisions().levels}};
+  for (const int l : choice.recompute.whole.layers())
     if (plan.decisions().tiers[l].offloads_activations()) choice.offload.add(l);
   return choice;
 }
@@ -71,7 +71,7 @@ double fastest_of_all(const PlanRequest& request, const Partition& partition) {
   for (int code = 0; code < all; ++code) {
     ActivationChoice choice;
     for (int l = 0, rest = code; l < layers; ++l, rest /= 3) {
-      if (rest % 3 > 0) choice.recompute.add(l);
+      if (rest % 3 > 0) choice.recompute.whole.add(l);
       if (rest % 3 > 1) choice.offload.add(l);
     }
     const Plan plan = with_choice(request, partition, choice);
@@ -103,7 +103,7 @@ TEST(ActivationChoice, EqualsExhaustiveSearchOnSmallModels) {
     const Partition cut = equal_stages(5, ranks);
     const LayerSet all = LayerSet::all(5);
     const std::int64_t most = peak_bytes(with_choice(request, cut, {}).ledger);
-    const std::int64_t least = peak_bytes(with_choice(request, cut, {all, all}).ledger);
+    const std::int64_t least = peak_bytes(with_choice(request, cut, {{.whole = all}, all}).ledger);
     request.memory.device.count =
         least + std::llround(draw(0, 1) * static_cast<double>(most - least));
     const Plan plan = make_plan(request);
@@ -113,8 +113,8 @@ TEST(ActivationChoice, EqualsExhaustiveSearchOnSmallModels) {
     fastest += plan.simulation.step_seconds <= (1 + 1e-9) * best;
     const ActivationChoice choice = choice_of(plan);
     offloading += !choice.offload.empty();
-    mixed += !choice.offload.empty() && choice.offload != choice.recompute &&
-             choice.recompute.size() < 5;
+    mixed += !choice.offload.empty() && choice.offload != choice.recompute.whole &&
+             choice.recompute.whole.size() < 5;
   }
   EXPECT_GE(fastest, kTrials * 9 / 10);
   EXPECT_GE(offloading, kTrials / 5);
@@ -136,19 +136,19 @@ TEST(ActivationChoice, DependsOnLinkBandwidth) {
   const Plan fast = plan_with(1e9, 0.5), slow = plan_with(1e6, 0.5);
   EXPECT_FALSE(choice_of(fast).offload.empty());
   EXPECT_TRUE(choice_of(slow).offload.empty());
-  EXPECT_LT(choice_of(fast).recompute.size(), choice_of(slow).recompute.size());
+  EXPECT_LT(choice_of(fast).recompute.whole.size(), choice_of(slow).recompute.whole.size());
   EXPECT_LT(seconds(fast), seconds(slow));
   // If nothing else fits, inputs are offloaded over any link, and no more of them than needed.
   PlanRequest request = request_of(blocks, 1e6);
   const LayerSet all = LayerSet::all(8);
   const Partition cut = equal_stages(8, 1);
-  request.memory.device.count = peak_bytes(with_choice(request, cut, {all, {}}).ledger) - 1;
+  request.memory.device.count = peak_bytes(with_choice(request, cut, {{.whole = all}, {}}).ledger) - 1;
   const Plan tight = make_plan(request);
   EXPECT_FALSE(choice_of(tight).offload.empty());
   EXPECT_LT(choice_of(tight).offload.size(), 7);
   request.memory.recompute = RecomputeMode::kFull;
   const Plan full = make_plan(request);
-  EXPECT_EQ(choice_of(full).recompute.size(), 8);
+  EXPECT_EQ(choice_of(full).recompute.whole.size(), 8);
   EXPECT_FALSE(choice_of(full).offload.empty());
   EXPECT_LT(choice_of(full).offload.size(), 7);
   // As requested.
@@ -189,26 +189,27 @@ TEST(ActivationChoice, StaysWithinTrialLimit) {
     const int layers = 300;
     CostTable costs;
     costs.layers.assign(layers, {.forward_seconds = 1, .input_bytes = 1, .saved_bytes = 4});
+    const LevelCosts all_levels = costs;
     int trials = 0;
     const ActivationSearch search{
-        .costs = costs,
+        .costs = all_levels,
         .rank_of_layer = std::vector<int>(layers),
         .device_bytes = 4 * layers / 2,
         .most_trials = most,
         .trial = [&](const ActivationChoice& choice) {
           ++trials;
-          const int again = choice.recompute.size(), offloaded = choice.offload.size();
+          const int again = choice.recompute.whole.size(), offloaded = choice.offload.size();
           const int bytes = 4 * (layers - again) + layers - offloaded;
           return ActivationTrial{.fits = bytes <= 4 * layers / 2,
                                  .step_seconds = 3.0 * layers + again + 0.01 * offloaded,
                                  .ledger = {{.peak_bytes = bytes}}};
         }};
     const LayerSet all = LayerSet::all(layers);
-    const ActivationChoice chosen = choose_activations(search, {all, {}});
+    const ActivationChoice chosen = choose_activations(search, {{.whole = all}, {}});
     EXPECT_LE(trials, most + 100);
-    EXPECT_LE(4 * (layers - chosen.recompute.size()) + layers - chosen.offload.size(),
+    EXPECT_LE(4 * (layers - chosen.recompute.whole.size()) + layers - chosen.offload.size(),
               4 * layers / 2);
-    if (most == 200) EXPECT_LT(chosen.recompute.size(), 240);
+    if (most == 200) EXPECT_LT(chosen.recompute.whole.size(), 240);
   }
 }
 

@@ -44,7 +44,8 @@ std::int64_t attention_peak_bytes(const AttentionShape& attention, std::int64_t 
                                   std::int64_t element_bytes, const LayerCost& layer) {
   const std::int64_t heads =
       attention.samples * attention.tokens * attention.heads * attention.head_width * element_bytes;
-  return sums + (attention.shares_keys ? 5 : 3) * heads - layer.input_bytes;
+  return sums + (attention.shares_keys ? 5 : 3) * heads + layer.work.remade_bytes -
+         layer.input_bytes;
 }
 
 void add_attention(LayerCost& layer, const CostTable& costs, const MachineProfile& machine) {

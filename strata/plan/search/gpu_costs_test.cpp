@@ -28,12 +28,12 @@ CostTable costs_of_four() {
 PlanRequest on(const char* machine) {
   PlanRequest request{.dataflow = chain(4), .micro_batches = 2};
   request.machine = machine ? find_machine(machine) : MachineProfile{};
-  request.costs_none = request.costs_cheap = with_gpu_costs(costs_of_four(), request.machine);
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap] = with_gpu_costs(costs_of_four(), request.machine);
   return request;
 }
 
 TEST(GpuCosts, AreZeroForCpu) {
-  const CostTable costs = on(nullptr).costs_none;
+  const CostTable costs = on(nullptr).costs[Recompute::kNone];
   EXPECT_EQ(costs.workspace_bytes + costs.context_bytes, 0);
   EXPECT_EQ(costs.launch.kernel, 0);
   EXPECT_EQ(costs.layers[0].forward_launches + costs.layers[0].update_launches, 0);
@@ -167,7 +167,7 @@ struct Step {
     request.recording = recording;
     request.memory.device.count = device_bytes;
     request.memory.states = request.memory.weights = request.memory.gradients = TierChoice::kDevice;
-    for (CostTable* costs : {&request.costs_none, &request.costs_cheap}) {
+    for (CostTable* costs : {&request.costs[Recompute::kNone], &request.costs[Recompute::kCheap]}) {
       costs->launch = {launch, segment};
       for (LayerCost& layer : costs->layers) layer.update_seconds = 0.5e-3;
       for (ValueCost& value : costs->values) value.transfer_seconds = kTransfer;
@@ -281,7 +281,7 @@ PlanRequest half_of_a_window(int performed, int micro_batches, RecordingPlan rec
       Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}.request();
   request.memory.states = request.memory.weights = request.memory.gradients = TierChoice::kHost;
   request.memory.window = 1;
-  for (CostTable* costs : {&request.costs_none, &request.costs_cheap}) {
+  for (CostTable* costs : {&request.costs[Recompute::kNone], &request.costs[Recompute::kCheap]}) {
     for (const int stays : {1 - performed, 3 - performed}) {
       LayerCost& layer = costs->layers[stays];
       layer.weight_bytes = layer.gradient_bytes = layer.state_bytes = 0;
@@ -328,7 +328,7 @@ TEST(Launches, PoolsOfValidationsAddToThoseOfTraining) {
   }
   // Bytes of a forward that keeps no graph.
   request.validation_shapes = 1;
-  request.costs_cheap.layers[3].no_grad_transient_bytes = 5000;
+  request.costs[Recompute::kCheap].layers[3].no_grad_transient_bytes = 5000;
   EXPECT_EQ(make_plan(request).ledger[0].at_peak[ByteKind::kPools], 100 + 5000);
   request.recording = RecordingPlan::kNever;
   EXPECT_EQ(make_plan(request).ledger[0].at_peak[ByteKind::kPools], 0);
@@ -340,7 +340,7 @@ TEST(Launches, CountSegmentWhoseFirstActionsHaveNoKernels) {
   PlanRequest request =
       Step{.segment = 0.1, .recording = RecordingPlan::kAlways, .ranks = 2}.request();
   const double all = make_plan(request).simulation.step_seconds;
-  for (CostTable* costs : {&request.costs_none, &request.costs_cheap})
+  for (CostTable* costs : {&request.costs[Recompute::kNone], &request.costs[Recompute::kCheap]})
     for (const int layer : {0, 2}) costs->layers[layer].update_launches = 0;
   EXPECT_NEAR(make_plan(request).simulation.step_seconds, all - 0.5e-3, 1e-12);
 }
@@ -374,24 +374,24 @@ TEST(Launches, DecidedByAnotherProcessAreFollowed) {
 // GPU's peak.
 TEST(Utilisation, UsesDataSheetPeak) {
   PlanRequest request = Step().request();
-  for (LayerCost& layer : request.costs_cheap.layers) layer.forward_flops = 1e9;
-  request.costs_cheap.weight_element_bytes = 2;
+  for (LayerCost& layer : request.costs[Recompute::kCheap].layers) layer.forward_flops = 1e9;
+  request.costs[Recompute::kCheap].weight_element_bytes = 2;
   const Plan plan = make_plan(request);
   EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 / (989e12 * plan.simulation.step_seconds),
               1e-12);
-  request.costs_cheap.weight_element_bytes = 4;  // the data sheet's number is for 16 bit
+  request.costs[Recompute::kCheap].weight_element_bytes = 4;  // the data sheet's number is for 16 bit
   EXPECT_EQ(flops_utilisation(make_plan(request)), 0);
 }
 
 // Two replicas, on one GPU each or both on one, which then does twice the work.
 TEST(Utilisation, CountsGpusInUse) {
   PlanRequest request = Step().request();
-  for (LayerCost& layer : request.costs_cheap.layers) layer.forward_flops = 1e9;
-  request.costs_cheap.weight_element_bytes = 2;
+  for (LayerCost& layer : request.costs[Recompute::kCheap].layers) layer.forward_flops = 1e9;
+  request.costs[Recompute::kCheap].weight_element_bytes = 2;
   request.mesh.axes[Axis::kData] = 2;
   request.micro_batch = 1;
   for (const int gpus : {2, 1}) {
-    if (gpus == 1) request.costs_cheap.devices = shared_devices({{Axis::kData, 2}}, {0, 0});
+    if (gpus == 1) request.costs[Recompute::kCheap].devices = shared_devices({{Axis::kData, 2}}, {0, 0});
     const Plan plan = make_plan(request);
     const double seconds = plan.simulation.step_seconds;
     EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 * 2 / (989e12 * gpus * seconds), 1e-12);

@@ -66,7 +66,8 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.peak_bytes = peak_bytes(plan.ledger);
     trial.shared_bytes = shared_peak_bytes(plan.costs.devices, plan.ledger);
     trial.communication =
-        communication_of(plan.steps, plan.micro_batches, request.costs(), request.mesh,
+        communication_of(plan.steps, plan.micro_batches, request.costs.at(plan.decisions().levels),
+                         request.mesh,
                          tier_seconds(plan, plan.costs), plan.recorded);
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(

@@ -26,7 +26,7 @@ struct Setting {
     request.dataflow = chain(8);
     const Mesh& ranks = mesh.axes;
     const int tp = ranks[Axis::kTensor];
-    request.costs_cheap = equal_costs(request.dataflow,
+    request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
                                       {.forward_seconds = 10e-3 / tp,
                                        .backward_seconds = 20e-3 / tp,
                                        .update_seconds = update_seconds / tp,
@@ -35,10 +35,10 @@ struct Setting {
                                        .state_bytes = 2 * weight_bytes / tp},
                                       {.bytes = kMiB});
     if (devices > 0)
-      request.costs_cheap.devices = shared_devices(
+      request.costs[Recompute::kCheap].devices = shared_devices(
           ranks, devices_in_turns(ranks.size(), ranks.size(), devices), shared_bytes);
-    if (tp > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
-    request.costs_none = request.costs_cheap;
+    if (tp > 1) add_sums_of_blocks(request.costs[Recompute::kCheap], kMiB);
+    request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
     request.micro_batches = (16 + ranks[Axis::kData] - 1) / ranks[Axis::kData];
     request.virtual_stages = static_cast<int>(mesh.virtual_stages);
     request.schedule = mesh.schedule;

@@ -19,7 +19,7 @@ PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
                         std::int64_t device_bytes = 0) {
   PlanRequest request;
   request.dataflow = chain(8);
-  request.costs_cheap = equal_costs(request.dataflow,
+  request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
                                     {.forward_seconds = 10e-3,
                                      .backward_seconds = 20e-3,
                                      .update_seconds = 1e-3,
@@ -28,8 +28,8 @@ PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
                                      .state_bytes = 16 * kMiB,
                                      .saved_bytes = kMiB},
                                     {.bytes = kMiB});
-  if (mesh.axes[Axis::kTensor] > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
-  request.costs_none = request.costs_cheap;
+  if (mesh.axes[Axis::kTensor] > 1) add_sums_of_blocks(request.costs[Recompute::kCheap], kMiB);
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   request.memory.device.count = device_bytes;
   request.memory.host.count = 1;  // a host without memory
   request.mesh = mesh;
@@ -88,12 +88,12 @@ TEST(PlanMesh, PartitionCountsBytesOfShards) {
   PlanRequest request =
       request_for({2, 4}, {.axes = {{Axis::kData, 4}}, .zero = {.stage = 1}}, 125 * kMiB);
   for (int l = 0; l < 8; ++l) {
-    LayerCost& layer = request.costs_cheap.layers[l];
+    LayerCost& layer = request.costs[Recompute::kCheap].layers[l];
     layer.weight_bytes = layer.gradient_bytes = kMiB;
     layer.state_bytes = 64 * kMiB;
     layer.saved_bytes = l < 4 ? 10 * kMiB : 0;
   }
-  for (ValueCost& value : request.costs_cheap.values) value.bytes = 0;
+  for (ValueCost& value : request.costs[Recompute::kCheap].values) value.bytes = 0;
   EXPECT_EQ(make_plan(request).decisions().partition, (Partition{{0, 3, 8}}));
 }
 
@@ -133,7 +133,7 @@ predicted  624 ms a step, bubble 21.0 %
 PlanRequest on_one_gpu(std::int64_t gpu_bytes) {
   PlanRequest request = request_for({2, 4}, {});
   request.memory.host = {};
-  request.costs_none.devices = request.costs_cheap.devices =
+  request.costs[Recompute::kNone].devices = request.costs[Recompute::kCheap].devices =
       shared_devices({{Axis::kPipeline, 2}}, {3, 3}, gpu_bytes);
   return request;
 }
@@ -173,8 +173,8 @@ TEST(PlanMesh, OffloadsWhatDoesNotFitSharedGpu) {
 TEST(PlanMesh, RecomputesWhatDoesNotFitSharedGpu) {
   PlanRequest request = on_one_gpu(350 * kMiB);
   request.memory.recompute = RecomputeMode::kAuto;
-  for (LayerCost& layer : request.costs_cheap.layers) layer.saved_bytes = 10 * kMiB;
-  request.costs_none.layers = request.costs_cheap.layers;
+  for (LayerCost& layer : request.costs[Recompute::kCheap].layers) layer.saved_bytes = 10 * kMiB;
+  request.costs[Recompute::kNone].layers = request.costs[Recompute::kCheap].layers;
   const Plan plan = make_plan(request);
   EXPECT_FALSE(plan.placement.leaves_device());
   EXPECT_LE(shared_peak_bytes(plan.costs.devices, plan.ledger), 350 * kMiB);
@@ -196,7 +196,7 @@ TEST(PlanMesh, RejectsRanksThatDoNotFitSharedGpu) {
     EXPECT_NE(error.text().fix.find("memory.host="), std::string::npos) << error.text().fix;
   }
   // A GPU without memory even for what a layer needs while it runs.
-  request.costs_cheap.layers[3].backward_transient_bytes = 110 * kMiB;
+  request.costs[Recompute::kCheap].layers[3].backward_transient_bytes = 110 * kMiB;
   try {
     make_plan(request);
     FAIL() << "fits";

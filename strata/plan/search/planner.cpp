@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "strata/base/enum_names.h"
 #include "strata/plan/search/proposal.h"
 #include "strata/schedule/order_csv.h"
 
@@ -31,10 +32,22 @@ TierPlacement placement_of(const json& text) {
           .offloaded = LayerSet(text.value("offloaded", std::vector<int>()))};
 }
 
+// Layers that the text does not name have the mode's level, as do those with a level that the
+// request has no costs for, because the run resumes in another mode.
+RecomputeLevels levels_of(const json& text, const PlanRequest& request) {
+  RecomputeLevels levels = level_of(request.memory.recompute);
+  const json named = text.value("levels", json::object());
+  for (const auto& [layer, name] : named.items()) {
+    const auto level = value_named<Recompute>(name.get<std::string>());
+    if (level && request.costs.has(*level)) levels.set(std::stoi(layer), *level);
+  }
+  return levels;
+}
+
 // Checks the programs here, so that the caller who runs the plan gets checked ones.
 Plan completed(Plan plan, const PlanRequest& request) {
   plan.communication =
-      communication_of(plan.steps, plan.micro_batches, request.costs(), request.mesh,
+      communication_of(plan.steps, plan.micro_batches, request.costs.at(plan.decisions().levels), request.mesh,
                        tier_seconds(plan, plan.costs), plan.recorded);
   if (request.schedule == ScheduleKind::kForward) {
     plan.steps.evaluation(plan.micro_batches);
@@ -92,6 +105,8 @@ std::string decisions_text(const Plan& plan) {
                {"reduce_each", decisions.zero.reduce == ReduceMode::kEach},
                {"tiers", placement_json(plan.placement)},
                {"reduce_reason", plan.reduce_reason}};
+  for (const int layer : decisions.levels.deeper_layers())
+    text["levels"][std::to_string(layer)] = name_of(decisions.levels.of(layer));
   if (!plan.recorded.empty()) text["recorded"] = true;
   if (decisions.order) text["order"] = order_csv(*decisions.order);
   return text.dump();
@@ -109,7 +124,8 @@ Plan follow_plan(const PlanRequest& input, const std::string& decided) {
   if (!text.value("recorded", false)) request.recording = RecordingPlan::kNever;
   Choices choices{
       .partition = {text.at("bounds").get<std::vector<int>>()},
-      .recompute = LayerSet(text.at("recompute").get<std::vector<int>>()),
+      .recompute = {LayerSet(text.at("recompute").get<std::vector<int>>()),
+                    levels_of(text, request)},
       .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce,
       .tiers = placement_of(text.at("tiers"))};
   if (text.contains("order") && !traits_of(request.schedule).has_builder) {

@@ -2,8 +2,8 @@
 /// ranks work. Simulation and ledger prove that the plan fits.
 ///
 /// The partitioner proposes cuts, with and without the cap. Each is simulated; the fastest whose
-/// ledger fits is the plan. With recompute `auto`, every rank over its budget recomputes as few
-/// layers as possible, those that free the most bytes per second. Replicas sum gradients once per
+/// ledger fits is the plan. With recompute `auto`, every rank over its budget computes as little
+/// again as possible, what frees the most bytes per second (recompute_choice.h). Replicas sum gradients once per
 /// step; with reduce `auto`, after every micro-batch if only that fits. If nothing makes a kind of
 /// state fit, it leaves the device, as far as the options allow (tier_choice.h).
 ///
@@ -36,8 +36,7 @@ enum class RecordingPlan : std::uint8_t {
 
 struct PlanRequest {
   Dataflow dataflow;
-  CostTable costs_none;    ///< operations keep everything they need for backward
-  CostTable costs_cheap;   ///< GELU and norms recompute their inputs
+  LevelCosts costs;
   int micro_batches = 1;   ///< of a mini-batch, per replica
   int virtual_stages = 1;  ///< per rank
   ScheduleKind schedule = ScheduleKind::k1f1b;
@@ -61,10 +60,8 @@ struct PlanRequest {
   PipelineShape shape() const {
     return {mesh.axes[Axis::kPipeline], micro_batches, virtual_stages};
   }
-  /// The table of the recompute mode, without the mesh's seconds.
-  const CostTable& costs() const {
-    return memory.recompute == RecomputeMode::kNone ? costs_none : costs_cheap;
-  }
+  /// The table of the mode's level, without the mesh's seconds.
+  const CostTable& mode_costs() const { return costs[level_of(memory.recompute)]; }
 };
 
 /// What the ranks will run, and its predicted time and memory.
@@ -72,7 +69,7 @@ struct Plan {
   StepPlan steps;
   int micro_batches = 1;  ///< micro-batches of a full mini-batch, per replica
   MemoryOptions memory;
-  CostTable costs;  ///< the table of the recompute mode, with the mesh's seconds
+  CostTable costs;  ///< of each layer at its level, with the mesh's seconds
   Simulation simulation = {};
   Ledger ledger = {};
   AxisRates axis_rates = {};  ///< of the request's mesh

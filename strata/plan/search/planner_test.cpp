@@ -37,9 +37,9 @@ PlanRequest request_for(const PipelineShape& shape, ScheduleKind schedule,
   LayerCost& head = costs.layers[9];
   head.weight_bytes = head.state_bytes = 0;
   head.replica_bytes = 4 * kMiB;
-  request.costs_cheap = costs;
+  request.costs[Recompute::kCheap] = costs;
   for (LayerCost& layer : costs.layers) layer.saved_bytes *= 2;
-  request.costs_none = costs;
+  request.costs[Recompute::kNone] = costs;
   set_shape(request, shape);
   request.schedule = schedule;
   request.memory = {.device = {device_bytes}, .host = {1}, .recompute = recompute};
@@ -231,7 +231,7 @@ TEST(Plan, IsFollowedByProcessesWithOtherMeasurements) {
     ASSERT_GT(recomputed(plan), 0);
     ASSERT_EQ(plan.decisions().zero.reduce, reduce);
     PlanRequest other = request;
-    other.costs_cheap.layers[3].forward_seconds *= 50;
+    other.costs[Recompute::kCheap].layers[3].forward_seconds *= 50;
     EXPECT_NE(make_plan(other).decisions().partition, plan.decisions().partition);
     const Plan followed = follow_plan(other, decisions_text(plan));
     EXPECT_EQ(followed.decisions().partition, plan.decisions().partition);
@@ -246,11 +246,11 @@ TEST(Plan, IsFollowedByProcessesWithOtherMeasurements) {
 TEST(Plan, FitsHundredLayersOnSixteenRanksIntoTightBudget) {
   PlanRequest request;
   request.dataflow = chain(98);
-  request.costs_cheap = equal_costs(
+  request.costs[Recompute::kCheap] = equal_costs(
       request.dataflow,
       {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = 10, .saved_bytes = 10},
       {.bytes = 1});
-  request.costs_none = request.costs_cheap;
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   set_shape(request, {16, 64});
   request.memory = {.device = {700}, .recompute = kAuto};
   const Plan plan = make_plan(request);
@@ -264,8 +264,8 @@ TEST(Planner, PlansHundredThousandLayers) {
     PlanRequest request = request_for({.ranks = 4, .micro_batches = 8}, k1f1b);
     request.dataflow = chain(layers);
     request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {layers - 1}});
-    const LayerCost block = request.costs_cheap.layers[5];
-    request.costs_cheap = request.costs_none =
+    const LayerCost block = request.costs[Recompute::kCheap].layers[5];
+    request.costs[Recompute::kCheap] = request.costs[Recompute::kNone] =
         equal_costs(request.dataflow, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
     return request;
   };
@@ -287,7 +287,7 @@ TEST(Planner, PlansHundredThousandLayers) {
 PlanRequest request_of_halves(double weight_seconds) {
   PlanRequest request;
   request.dataflow = chain(4);
-  request.costs_none = request.costs_cheap = equal_costs(request.dataflow,
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
                                                          {.forward_seconds = 1,
                                                           .backward_seconds = 2,
                                                           .weight_seconds = weight_seconds,

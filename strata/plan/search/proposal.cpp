@@ -73,7 +73,9 @@ class Proposer {
         shape_(request.shape()),
         goal_(goal),
         dataflow_(std::make_shared<const Dataflow>(request.dataflow)),
-        costs_(with_mesh_seconds(request.costs(), request.mesh)),
+        level_costs_(with_mesh_seconds(request)),
+        base_(level_of(request.memory.recompute)),
+        costs_(level_costs_[base_]),
         with_weights_(layers_with_weights(costs_)),
         rates_(tier_rates(request.memory, request.machine, request.update_threads,
                           request.updates_measured)) {
@@ -84,12 +86,13 @@ class Proposer {
 
   Plan evaluate(const Choices& choices) const {
     if (request_.schedule != ScheduleKind::kZb || choices.order) return evaluate_order(choices);
+    const CostTable costs = level_costs_.at(choices.recompute.levels);
     std::optional<Plan> best;
     for (const double activations : kActivationsOf1f1b) {
       Schedule order = searched_order({.dataflow = *dataflow_,
-                                       .costs = costs_,
+                                       .costs = costs,
                                        .partition = choices.partition,
-                                       .recompute = choices.recompute,
+                                       .recompute = choices.recompute.whole,
                                        .micro_batches = shape_.micro_batches,
                                        .activations = activations});
       if (best && order.programs == best->decisions().order->programs) continue;
@@ -115,30 +118,31 @@ class Proposer {
                                  .order = choices.order ? choices.order : request_.order,
                                  .rank_of_stage = places_,
                                  .partition = choices.partition,
-                                 .recompute = choices.recompute,
-                                 .keep_intermediates = mode() == RecomputeMode::kNone,
+                                 .recompute = choices.recompute.whole,
+                                 .levels = choices.recompute.levels,
                                  .zero = zero,
                                  .tiers = requested_layout(choices.tiers),
                                  .sequence_parallel = mesh.sequence_parallel,
                                  .micro_batch = request_.micro_batch}),
               .micro_batches = shape_.micro_batches,
               .memory = request_.memory,
-              .costs = costs_,
+              .costs = level_costs_.at(choices.recompute.levels),
               .axis_rates = mesh.rates,
               .rates = rates_,
               .machine = request_.machine,
               .sample_tokens = request_.sample_tokens};
+    const CostTable& costs = plan.costs;
     const Schedule& schedule = plan.schedule();
     const ShardLayout& shards = plan.steps.shards();
     const TierLayout& tiers = plan.decisions().tiers;
     plan.placement = placement_of_layers(choices.tiers, tiers);
-    if (request_.recording != RecordingPlan::kNever && costs_.launch.kernel > 0)
+    if (request_.recording != RecordingPlan::kNever && costs.launch.kernel > 0)
       plan.recorded = recorded_programs(plan.steps, schedule);
-    plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
-                               collective_seconds(costs_, shards, request_.mesh.rates[Axis::kData]),
-                               tier_seconds(plan, costs_), plan.recorded);
+    plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs,
+                               collective_seconds(costs, shards, request_.mesh.rates[Axis::kData]),
+                               tier_seconds(plan, costs), plan.recorded);
     plan.ledger =
-        make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation, shards,
+        make_ledger(schedule, *dataflow_, choices.partition, costs, plan.simulation, shards,
                     request_.mesh.reads_in_place, tiers, plan.recorded, validation_pools(plan));
     if (!tiers.layers.empty()) {
       add_traffic(plan);
@@ -150,7 +154,7 @@ class Proposer {
   Plan best(ReduceMode reduce, const std::string& reason, const TierPlacement& tiers) const {
     std::optional<Plan> best;
     for (const Partition& cut : all_cuts(reduce, tiers)) {
-      Plan plan = best_window({.partition = cut, .reduce = reduce, .tiers = tiers});
+      Plan plan = best_window({.partition = cut, .recompute = {.levels = base_}, .reduce = reduce, .tiers = tiers});
       if (!best || better(plan, *best)) best = std::move(plan);
       if (is_enough(*best)) break;
     }
@@ -176,6 +180,14 @@ class Proposer {
       if (need.budget > 0)
         most = std::max(most, static_cast<double>(need.bytes) / static_cast<double>(need.budget));
     return most;
+  }
+
+  static LevelCosts with_mesh_seconds(const PlanRequest& request) {
+    LevelCosts costs = request.costs;
+    for (CostTable& table : costs)
+      if (!table.layers.empty())
+        table = strata::with_mesh_seconds(std::move(table), request.mesh);
+    return costs;
   }
 
   static RecordedPrograms recorded_programs(const StepPlan& steps, const Schedule& schedule) {
@@ -278,7 +290,7 @@ class Proposer {
       choices.tiers.window = window;
       return evaluate(choices);
     };
-    const auto widened = [&](const LayerSet& recompute) {
+    const auto widened = [&](const RecomputeChoice& recompute) {
       choices.recompute = recompute;
       // If all layers stay, none is fetched twice, which may need less host memory than a smaller
       // window.
@@ -286,27 +298,26 @@ class Proposer {
       const int window = largest_window(most, [&](int tried) { return fits(with_window(tried)); });
       return with_window(std::max(1, window));
     };
-    Plan best = widened(mode() == RecomputeMode::kFull ? recompute_all(costs_) : LayerSet{});
+    Plan best = widened(mode() == RecomputeMode::kFull ? whole_layers() : nothing_more());
     const bool has_all = fits(best) && best.placement.window == most;
     if (mode() != RecomputeMode::kAuto || has_all) return best;
     const auto consider = [&](Plan plan) {
       if (better(plan, best)) best = std::move(plan);
     };
-    consider(widened(recompute_all(costs_)));
+    consider(widened(whole_layers()));
     for (const int window : {1, 2}) {
       choices.tiers.window = std::min(window, most);
       const Plan some = best_recompute(choices);
-      if (fits(some)) consider(widened(some.decisions().recompute));
+      if (fits(some)) consider(widened({some.decisions().recompute, some.decisions().levels}));
     }
     return best;
   }
 
   Plan best_recompute(Choices choices) const {
-    choices.recompute = {};
-    if (mode() == RecomputeMode::kFull) choices.recompute = recompute_all(costs_);
+    choices.recompute = mode() == RecomputeMode::kFull ? whole_layers() : nothing_more();
     Plan plan = evaluate(choices);
     if (mode() != RecomputeMode::kAuto || fits(plan)) return plan;
-    choices.recompute = recompute_all(costs_);
+    choices.recompute = whole_layers();
     Plan full = evaluate(choices);
     if (is_enough(full)) return full;
     const auto peak = static_cast<double>(peak_bytes(full.ledger));
@@ -317,14 +328,17 @@ class Proposer {
     std::vector<int> rank_of_layer;
     for (int l = 0; l < dataflow_->num_layers; ++l)
       rank_of_layer.push_back(plan.steps.pipeline_rank(l));
-    const auto ledger_of = [this, tried = choices](const LayerSet& recompute) mutable {
+    const auto ledger_of = [this, tried = choices](const RecomputeChoice& recompute) mutable {
       tried.recompute = recompute;
       return evaluate(tried).ledger;
     };
     choices.recompute =
-        choose_recompute(request_.costs(), rank_of_layer, device_bytes(), ledger_of);
+        choose_recompute(level_costs_, base_, rank_of_layer, device_bytes(), ledger_of);
     return evaluate(choices);
   }
+
+  RecomputeChoice nothing_more() const { return {.levels = base_}; }
+  RecomputeChoice whole_layers() const { return {.whole = recompute_all(costs_), .levels = base_}; }
 
   // The most that a layer needs while it is recomputed and would not need otherwise. Keeping more
   // frees nothing beyond that.
@@ -387,7 +401,9 @@ class Proposer {
   std::vector<int> places_;  // per stage: its rank
   Goal goal_;
   std::shared_ptr<const Dataflow> dataflow_;
-  CostTable costs_;  // with the mesh's seconds
+  LevelCosts level_costs_;  // with the mesh's seconds
+  Recompute base_;
+  const CostTable& costs_;  // at that level
   LayerSet with_weights_;
   TierRates rates_;
 };
@@ -427,8 +443,9 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
   const StepDecisions& decided = plan.decisions();
   const bool may_keep = memory.recompute == RecomputeMode::kAuto;
   const bool offloads = plan.placement.tiers.offloads_activations();
+  const RecomputeChoice again{decided.recompute, decided.levels};
   if (memory.activations != TierChoice::kAuto || memory.device.count == 0 ||
-      decided.recompute.empty() || (!may_keep && !offloads))
+      again.empty() || (!may_keep && !offloads))
     return plan;
   PlanRequest same = request;
   if (plan.recorded.empty()) same.recording = RecordingPlan::kNever;
@@ -446,7 +463,8 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
   const std::int64_t actions =
       std::max<std::int64_t>(1, std::ssize(plan.costs.layers) * plan.micro_batches);
   ActivationSearch search{
-      .costs = plan.costs,
+      .costs = request.costs,
+      .base = decided.levels.base(),
       .rank_of_layer = {},
       .device_bytes = memory.device.count,
       .may_keep = may_keep,
@@ -457,7 +475,7 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
       }};
   for (int l = 0; l < std::ssize(plan.costs.layers); ++l)
     search.rank_of_layer.push_back(plan.steps.pipeline_rank(l));
-  const ActivationChoice start{decided.recompute, offloads ? decided.recompute : LayerSet{}};
+  const ActivationChoice start{again, offloads ? decided.recompute : LayerSet{}};
   const ActivationChoice choice = choose_activations(search, start);
   if (choice == start) return plan;
   Plan chosen = proposer.evaluate(choices_of(choice));
@@ -479,7 +497,9 @@ Plan propose(const PlanRequest& request, Goal goal) {
   const auto consider = [&](const TierPlacement& tiers) {
     Plan plan = propose(request, proposer, tiers);
     // The memory of the pools may be worth more than the time of the launches.
-    const bool tight = !fits(plan) || !plan.decisions().recompute.empty();
+    const StepDecisions& decided = plan.decisions();
+    const bool tight =
+        !fits(plan) || !RecomputeChoice{decided.recompute, decided.levels}.empty();
     if (tight && !plan.recorded.empty() && request.recording == RecordingPlan::kIfItFits) {
       Plan other = propose(performed, performer, tiers);
       if (Proposer::better(other, plan)) plan = std::move(other);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "strata/plan/search/planner.h"
+#include "strata/plan/search/recompute_choice.h"
 
 namespace strata {
 
@@ -23,7 +24,7 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan);
 /// What a proposal chooses in addition to the settings.
 struct Choices {
   Partition partition;
-  LayerSet recompute = {};
+  RecomputeChoice recompute = {};
   ReduceMode reduce = ReduceMode::kOnce;
   TierPlacement tiers = {};
   /// Of whole stages, for a schedule that is searched; null: the proposal searches it.

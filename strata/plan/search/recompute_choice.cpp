@@ -3,96 +3,151 @@
 #include "strata/plan/search/recompute_choice.h"
 
 #include <algorithm>
-#include <numeric>
+#include <iterator>
+#include <utility>
+
+#include "strata/plan/search/recompute_steps.h"
 
 namespace strata {
 namespace {
 
 using Layers = std::vector<int>;
 
-// Ledgers for testing which layers of a rank are unnecessary, one layer each; more layers are
+// Ledgers for testing which layers of a rank took a step in vain, one layer each; more layers are
 // tested by runs of equal ones.
 constexpr std::size_t kMostTries = 32;
 
-// Per rank: the layers that free bytes, the best first.
-std::vector<Layers> rank_layers(const CostTable& costs, const std::vector<int>& rank_of_layer,
-                                int num_ranks) {
-  std::vector<Layers> layers(num_ranks);
-  for (int l = 0; l < static_cast<int>(costs.layers.size()); ++l) {
-    const LayerCost& cost = costs.layers[l];
-    if (cost.recomputable && cost.saved_bytes > 0) layers[rank_of_layer[l]].push_back(l);
-  }
-  for (Layers& of_rank : layers) {
-    std::sort(of_rank.begin(), of_rank.end(), [&](int a, int b) {
-      const double left = costs.layers[a].forward_seconds * costs.layers[b].saved_bytes;
-      const double right = costs.layers[b].forward_seconds * costs.layers[a].saved_bytes;
-      return left != right ? left < right : a < b;
-    });
-  }
-  return layers;
-}
-
-LayerSet set_of(const std::vector<Layers>& layers) {
-  LayerSet set;
-  for (const Layers& of_rank : layers) {
-    for (const int l : of_rank) set.add(l);
-  }
-  return set;
-}
+using Steps = std::vector<RecomputeStep>;
 
 // Searches all ranks together. A rank's bytes depend on its own layers, except for the moment at
 // which others receive what it sent.
 class Search {
  public:
-  Search(const CostTable& costs, std::int64_t device_bytes, const LedgerOf& ledger_of)
-      : costs_(costs), device_bytes_(device_bytes), ledger_of_(ledger_of) {}
-
-  // The shortest prefix of each rank's layers that fits, by bisection.
-  std::vector<Layers> shortest(const std::vector<Layers>& layers) const {
-    std::vector<std::size_t> low(layers.size(), 0);
-    std::vector<std::size_t> high;
-    for (const Layers& of_rank : layers) high.push_back(of_rank.size());
-    std::vector<Layers> beginning(layers.size());
-    const auto cut = [&](const std::vector<std::size_t>& length) {
-      for (std::size_t r = 0; r < layers.size(); ++r) {
-        beginning[r].assign(layers[r].begin(), layers[r].begin() + length[r]);
-      }
-      return beginning;
-    };
-    while (low != high) {
-      std::vector<std::size_t> middle(layers.size());
-      for (std::size_t r = 0; r < layers.size(); ++r) middle[r] = (low[r] + high[r]) / 2;
-      const Ledger ledger = ledger_with(cut(middle));
-      for (std::size_t r = 0; r < layers.size(); ++r) {
-        if (low[r] == high[r]) continue;
-        (fits(ledger[r]) ? high[r] : low[r]) = middle[r] + (fits(ledger[r]) ? 0 : 1);
-      }
-    }
-    return cut(high);
+  Search(const LevelCosts& costs, Recompute base, const std::vector<int>& rank_of_layer,
+         std::int64_t device_bytes, const LedgerOf& ledger_of)
+      : costs_(costs[base]),
+        base_(base),
+        rank_of_layer_(rank_of_layer),
+        device_bytes_(device_bytes),
+        ledger_of_(ledger_of) {
+    for (int l = 0; l < std::ssize(costs_.layers); ++l)
+      steps_.push_back(recompute_steps(costs, base, l));
   }
 
-  // Removes every unnecessary member.
-  std::vector<Layers> without_surplus(const std::vector<Layers>& chosen) const {
-    std::vector<Layers> candidates = chosen;
-    std::size_t most = 0;
-    for (Layers& of_rank : candidates) {
-      most = std::max(most, of_rank.size());
-      std::sort(of_rank.begin(), of_rank.end(), [&](int a, int b) {
-        const double left = costs_.layers[a].forward_seconds;
-        const double right = costs_.layers[b].forward_seconds;
-        return left != right ? left > right : a > b;
-      });
-    }
-    return most <= kMostTries ? without_each(candidates) : without_runs(candidates);
-  }
-
-  bool all_fit(const std::vector<Layers>& layers) const {
-    return peak_bytes(ledger_with(layers)) <= device_bytes_;
+  RecomputeChoice run(int num_ranks) {
+    taken_.assign(steps_.size(), 0);
+    shortest(num_ranks);
+    const std::vector<int> chosen = taken_;
+    for (int depth = most_taken(); depth > 0; --depth) take_back(depth, num_ranks);
+    if (peak_bytes(ledger()) > device_bytes_) taken_ = chosen;
+    return choice();
   }
 
  private:
+  // A layer takes its step with this index.
+  struct Move {
+    int layer;
+    int step;
+  };
+
+  RecomputeChoice choice() const {
+    RecomputeChoice choice{.levels = base_};
+    for (int l = 0; l < std::ssize(steps_); ++l) {
+      if (taken_[l] == 0) continue;
+      const RecomputeStep& step = steps_[l][taken_[l] - 1];
+      if (step.whole) {
+        choice.whole.add(l);
+      } else {
+        choice.levels.set(l, step.level);
+      }
+    }
+    return choice;
+  }
+
+  Ledger ledger() const { return ledger_of_(choice()); }
+
+  double seconds_of(const Move& move) const {
+    const Steps& steps = steps_[move.layer];
+    return steps[move.step].seconds - (move.step == 0 ? 0 : steps[move.step - 1].seconds);
+  }
+
+  double freed_by(const Move& move) const {
+    const Steps& steps = steps_[move.layer];
+    const std::int64_t before = move.step == 0 ? costs_.layers[move.layer].saved_bytes
+                                               : steps[move.step - 1].saved_bytes;
+    return static_cast<double>(before - steps[move.step].saved_bytes);
+  }
+
+  // Per rank: all moves, the best first.
+  std::vector<std::vector<Move>> best_first(int num_ranks) const {
+    std::vector<std::vector<Move>> moves(num_ranks);
+    for (int l = 0; l < std::ssize(steps_); ++l)
+      for (int step = 0; step < std::ssize(steps_[l]); ++step)
+        moves[rank_of_layer_[l]].push_back({l, step});
+    for (std::vector<Move>& of_rank : moves)
+      std::ranges::sort(of_rank, [&](const Move& a, const Move& b) {
+        const double left = seconds_of(a) * freed_by(b), right = seconds_of(b) * freed_by(a);
+        return left != right ? left < right : std::pair(a.layer, a.step) < std::pair(b.layer, b.step);
+      });
+    return moves;
+  }
+
+  // Takes the fewest moves of each rank, in order, that make it fit, by bisection.
+  void shortest(int num_ranks) {
+    const auto moves = best_first(num_ranks);
+    std::vector<std::size_t> low(moves.size(), 0), high, middle(moves.size());
+    for (const std::vector<Move>& of_rank : moves) high.push_back(of_rank.size());
+    const auto take = [&](const std::vector<std::size_t>& length) {
+      std::ranges::fill(taken_, 0);
+      for (std::size_t r = 0; r < moves.size(); ++r)
+        for (std::size_t i = 0; i < length[r]; ++i)
+          taken_[moves[r][i].layer] = std::max(taken_[moves[r][i].layer], moves[r][i].step + 1);
+    };
+    while (low != high) {
+      for (std::size_t r = 0; r < moves.size(); ++r) middle[r] = (low[r] + high[r]) / 2;
+      take(middle);
+      const Ledger tried = ledger();
+      for (std::size_t r = 0; r < moves.size(); ++r) {
+        if (low[r] == high[r]) continue;
+        (fits(tried[r]) ? high[r] : low[r]) = middle[r] + (fits(tried[r]) ? 0 : 1);
+      }
+    }
+    take(high);
+  }
+
+  int most_taken() const { return taken_.empty() ? 0 : std::ranges::max(taken_); }
+
+  // Takes back every unnecessary step of the layers that took `depth` of them.
+  void take_back(int depth, int num_ranks) {
+    std::vector<Layers> candidates(num_ranks);
+    std::size_t most = 0;
+    for (int l = 0; l < std::ssize(steps_); ++l)
+      if (taken_[l] == depth) candidates[rank_of_layer_[l]].push_back(l);
+    for (Layers& of_rank : candidates) {
+      most = std::max(most, of_rank.size());
+      std::ranges::sort(of_rank, [&](int a, int b) {
+        const double left = seconds_of({a, depth - 1}), right = seconds_of({b, depth - 1});
+        return left != right ? left > right : a > b;
+      });
+    }
+    const auto ledger_with = [&](const std::vector<Layers>& deep) {
+      for (const Layers& of_rank : candidates)
+        for (const int l : of_rank) taken_[l] = depth - 1;
+      for (const Layers& of_rank : deep)
+        for (const int l : of_rank) taken_[l] = depth;
+      return ledger();
+    };
+    const auto kept = most <= kMostTries ? without_each(candidates, ledger_with)
+                                         : without_runs(candidates, ledger_with);
+    for (const Layers& of_rank : candidates)
+      for (const int l : of_rank) taken_[l] = depth - 1;
+    for (const Layers& of_rank : kept)
+      for (const int l : of_rank) taken_[l] = depth;
+  }
+
   // Tries to remove every member of each rank, in order.
-  std::vector<Layers> without_each(const std::vector<Layers>& candidates) const {
+  template <typename F>
+  std::vector<Layers> without_each(const std::vector<Layers>& candidates, F ledger_with) const {
     std::size_t most = 0;
     for (const Layers& of_rank : candidates) most = std::max(most, of_rank.size());
     std::vector<Layers> kept = candidates;
@@ -111,7 +166,8 @@ class Search {
 
   // Equal layers are interchangeable. For each run of them, bisects how many are unnecessary, for
   // all ranks at once. Usually none is, so zero is tried first.
-  std::vector<Layers> without_runs(const std::vector<Layers>& candidates) const {
+  template <typename F>
+  std::vector<Layers> without_runs(const std::vector<Layers>& candidates, F ledger_with) const {
     std::vector<Layers> kept = candidates;
     std::vector<Run> runs(kept.size());
     const auto tried = [&](std::size_t r) {
@@ -171,29 +227,29 @@ class Search {
     const LayerCost &x = costs_.layers[a], &y = costs_.layers[b];
     return x.forward_seconds == y.forward_seconds && x.saved_bytes == y.saved_bytes &&
            x.forward_transient_bytes == y.forward_transient_bytes &&
-           x.backward_transient_bytes == y.backward_transient_bytes;
+           x.backward_transient_bytes == y.backward_transient_bytes && steps_[a] == steps_[b];
   }
 
   bool fits(const RankLedger& rank) const { return rank.peak_bytes <= device_bytes_; }
-  Ledger ledger_with(const std::vector<Layers>& layers) const { return ledger_of_(set_of(layers)); }
 
   const CostTable& costs_;
+  Recompute base_;
+  const std::vector<int>& rank_of_layer_;
   std::int64_t device_bytes_;
   const LedgerOf& ledger_of_;
+  std::vector<Steps> steps_;  // per layer
+  std::vector<int> taken_;    // per layer: how many of its steps it takes
 };
 
 }  // namespace
 
-LayerSet choose_recompute(const CostTable& costs, const std::vector<int>& rank_of_layer,
-                          std::int64_t device_bytes, const LedgerOf& ledger_of) {
-  const Ledger first = ledger_of({});
-  if (peak_bytes(first) <= device_bytes) return {};
-
-  const Search search(costs, device_bytes, ledger_of);
-  const auto chosen =
-      search.shortest(rank_layers(costs, rank_of_layer, static_cast<int>(first.size())));
-  const auto fewer = search.without_surplus(chosen);
-  return set_of(search.all_fit(fewer) ? fewer : chosen);
+RecomputeChoice choose_recompute(const LevelCosts& costs, Recompute base,
+                                 const std::vector<int>& rank_of_layer, std::int64_t device_bytes,
+                                 const LedgerOf& ledger_of) {
+  const Ledger first = ledger_of({.levels = base});
+  if (peak_bytes(first) <= device_bytes) return {.levels = base};
+  return Search(costs, base, rank_of_layer, device_bytes, ledger_of)
+      .run(static_cast<int>(first.size()));
 }
 
 LayerSet recompute_all(const CostTable& costs) {

@@ -1,13 +1,14 @@
-/// Chooses which layers to recompute so that every rank fits its budget at the lowest cost.
+/// Chooses what each layer computes again in backward so that every rank fits its budget at the
+/// lowest cost.
 ///
-/// A rank over its budget takes those of its layers that free the most saved bytes per second of
-/// forward, earlier layers first among equals: they are recomputed after later ones have been
-/// freed. Then every unnecessary member is removed, the slowest first. Removing any member of the
-/// result breaks a budget; a cheaper set of other members may exist.
+/// A rank over its budget takes those steps of its layers (recompute_steps.h) that free the most
+/// saved bytes per second, earlier layers first among equals: they are recomputed after later ones
+/// have been freed. Then every unnecessary step is taken back, deep ones first and the slowest first. Taking back any step of
+/// the result breaks a budget; a cheaper choice of other steps may exist.
 ///
 /// Beyond 32 chosen layers of a rank, the last search tests runs of equal layers.
 ///
-/// Cost  about log2(n) + k ledgers for n layers on the fullest rank, k of them chosen; beyond 32,
+/// Cost  about log2(n) + k ledgers for n steps on the fullest rank, k of them chosen; beyond 32,
 ///       log2(k) ledgers for each run of equal layers instead of k.
 #pragma once
 
@@ -17,18 +18,29 @@
 
 #include "strata/layout/costs.h"
 #include "strata/layout/layer_set.h"
+#include "strata/layout/recompute.h"
 #include "strata/plan/ledger/ledger.h"
 
 namespace strata {
 
-/// Returns the ledger of a step that recomputes these layers.
-using LedgerOf = std::function<Ledger(const LayerSet& recompute)>;
+/// What each layer computes again in backward.
+struct RecomputeChoice {
+  LayerSet whole = {};          ///< runs again as a whole
+  RecomputeLevels levels = {};  ///< inside layers
+  bool empty() const { return whole.empty() && levels.deeper_layers().empty(); }
+  friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
+};
 
-/// On a rank that fits with no choice, returns every layer that frees bytes.
-LayerSet choose_recompute(const CostTable& costs, const std::vector<int>& rank_of_layer,
-                          std::int64_t device_bytes, const LedgerOf& ledger_of);
+/// Returns the ledger of a step with this choice.
+using LedgerOf = std::function<Ledger(const RecomputeChoice& choice)>;
 
-/// All layers that may be recomputed.
+/// `base`: the level of layers that compute nothing more again. On a rank that no choice makes fit,
+/// all layers take all steps.
+RecomputeChoice choose_recompute(const LevelCosts& costs, Recompute base,
+                                 const std::vector<int>& rank_of_layer, std::int64_t device_bytes,
+                                 const LedgerOf& ledger_of);
+
+/// All layers that may run again as a whole.
 LayerSet recompute_all(const CostTable& costs);
 
 }  // namespace strata

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
+#include <string>
+
+#include "strata/plan/search/recompute_steps.h"
 
 namespace strata {
 namespace {
@@ -28,8 +32,9 @@ struct Ranks {
     return ledger;
   }
   LayerSet choose(std::int64_t device_bytes) const {
-    return choose_recompute(costs, rank_of_layer, device_bytes,
-                            [&](const LayerSet& recompute) { return ledger(recompute); });
+    return choose_recompute(costs, Recompute::kCheap, rank_of_layer, device_bytes,
+                            [&](const RecomputeChoice& choice) { return ledger(choice.whole); })
+        .whole;
   }
 };
 
@@ -110,11 +115,11 @@ TEST(RecomputeChoice, HasNoUnnecessaryMemberAmongManyEqualLayers) {
     }
     const std::int64_t device_bytes = 100 * draw(random);
     int ledgers = 0;
-    LayerSet chosen = choose_recompute(ranks.costs, ranks.rank_of_layer, device_bytes,
-                                       [&](const LayerSet& recompute) {
+    LayerSet chosen = choose_recompute(ranks.costs, Recompute::kCheap, ranks.rank_of_layer,
+                                       device_bytes, [&](const RecomputeChoice& choice) {
                                          ++ledgers;
-                                         return ranks.ledger(recompute);
-                                       });
+                                         return ranks.ledger(choice.whole);
+                                       }).whole;
     EXPECT_LT(ledgers, 60);
     ASSERT_LE(peak_bytes(ranks.ledger(chosen)), device_bytes);
     for (const int l : chosen.layers()) {
@@ -124,6 +129,164 @@ TEST(RecomputeChoice, HasNoUnnecessaryMemberAmongManyEqualLayers) {
       chosen.add(l);
     }
   }
+}
+
+// One layer per rank, with a table a level: bytes that remain saved and seconds that it takes.
+struct Ways {
+  std::int64_t cheap, products, attention;
+  double products_seconds, attention_seconds, whole_seconds;
+};
+
+LevelCosts levels_of(const std::vector<Ways>& layers) {
+  LevelCosts costs;
+  for (const Ways& layer : layers) {
+    const auto add = [&](Recompute level, std::int64_t saved, double seconds) {
+      costs[level].layers.push_back({.forward_seconds = layer.whole_seconds,
+                                     .backward_seconds = 2 * layer.whole_seconds + seconds,
+                                     .saved_bytes = saved});
+    };
+    add(Recompute::kCheap, layer.cheap, 0);
+    add(Recompute::kProducts, layer.products, layer.products_seconds);
+    add(Recompute::kAttention, layer.attention, layer.attention_seconds);
+  }
+  return costs;
+}
+
+TEST(RecomputeSteps, AreTheLowerHullOfBytesAndSeconds) {
+  const auto names_of = [](const Ways& layer) {
+    std::string names;
+    for (const RecomputeStep& step : recompute_steps(levels_of({layer}), Recompute::kCheap, 0))
+      names += step.whole ? "whole " : std::string(name_of(step.level)) + " ";
+    return names;
+  };
+  // Seconds per byte: 1, 2, 3.
+  EXPECT_EQ(names_of({90, 60, 30, 30, 90, 180}), "products attention whole ");
+  // A level that costs more a byte than the next one leaves out.
+  EXPECT_EQ(names_of({90, 60, 30, 60, 90, 180}), "attention whole ");
+  // Nor do levels count if the whole layer is cheaper a byte.
+  EXPECT_EQ(names_of({90, 60, 30, 60, 90, 85}), "whole ");
+  // A level that frees nothing.
+  EXPECT_EQ(names_of({90, 90, 30, 0, 90, 180}), "attention whole ");
+  // A level that was measured as faster than the base.
+  EXPECT_EQ(names_of({90, 60, 30, -5, 60, 180}), "products attention whole ");
+  EXPECT_EQ(names_of({0, 0, 0, 0, 0, 1}), "");
+}
+
+TEST(RecomputeSteps, LackTheWholeLayerIfItFreesNothing) {
+  LevelCosts costs = levels_of({{90, 60, 30, 30, 90, 180}});
+  for (CostTable& table : costs)
+    for (LayerCost& layer : table.layers) layer.recomputable = false;
+  const auto steps = recompute_steps(costs, Recompute::kCheap, 0);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[1].level, Recompute::kAttention);
+  EXPECT_EQ(recompute_steps(costs, Recompute::kProducts, 0).size(), 1u);
+}
+
+// The fewest seconds of any choice that fits, by trying all.
+TEST(RecomputeChoice, LevelsAreCloseToTheBestOfAllChoices) {
+  std::mt19937 random(11);
+  const auto draw = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  constexpr int kLayers = 5;
+  double found = 0, best_of_all = 0, only_whole = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    std::vector<Ways> layers;
+    for (int l = 0; l < kLayers; ++l) {
+      const int whole = draw(20, 40), products = draw(5, whole), attention = draw(products, whole);
+      layers.push_back({.cheap = draw(60, 90),
+                        .products = draw(30, 50),
+                        .attention = draw(5, 29),
+                        .products_seconds = static_cast<double>(products),
+                        .attention_seconds = static_cast<double>(attention),
+                        .whole_seconds = static_cast<double>(whole)});
+    }
+    const LevelCosts costs = levels_of(layers);
+    const auto bytes_and_seconds = [&](const RecomputeChoice& choice) {
+      std::pair<std::int64_t, double> sum;
+      for (int l = 0; l < kLayers; ++l) {
+        const LayerCost& cost = costs[choice.levels.of(l)].layers[l];
+        const LayerCost& base = costs[Recompute::kCheap].layers[l];
+        if (choice.whole.has(l)) {
+          EXPECT_EQ(choice.levels.of(l), Recompute::kCheap);
+          sum.second += base.forward_seconds;
+        } else {
+          sum.first += cost.saved_bytes;
+          sum.second += cost.backward_seconds - base.backward_seconds;
+        }
+      }
+      return sum;
+    };
+    const std::int64_t budget = draw(20, 300);
+    double best = INFINITY, whole = INFINITY;
+    for (int code = 0; code < 1024; ++code) {
+      RecomputeChoice choice;
+      bool levels = false;
+      for (int l = 0, rest = code; l < kLayers; ++l, rest /= 4) {
+        if (rest % 4 == 3) choice.whole.add(l);
+        if (rest % 4 == 1) choice.levels.set(l, Recompute::kProducts);
+        if (rest % 4 == 2) choice.levels.set(l, Recompute::kAttention);
+        levels |= rest % 4 == 1 || rest % 4 == 2;
+      }
+      const auto [bytes, seconds] = bytes_and_seconds(choice);
+      if (bytes > budget) continue;
+      best = std::min(best, seconds);
+      if (!levels) whole = std::min(whole, seconds);
+    }
+    const RecomputeChoice chosen =
+        choose_recompute(costs, Recompute::kCheap, std::vector<int>(kLayers), budget,
+                         [&](const RecomputeChoice& choice) {
+                           return Ledger{{.peak_bytes = bytes_and_seconds(choice).first}};
+                         });
+    const auto [bytes, seconds] = bytes_and_seconds(chosen);
+    ASSERT_LE(bytes, budget);
+    EXPECT_LE(seconds, 2 * best);
+    // Taking back any layer's last step breaks the budget.
+    for (int l = 0; l < kLayers; ++l) {
+      const auto steps = recompute_steps(costs, Recompute::kCheap, l);
+      RecomputeChoice less = chosen;
+      less.whole.remove(l);
+      less.levels.set(l, Recompute::kCheap);
+      int taken = 0;
+      while (taken < std::ssize(steps) &&
+             (steps[taken].whole != chosen.whole.has(l) || steps[taken].level != chosen.levels.of(l)))
+        ++taken;
+      if (chosen == less) continue;
+      ASSERT_LT(taken, std::ssize(steps)) << "a step that is not on the hull";
+      if (taken > 0) less.levels.set(l, steps[taken - 1].level);
+      EXPECT_GT(bytes_and_seconds(less).first, budget) << "layer " << l;
+    }
+    found += seconds;
+    best_of_all += best;
+    only_whole += whole;
+  }
+  EXPECT_LT(found, 1.1 * best_of_all);
+  EXPECT_LT(best_of_all, 0.85 * only_whole);  // levels are worth it
+  EXPECT_LT(found, 0.9 * only_whole);
+}
+
+TEST(RecomputeChoice, StartsFromTheModesLevel) {
+  const LevelCosts costs = levels_of({{90, 60, 30, 30, 90, 180}});
+  const auto ledger_of = [&](const RecomputeChoice& choice) {
+    return Ledger{{.peak_bytes = costs[choice.levels.of(0)].layers[0].saved_bytes}};
+  };
+  const RecomputeChoice chosen = choose_recompute(costs, Recompute::kProducts, {0}, 60, ledger_of);
+  EXPECT_EQ(chosen.levels, RecomputeLevels(Recompute::kProducts));
+  EXPECT_TRUE(chosen.empty());
+}
+
+TEST(RecomputeLevels, AreEqualIfAllLayersAre) {
+  RecomputeLevels levels;
+  levels.set(5, Recompute::kAttention);
+  levels.set(2, Recompute::kProducts);
+  EXPECT_EQ(levels.of(5), Recompute::kAttention);
+  EXPECT_EQ(levels.of(3), Recompute::kCheap);
+  EXPECT_EQ(levels.of(99), Recompute::kCheap);
+  EXPECT_EQ(levels.deeper_layers(), (std::vector<int>{2, 5}));
+  levels.set(5, Recompute::kCheap);
+  levels.set(2, Recompute::kCheap);
+  EXPECT_EQ(levels, RecomputeLevels());
+  EXPECT_NE(RecomputeLevels(Recompute::kNone), RecomputeLevels());
 }
 
 }  // namespace

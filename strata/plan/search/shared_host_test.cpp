@@ -14,10 +14,10 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 PlanRequest request_of(int stages) {
   PlanRequest request;
   request.dataflow = chain(4);
-  request.costs_cheap = equal_costs(
+  request.costs[Recompute::kCheap] = equal_costs(
       request.dataflow,
       {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.5, .weight_bytes = kGiB});
-  request.costs_none = request.costs_cheap;
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   set_shape(request, {stages, 4});
   return request;
 }
@@ -54,7 +54,7 @@ TEST(SharedHost, ReportsMachineMemoryWithoutBudget) {
 }
 
 TEST(SharedHost, SlowsComputeByWaitingThreads) {
-  CostTable costs = request_of(2).costs_cheap;
+  CostTable costs = request_of(2).costs[Recompute::kCheap];
   share_cores(costs, {.ranks = 16, .cores = 2});
   EXPECT_EQ(costs.layers[3].forward_seconds, 8);
   EXPECT_EQ(costs.layers[3].backward_seconds, 16);
@@ -75,11 +75,11 @@ Plan plan_of(const MeshRequest& mesh, int stages) {
   constexpr std::int64_t kMiB = 1 << 20;
   PlanRequest request;
   request.dataflow = chain(4);
-  request.costs_cheap = equal_costs(
+  request.costs[Recompute::kCheap] = equal_costs(
       request.dataflow,
       {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = kMiB, .saved_bytes = kMiB},
       {.bytes = kMiB});
-  request.costs_none = request.costs_cheap;
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   request.mesh = mesh;
   set_shape(request, {stages, 4});
   return make_plan(request);

@@ -25,7 +25,7 @@ constexpr LayerTiers kOnlyStatesAway{Tier::kDevice, Tier::kDevice, Tier::kHost};
 PlanRequest request_of(int layers = 8, int ranks = 1) {
   PlanRequest request;
   request.dataflow = chain(layers);
-  request.costs_cheap = equal_costs(request.dataflow,
+  request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
                                     {.forward_seconds = 10e-3,
                                      .backward_seconds = 20e-3,
                                      .update_seconds = 1e-3,
@@ -34,7 +34,7 @@ PlanRequest request_of(int layers = 8, int ranks = 1) {
                                      .state_bytes = 8 * kMiB,
                                      .saved_bytes = kMiB},
                                     {.bytes = kMiB / 4});
-  request.costs_none = request.costs_cheap;
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   // with more micro-batches, whole gradients accumulate on the device
   set_shape(request, {ranks, 1});
   request.micro_batch = 1;
@@ -269,7 +269,7 @@ TEST(TierChoice, PlanKeepsFittingWithMoreMemory) {
       for (std::int64_t kibibytes = 4 * 1024; kibibytes <= 140 * 1024; kibibytes += 1777) {
         PlanRequest request = request_of(8, ranks);
         request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {7}});
-        request.costs_cheap.layers[7].replica_bytes = 4 * kMiB;
+        request.costs[Recompute::kCheap].layers[7].replica_bytes = 4 * kMiB;
         request.memory = {.device = {kibibytes * 1024}, .recompute = recompute};
         const bool now = is_planned(request);
         EXPECT_GE(now, fits) << kibibytes << " KiB on " << ranks;
@@ -379,7 +379,7 @@ TEST(TierChoice, WindowWithoutBudgetHoldsAllLayers) {
 
 TEST(TierChoice, RecomputeFreesMemoryForWindow) {
   PlanRequest request = request_of(16);
-  for (LayerCost& layer : request.costs_cheap.layers) layer.saved_bytes = 6 * kMiB;
+  for (LayerCost& layer : request.costs[Recompute::kCheap].layers) layer.saved_bytes = 6 * kMiB;
   request.memory = {.device = {56 * kMiB}, .recompute = RecomputeMode::kCheap};
   EXPECT_FALSE(is_planned(request));  // the saved bytes alone are 96 MiB
   request.memory.recompute = RecomputeMode::kAuto;
@@ -392,7 +392,7 @@ TEST(TierChoice, RecomputeFreesMemoryForWindow) {
 // Inputs of recomputed layers leave after everything else.
 TEST(TierChoice, OffloadsActivationsLast) {
   PlanRequest request = request_of(16);
-  for (ValueCost& value : request.costs_cheap.values) value.bytes = 2 * kMiB;
+  for (ValueCost& value : request.costs[Recompute::kCheap].values) value.bytes = 2 * kMiB;
   request.memory = {.device = {64 * kMiB}, .recompute = RecomputeMode::kFull};
   const Plan kept = make_plan(request);
   EXPECT_TRUE(kept.placement.tiers.fetches_weights());

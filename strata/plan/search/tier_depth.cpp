@@ -45,7 +45,7 @@ std::optional<Block> block_of(const PlanRequest& request) {
     for (const int consumer : value.consumers) ++inputs[consumer];
   }
   const LayerSet tied = tied_layers(dataflow);
-  const auto& layers = request.costs_cheap.layers;
+  const auto& layers = request.costs[Recompute::kCheap].layers;
   std::map<Kind, int> counts;
   for (const LayerCost& layer : layers) ++counts[kind_of(layer)];
   std::optional<Block> best;
@@ -88,8 +88,7 @@ PlanRequest with_copies(PlanRequest request, const Block& block, int copies) {
     dataflow.values.push_back(value);
   }
   if (copies > 0) dataflow.values[block.output].consumers = {block.layer + 1};
-  add_copies(request.costs_none, block, copies);
-  add_copies(request.costs_cheap, block, copies);
+  for (CostTable& costs : request.costs) add_copies(costs, block, copies);
   return request;
 }
 

@@ -18,15 +18,15 @@ PlanRequest request_of(int blocks) {
   PlanRequest request;
   request.dataflow = chain(blocks + 2);
   request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {blocks + 1}});
-  request.costs_cheap =
+  request.costs[Recompute::kCheap] =
       equal_costs(request.dataflow, {.forward_seconds = 1e-3, .backward_seconds = 2e-3});
   for (int l = 1; l <= blocks; ++l) {
-    LayerCost& block = request.costs_cheap.layers[l];
+    LayerCost& block = request.costs[Recompute::kCheap].layers[l];
     block.weight_bytes = block.gradient_bytes = 1000;
     block.state_bytes = 2000;
     block.saved_bytes = 100;
   }
-  request.costs_none = request.costs_cheap;
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   return request;
 }
 
@@ -49,7 +49,7 @@ TEST(Deepened, IsModelWithMoreBlocks) {
   };
   for (int l = 0; l < 9; ++l) {
     EXPECT_EQ(consumer_of(deep.dataflow, l), consumer_of(same.dataflow, l)) << l;
-    EXPECT_EQ(deep.costs_cheap.layers[l].weight_bytes, same.costs_cheap.layers[l].weight_bytes);
+    EXPECT_EQ(deep.costs[Recompute::kCheap].layers[l].weight_bytes, same.costs[Recompute::kCheap].layers[l].weight_bytes);
   }
   EXPECT_EQ(peak_bytes(make_plan(deep).ledger), peak_bytes(make_plan(same).ledger));
 }
@@ -141,7 +141,7 @@ TEST(LargestDepths, AreLastOnesThatPropose) {
       request.memory.device.count = device * 1000;
       request.memory.host.count = 3 * device * 1000;
       request.memory.recompute = RecomputeMode::kAuto;
-      for (LayerCost& layer : request.costs_cheap.layers) layer.forward_transient_bytes = 700;
+      for (LayerCost& layer : request.costs[Recompute::kCheap].layers) layer.forward_transient_bytes = 700;
       for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
         const std::size_t index = tier == Tier::kDevice ? 0 : 1;
         PlanRequest fixed = request;
@@ -180,10 +180,10 @@ TEST(FirstThatFits, FitsWheneverPlanDoes) {
       MemoryOptions& memory = request.memory;
       memory.recompute = RecomputeMode::kAuto;
       memory.weights = memory.gradients = memory.states = memory.activations = TierChoice::kDevice;
-      for (LayerCost& layer : request.costs_cheap.layers) layer.saved_bytes = 20'000;
-      request.costs_cheap.layers[2].saved_bytes = 300;
-      request.costs_cheap.layers[2].forward_transient_bytes = 50'000;
-      for (ValueCost& value : request.costs_cheap.values) value.bytes = 1000;
+      for (LayerCost& layer : request.costs[Recompute::kCheap].layers) layer.saved_bytes = 20'000;
+      request.costs[Recompute::kCheap].layers[2].saved_bytes = 300;
+      request.costs[Recompute::kCheap].layers[2].forward_transient_bytes = 50'000;
+      for (ValueCost& value : request.costs[Recompute::kCheap].values) value.bytes = 1000;
       const bool fits_somehow = fits(propose(request));
       EXPECT_EQ(fits(first_that_fits(request)), fits_somehow) << ranks << " " << device;
       fit += fits_somehow;

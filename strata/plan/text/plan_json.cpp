@@ -153,6 +153,9 @@ json to_json(const Plan& plan) {
     if (plan.decisions().tiers[l].offloads_activations())
       offloaded.push_back(plan.costs.layers[l].name);
   }
+  json levels = json::object();  // of layers that differ from the mode's level
+  for (const int l : plan.decisions().levels.deeper_layers())
+    levels[plan.costs.layers[l].name] = name_of(plan.decisions().levels.of(l));
   json ranks = json::array();
   for (int r = 0; r < plan.schedule().num_ranks(); ++r) {
     const RankTimeline& rank = plan.simulation.ranks[r];
@@ -180,6 +183,7 @@ json to_json(const Plan& plan) {
           {"recompute",
            {{"mode", name_of(plan.memory.recompute)},
             {"layers", recomputed},
+            {"levels", levels},
             {"offloaded", offloaded}}},
           {"step_seconds", plan.simulation.step_seconds},
           {"step_amount", {{"count", step_amount(plan).count}, {"unit", step_amount(plan).unit}}},

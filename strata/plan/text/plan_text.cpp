@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "strata/base/text_table.h"
@@ -133,13 +135,28 @@ std::string some_names(const Plan& plan, const std::vector<int>& layers) {
   return text + (more > 0 ? " and " + std::to_string(more) + " more)" : ")");
 }
 
+std::vector<int> layers_at(const RecomputeLevels& levels, Recompute level) {
+  std::vector<int> layers;
+  for (const int layer : levels.deeper_layers())
+    if (levels.of(layer) == level) layers.push_back(layer);
+  return layers;
+}
+
 std::string recompute_line(const Plan& plan) {
   const RecomputeMode mode = plan.memory.recompute;
-  std::string text = std::string("recompute  ") + name_of(mode);
-  const std::vector<int> layers = plan.decisions().recompute.layers();
-  if (layers.empty()) return text + (mode == RecomputeMode::kAuto ? ": no layer needs it\n" : "\n");
-  return text + ": " + std::to_string(layers.size()) + " of " +
-         counted(plan.costs.layers.size(), "layer") + some_names(plan, layers) + "\n";
+  const std::string indent = "recompute  ";
+  std::string text = indent + name_of(mode), separator = ": ";
+  const auto add = [&](const std::string& what, const std::vector<int>& layers) {
+    if (layers.empty()) return;
+    text += separator + what + std::to_string(layers.size()) + " of " +
+            counted(plan.costs.layers.size(), "layer") + some_names(plan, layers);
+    separator = "\n" + std::string(indent.size() + std::strlen(name_of(mode)) + 2, ' ');
+  };
+  add("", plan.decisions().recompute.layers());
+  for (const Recompute level : {Recompute::kAttention, Recompute::kProducts})
+    add(std::string(name_of(level)) + " in ", layers_at(plan.decisions().levels, level));
+  if (separator == ": " && mode == RecomputeMode::kAuto) text += ": no layer needs it";
+  return text + "\n";
 }
 
 // Layers that hold the interpreter's lock, and how much of the computation that is.

@@ -18,7 +18,7 @@ PlanRequest small_gpt(const PipelineShape& shape, ScheduleKind schedule) {
   constexpr std::int64_t kMiB = 1 << 20;
   PlanRequest request;
   request.dataflow = chain(8);
-  request.costs_cheap = equal_costs(request.dataflow,
+  request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
                                     {.forward_seconds = 10e-3,
                                      .backward_seconds = 20e-3,
                                      .update_seconds = 1e-3,
@@ -28,12 +28,12 @@ PlanRequest small_gpt(const PipelineShape& shape, ScheduleKind schedule) {
                                      .saved_bytes = 9 * kMiB,
                                      .backward_transient_bytes = 3 * kMiB},
                                     {.bytes = 3 * kMiB / 2, .transfer_seconds = 1e-5});
-  request.costs_cheap.batch_bytes = 65536;
-  request.costs_cheap.layers.front().name = "embed";
-  request.costs_cheap.layers.front().recomputable = false;
-  request.costs_cheap.layers.back().name = "head";
-  for (int l = 1; l < 7; ++l) request.costs_cheap.layers[l].name = "block" + std::to_string(l - 1);
-  request.costs_none = request.costs_cheap;
+  request.costs[Recompute::kCheap].batch_bytes = 65536;
+  request.costs[Recompute::kCheap].layers.front().name = "embed";
+  request.costs[Recompute::kCheap].layers.front().recomputable = false;
+  request.costs[Recompute::kCheap].layers.back().name = "head";
+  for (int l = 1; l < 7; ++l) request.costs[Recompute::kCheap].layers[l].name = "block" + std::to_string(l - 1);
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   set_shape(request, shape);
   request.schedule = schedule;
   return request;

@@ -108,8 +108,7 @@ Alternative with_vertical(Alternative from) {
 }
 
 Alternative with_half_micro_batch(Alternative from) {
-  halve(from.request.costs_none, from.request.micro_batches);
-  halve(from.request.costs_cheap, from.request.micro_batches);
+  for (CostTable& costs : from.request.costs) halve(costs, from.request.micro_batches);
   from.request.micro_batches *= 2;
   from.request.micro_batch /= 2;
   from.set("train.micro_batch", std::to_string(from.request.micro_batch));
@@ -163,7 +162,7 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
   }
   all.push_back(with_disk(leanest));
   // More ranks on the same devices do not add memory.
-  const int most = request.costs().devices.empty()
+  const int most = request.mode_costs().devices.empty()
                        ? request.dataflow.num_layers / leanest.request.virtual_stages
                        : 0;
   for (int more = 1; more <= kMoreRanks; ++more) {
@@ -183,7 +182,7 @@ std::int64_t rounded_up(std::int64_t bytes) {
 
 // Whether the permanent bytes of all ranks exceed the memory of all ranks, for any cut.
 bool is_hopeless(const PlanRequest& request) {
-  const CostTable& costs = request.costs();
+  const CostTable& costs = request.mode_costs();
   const LayerSet with_weights = layers_with_weights(costs);
   const ShardLayout shards = shard_layout(request.mesh.zero, request.mesh.axes[Axis::kData],
                                           request.dataflow, with_weights);
@@ -245,7 +244,7 @@ Alternative with_smallest_budget(Alternative from) {
 
 // Whether shared devices are too small for any budget of their ranks.
 bool devices_are_too_small(PlanRequest request) {
-  if (request.costs().devices.empty()) return false;
+  if (request.mode_costs().devices.empty()) return false;
   request.memory.device = {};
   return !fits(first_that_fits(request));
 }
@@ -258,7 +257,7 @@ std::string nearest_fix(const PlanRequest& request) {
   const Alternative same{.request = request, .settings = {}};
   const Alternative leanest = with_enough_elsewhere(with_tiers(with_auto(with_1f1b(same))));
   if (devices_are_too_small(leanest.request)) {
-    const std::size_t devices = request.costs().devices.ranks_on.size();
+    const std::size_t devices = request.mode_costs().devices.ranks_on.size();
     return "set mesh.pp, mesh.dp and mesh.tp for fewer ranks, such as " +
            (devices == 1 ? "one" : "one for each of the " + std::to_string(devices) + " GPUs");
   }
