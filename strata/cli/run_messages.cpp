@@ -7,13 +7,14 @@
 
 namespace strata {
 
-ResolvedRun resolve_here(Recipe recipe) {
-  ResolvedRun run = resolve(std::move(recipe));
-  run.on_notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+ResolvedRun resolve_here(Recipe recipe, bool measure) {
+  ResolveOptions options{.measure = measure};
   if (progress_to_stderr(0, 0).terminal)
-    run.on_measuring = [](const std::string& layers) {
+    options.on_measuring = [](const std::string& layers) {
       std::cerr << "measuring  " << layers << std::endl;
     };
+  ResolvedRun run = resolve(std::move(recipe), options);
+  run.on_notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
   return run;
 }
 

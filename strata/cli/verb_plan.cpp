@@ -112,7 +112,8 @@ void run_plan(const PlanArguments& arguments) {
   const MachineProfile elsewhere = here ? MachineProfile{} : find_machine(arguments.machine);
   const bool reserves = !here && reserves_host(loaded, elsewhere);
   const ResolvedRun resolved =
-      here ? resolve_here(std::move(loaded)) : resolve(std::move(loaded), elsewhere);
+      here ? resolve_here(std::move(loaded), /*measure=*/!arguments.estimate)
+           : resolve(std::move(loaded), elsewhere);
   const Recipe& recipe = resolved.recipe;
   const MachineProfile& machine = resolved.machine;
   if (resolved.search) {
@@ -124,6 +125,7 @@ void run_plan(const PlanArguments& arguments) {
                         : "")
                 << "; the plan of the first one by this machine's:\n\n";
   }
+  if (resolved.micro_batch) std::cout << micro_batch_text(*resolved.micro_batch) << '\n';
   const ParameterBytes* convention =
       arguments.convention.empty() ? nullptr : &precision_convention(arguments.convention);
   const PlannedRun run = here ? plan_run(resolved, /*probe=*/!arguments.estimate)

@@ -75,7 +75,8 @@ std::optional<ProcessBytes> process_of(const Recipe& recipe, const PlannedRun& r
   return process_bytes(run.plan, shared_host(run, processes));
 }
 
-void print_start(const Recipe& recipe, const PlannedRun& run, const World& world) {
+void print_start(const ResolvedRun& resolved, const PlannedRun& run, const World& world) {
+  const Recipe& recipe = resolved.recipe;
   std::cout << "model    " << format_count(static_cast<double>(run.model.num_weights()))
             << " weights in " << run.model.num_layers() << " layers\n"
             << "mesh     " << ranks_text(run, world) << ", " << run.threads_per_rank
@@ -84,6 +85,10 @@ void print_start(const Recipe& recipe, const PlannedRun& run, const World& world
             << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
             << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
+  if (resolved.micro_batch)
+    std::cout << "batch    " << recipe.train.micro_batch << " of " << recipe.train.mini_batch
+              << " samples a micro-batch, the fastest of " << resolved.micro_batch->trials.size()
+              << " sizes (strata plan lists them)\n";
   if (const TransportChoice& transport = world.transport(); !transport.reason.empty())
     std::cout << "network  " << name_of(transport.kind) << ": " << transport.reason << '\n';
   if (const auto process = process_of(recipe, run, world.processes()))
@@ -339,7 +344,7 @@ void run_train(const TrainArguments& arguments) {
     return std::string();
   });
   if (world.process() == 0) {
-    print_start(recipe, run, world);
+    print_start(resolved, run, world);
     for (const std::string& notice : start.data->notices())
       std::cout << "data     " << notice << '\n';
     std::cout << first_weights_text(arguments, recipe, start.begin) << std::flush;

@@ -14,6 +14,7 @@
 #include "strata/python/plans.h"
 #include "strata/python/tensors.h"
 #include "strata/run/recipe_file.h"
+#include "strata/run/training_start.h"
 #include "strata/session/session.h"
 
 namespace strata {
@@ -25,8 +26,12 @@ using Capsules = std::vector<nb::capsule>;
 // The run of a model's file that each process has written to a folder of its own. `weights`: a
 // digest that is equal if the processes have equal weights.
 ResolvedRun run_of_file(const std::string& recipe, const std::vector<std::string>& overrides,
-                        const std::string& folder, const std::string& weights) {
-  ResolvedRun run = resolve(parse_recipe(recipe, "strata.Pipeline", overrides));
+                        const std::string& folder, const std::string& weights,
+                        const std::string& resume) {
+  ResolvedRun run = resolve(
+      parse_recipe(recipe, "strata.Pipeline", overrides, [&](Recipe& defaults, Task&) {
+        defaults.train.resumed_micro_batch = resumed_micro_batch(resume);
+      }));
   for (std::size_t at; (at = run.fingerprint.find(folder)) != std::string::npos;)
     run.fingerprint.erase(at, folder.size());
   run.fingerprint += "\nweights: " + weights;
@@ -54,7 +59,7 @@ class PythonSession {
                 const std::string& folder, const std::string& weights, const std::string& resume)
       : session_(unlocked([&] {
           return std::make_unique<Session>(
-              run_of_file(recipe, overrides, folder, weights),
+              run_of_file(recipe, overrides, folder, weights, resume),
               SessionOptions{.resume = resume, .while_waiting = raise_signals});
         })) {}
   ~PythonSession() {

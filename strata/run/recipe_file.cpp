@@ -105,8 +105,9 @@ void check(const Recipe& r, const RecipeFields& fields) {
   r.task->check(r, where);
   const MeshLimits limits = r.task->mesh_limits(r);
   const std::int64_t layers = limits.layers;
-  const std::int64_t micro_batches =
-      (r.train.mini_batch + r.train.micro_batch - 1) / r.train.micro_batch;
+  // An open micro-batch is checked when it has been decided.
+  const std::int64_t samples = r.train.micro_batch == 0 ? r.train.mini_batch : r.train.micro_batch;
+  const std::int64_t micro_batches = (r.train.mini_batch + samples - 1) / samples;
   const std::int64_t most = std::clamp<std::int64_t>(kMostLayerRuns / layers, 1, kMostMicroBatches);
   require(micro_batches <= most, fields, "train.micro_batch", "too many micro-batches to plan",
           "at most " + text(most) + " of " + text(layers) + " layers", text(micro_batches),
@@ -148,6 +149,7 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
   for (const std::string& assignment : overrides) set.set(assignment);
   Recipe& recipe = described.recipe;
   described.task->complete(recipe, set);
+  if (recipe.train.micro_batch == 0) recipe.train.micro_batch = recipe.train.resumed_micro_batch;
   recipe.text = set.to_yaml();
   recipe.task = std::move(described.task);
   check(recipe, {set, name});
@@ -187,6 +189,22 @@ OptimizerOptions stored_optimizer(const std::string& recipe) {
   for (const OptionChange& change : changed_options(recipe, set.to_yaml()))
     set.set(change.path + "=" + change.before);
   return options;
+}
+
+std::int64_t stored_micro_batch(const std::string& recipe) {
+  TrainOptions options;
+  options.micro_batch = 0;
+  OptionSet set;
+  set.add("train.micro_batch", &options.micro_batch, {.minimum = 0});
+  for (const OptionChange& change : changed_options(recipe, set.to_yaml()))
+    set.set(change.path + "=" + change.before);
+  return options.micro_batch;
+}
+
+Recipe with_micro_batch(Recipe recipe, std::int64_t samples) {
+  recipe.text = parse_recipe(recipe.text, "recipe", {"train.micro_batch=" + text(samples)}).text;
+  recipe.train.micro_batch = samples;
+  return recipe;
 }
 
 std::vector<std::string> recipe_fields() {

@@ -32,6 +32,12 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
 /// not have keep their defaults.
 OptimizerOptions stored_optimizer(const std::string& recipe);
 
+/// The samples of a micro-batch in a recipe that a checkpoint stores; 0: it has none.
+std::int64_t stored_micro_batch(const std::string& recipe);
+
+/// The recipe with its micro-batch decided. Throws UserError if it may not have this one.
+Recipe with_micro_batch(Recipe recipe, std::int64_t samples);
+
 /// What train.target asks for; none: nothing.
 std::optional<QualityTarget> target_of(const Recipe& recipe);
 

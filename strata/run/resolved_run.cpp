@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <thread>
 #include <utility>
 
+#include "strata/base/error_source.h"
 #include "strata/comm/ranks.h"
 #include "strata/run/plan_request.h"
+#include "strata/run/planned_run.h"
+#include "strata/run/recipe_file.h"
 #include "strata/run/recipe_machine.h"
 
 namespace strata {
@@ -72,20 +76,64 @@ void take_mesh(ResolvedRun& run, const Search& search) {
   run.recipe.mesh.automatic = false;
 }
 
+// Resolves a recipe whose micro-batch may be open. `resolved`: of one whose micro-batch is decided;
+// `planned`: of a resolved run.
+template <typename Resolve, typename PlanOf>
+ResolvedRun with_micro_batch_chosen(const Recipe& recipe, Resolve resolved, PlanOf planned) {
+  if (recipe.train.micro_batch > 0) return resolved(recipe);
+  std::map<std::int64_t, ResolvedRun> runs;
+  const std::int64_t replicas = recipe.mesh.automatic ? 1 : recipe.mesh.axes[Axis::kData];
+  MicroBatchChoice choice = choose_micro_batch(
+      (recipe.train.mini_batch + replicas - 1) / replicas, [&](std::int64_t samples) {
+        const ResolvedRun& run =
+            runs.emplace(samples, resolved(with_micro_batch(recipe, samples))).first->second;
+        const Plan plan = planned(run);
+        return MicroBatchTrial{.samples = samples,
+                               .fits = true,
+                               .step_seconds = plan.simulation.step_seconds,
+                               .peak_bytes = peak_bytes(plan.ledger)};
+      });
+  ResolvedRun run = std::move(runs.at(choice.samples()));
+  run.micro_batch = std::move(choice);
+  return run;
+}
+
+void require_one_process(const Recipe& recipe) {
+  const int processes = rendezvous_from_environment().processes;
+  if (recipe.train.micro_batch > 0 || processes <= 1) return;
+  constexpr ErrorSource kErrors{"run.resolve",
+                                "set train.micro_batch to the size that strata plan chooses"};
+  throw kErrors.user("train.micro_batch", "processes could measure, and choose, different sizes",
+                     "a number of samples", "0, in " + std::to_string(processes) + " processes");
+}
+
 }  // namespace
 
-ResolvedRun resolve(Recipe recipe) {
-  ResolvedRun run{.recipe = std::move(recipe)};
-  run.machine = this_machine(run.recipe);
-  take_mesh(run, [&] { return search_mesh(run.recipe); });
+ResolvedRun resolve(Recipe recipe, const ResolveOptions& options) {
+  require_one_process(recipe);
+  const auto resolved = [](Recipe decided) {
+    ResolvedRun run{.recipe = std::move(decided)};
+    run.machine = this_machine(run.recipe);
+    take_mesh(run, [&] { return search_mesh(run.recipe); });
+    return run;
+  };
+  ResolvedRun run = with_micro_batch_chosen(recipe, resolved, [&](ResolvedRun tried) {
+    tried.on_measuring = options.on_measuring;
+    return plan_run(tried, options.measure).plan;
+  });
+  run.on_measuring = options.on_measuring;
   return run;
 }
 
 ResolvedRun resolve(Recipe recipe, const MachineProfile& machine) {
-  ResolvedRun run{.recipe = on_machine(std::move(recipe), machine)};
-  run.machine = with_device_of(run.recipe, machine);
-  take_mesh(run, [&] { return search_mesh(run.recipe, run.machine); });
-  return run;
+  const auto resolved = [&](Recipe decided) {
+    ResolvedRun run{.recipe = std::move(decided)};
+    run.machine = with_device_of(run.recipe, machine);
+    take_mesh(run, [&] { return search_mesh(run.recipe, run.machine); });
+    return run;
+  };
+  return with_micro_batch_chosen(on_machine(std::move(recipe), machine), resolved,
+                                 [](const ResolvedRun& run) { return plan_run_elsewhere(run).plan; });
 }
 
 }  // namespace strata

@@ -34,9 +34,15 @@ RecipeDefaults training_defaults(const std::string& resume, const std::string& f
     const std::string& model = from.empty() ? resume : from;
     if (!model.empty()) take_model(model, task);
     if (resume.empty()) return;
-    if (const std::string stored = stored_recipe(resume); !stored.empty())
-      defaults.optimizer = stored_optimizer(stored);
+    const std::string stored = stored_recipe(resume);
+    if (stored.empty()) return;
+    defaults.optimizer = stored_optimizer(stored);
+    defaults.train.resumed_micro_batch = stored_micro_batch(stored);
   };
+}
+
+std::int64_t resumed_micro_batch(const std::string& resume) {
+  return resume.empty() ? 0 : stored_micro_batch(stored_recipe(resume));
 }
 
 TrainingStart start_training(World& world, ResolvedRun& run, const TrainingRequest& request,

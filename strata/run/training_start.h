@@ -28,6 +28,9 @@ namespace strata {
 /// version differ.
 RecipeDefaults training_defaults(const std::string& resume, const std::string& from);
 
+/// TrainOptions::resumed_micro_batch of a run that resumes there; 0 for "".
+std::int64_t resumed_micro_batch(const std::string& resume);
+
 struct TrainingStart {
   ResumePoint begin;                     ///< in process 0
   std::unique_ptr<const TaskData> data;  ///< the same; null elsewhere

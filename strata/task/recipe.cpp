@@ -21,9 +21,10 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
       prefix + ".mini_batch", &options.mini_batch,
       {.help = "Samples of one update.", .unit = "samples", .minimum = 1, .maximum = kMostSamples});
   set.add(prefix + ".micro_batch", &options.micro_batch,
-          {.help = "Samples that go through the pipeline at once; the last one may be smaller.",
+          {.help = "Samples that go through the pipeline at once; the last one may be smaller; 0: "
+                   "the fastest that fits, by measuring.",
            .unit = "samples",
-           .minimum = 1,
+           .minimum = 0,
            .maximum = kMostSamples});
   set.add(prefix + ".warmup", &options.warmup,
           {.help = "Steps over which the learning rate rises.",

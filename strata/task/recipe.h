@@ -24,7 +24,10 @@ class Task;
 struct TrainOptions {
   std::int64_t steps = 1000;
   std::int64_t mini_batch = 32;
-  std::int64_t micro_batch = 4;
+  std::int64_t micro_batch = 4;  ///< 0 in a recipe: open, until resolve() (run/resolved_run.h)
+  /// No field: what takes the place of an open micro_batch, from the run that this one resumes. 0:
+  /// nothing.
+  std::int64_t resumed_micro_batch = 0;
   std::int64_t warmup = 0;
   Decay decay = Decay::kCosine;
   double final_fraction = 0.1;

@@ -114,6 +114,10 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
   }
 }
 
+MeshOptions replicas(int dp, int zero, ReduceMode reduce) {
+  return {.axes = {{Axis::kData, dp}}, .zero = {.stage = zero, .reduce = reduce}};
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Meshes, MemoryPrediction,
     ::testing::Values(Case{1, k1f1b, kCheap}, Case{1, kGpipe, kNone}, Case{1, kGpipe, kFull},
@@ -124,6 +128,24 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, kGpipe, kNone, 1, true, false, 0.0},
                       Case{2, k1f1b, kCheap, 1, true, false, 0.1, 15}));
 
+INSTANTIATE_TEST_SUITE_P(
+    Levels, MemoryPrediction,
+    ::testing::Values(
+        Case{1, k1f1b, kProducts}, Case{1, kGpipe, kAttention}, Case{2, k1f1b, kAttention},
+        Case{3, kGpipe, kProducts, 1, true, true}, Case{2, kZbH1, kProducts},
+        Case{2, kZbv, kAttention, 2}, Case{2, kGpipe, kAttention, 1, true, false, 0.1, 15},
+        Case{1, k1f1b, kAttention, 1, false, false, 0, 16, replicas(2, 3, ReduceMode::kEach)},
+        Case{1, k1f1b, kProducts, 1, true, false, 0, 16, {.axes = {{Axis::kTensor, 2}}}},
+        Case{1,
+             k1f1b,
+             kAttention,
+             1,
+             true,
+             false,
+             0,
+             16,
+             {.axes = {{Axis::kTensor, 2}}, .sequence_parallel = true}}));
+
 INSTANTIATE_TEST_SUITE_P(Halves, MemoryPrediction,
                          ::testing::Values(Case{2, kZbH1, kCheap}, Case{4, kZbH1, kNone},
                                            Case{4, kZbH2, kCheap}, Case{3, kZbH2, kFull},
@@ -131,10 +153,6 @@ INSTANTIATE_TEST_SUITE_P(Halves, MemoryPrediction,
                                            Case{2, kVMin, kNone, 2}, Case{2, kDualPipeV, kFull, 2},
                                            Case{3, kZb, kCheap, 1, true, true},
                                            Case{2, kZb, kNone, 1, false, false, 0.0, 15}));
-
-MeshOptions replicas(int dp, int zero, ReduceMode reduce) {
-  return {.axes = {{Axis::kData, dp}}, .zero = {.stage = zero, .reduce = reduce}};
-}
 
 INSTANTIATE_TEST_SUITE_P(
     Replicas, MemoryPrediction,

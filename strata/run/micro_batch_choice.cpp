@@ -1,0 +1,59 @@
+#include "strata/run/micro_batch_choice.h"
+
+#include <exception>
+#include <optional>
+
+#include "strata/base/errors.h"
+#include "strata/base/text_table.h"
+#include "strata/base/units.h"
+
+namespace strata {
+
+namespace {
+constexpr double kAsFast = 1.01;
+}  // namespace
+
+std::vector<std::int64_t> possible_micro_batches(std::int64_t replica_samples) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 1; size < replica_samples; size *= 2) sizes.push_back(size);
+  sizes.push_back(replica_samples);
+  return sizes;
+}
+
+MicroBatchChoice choose_micro_batch(
+    std::int64_t replica_samples,
+    const std::function<MicroBatchTrial(std::int64_t samples)>& try_out) {
+  MicroBatchChoice choice;
+  std::exception_ptr first_error;
+  double fastest = 0;
+  for (const std::int64_t samples : possible_micro_batches(replica_samples)) {
+    try {
+      choice.trials.push_back(try_out(samples));
+    } catch (const UserError& error) {
+      if (!first_error) first_error = std::current_exception();
+      choice.trials.push_back({.samples = samples, .reason = error.text().what});
+    }
+    const MicroBatchTrial& trial = choice.trials.back();
+    if (trial.fits && (fastest == 0 || trial.step_seconds < fastest)) fastest = trial.step_seconds;
+  }
+  for (choice.chosen = 0; choice.chosen < choice.trials.size(); ++choice.chosen) {
+    const MicroBatchTrial& trial = choice.trials[choice.chosen];
+    if (trial.fits && trial.step_seconds <= kAsFast * fastest) return choice;
+  }
+  std::rethrow_exception(first_error);
+}
+
+std::string micro_batch_text(const MicroBatchChoice& choice) {
+  TextTable table("rrrl");
+  table.add_row({"micro-batch", "step", "peak", ""});
+  for (std::size_t i = 0; i < choice.trials.size(); ++i) {
+    const MicroBatchTrial& trial = choice.trials[i];
+    table.add_row({std::to_string(trial.samples),
+                   trial.fits ? format_seconds(trial.step_seconds) : "",
+                   trial.fits ? format_bytes(trial.peak_bytes) : "",
+                   i == choice.chosen ? "chosen" : trial.reason});
+  }
+  return table.text();
+}
+
+}  // namespace strata
