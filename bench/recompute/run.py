@@ -16,7 +16,7 @@ from contest import Contestant, Kind, Pair  # noqa: E402
 
 MICRO_BATCH = 32  # the whole mini-batch, so that activations are most of the memory
 MODES = ("cheap", "products", "attention", "full")
-BUDGETS = ("600MiB", "350MiB")
+BUDGETS = ("700MiB", "480MiB")
 PEERS = ("nothing", "operations", "blocks")
 PAIRS = [Pair("strata cheap", ("torch nothing",)), Pair("strata products", ("torch operations",)),
          Pair("strata attention", ("torch blocks",)), Pair("strata full", ("torch blocks",)),

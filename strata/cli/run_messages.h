@@ -5,7 +5,8 @@
 
 namespace strata {
 
-/// `measure`: whether an open micro-batch may measure layers. A notice is a line of its own. Progress of measurements is printed on a terminal only.
+/// `measure`: whether an open micro-batch may measure layers. A notice is a line of its own.
+/// Progress of measurements is printed on a terminal only.
 ResolvedRun resolve_here(Recipe recipe, bool measure = true);
 
 }  // namespace strata

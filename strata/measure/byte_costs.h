@@ -27,7 +27,7 @@ struct CostRequest {
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer also keeps fp32 weights
   Device device = {};                     ///< the device on which layers are probed
   Recompute recompute = Recompute::kCheap;
-  bool halves = false;                    ///< backwards are probed in two halves
+  bool halves = false;  ///< backwards are probed in two halves
   double flops_per_second = kAssumedFlopsPerSecond;
   double memory_bytes_per_second = kAssumedMemoryRate;  ///< of the device, for updates
   /// Whether reads and writes of operators other than products count at that rate. On a GPU they

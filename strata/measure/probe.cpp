@@ -406,10 +406,9 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
                                     const ProbeOptions& options) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const std::string how =
-      std::string(request.halves ? "halves " : "") +
-      name_of(options.optimizer) + " " + std::to_string(options.ranks) + "x" +
-      std::to_string(options.threads_per_rank) + " of " + std::to_string(model.split().ranks) +
-      (model.split().sequence ? " sequence" : "") +
+      std::string(request.halves ? "halves " : "") + name_of(options.optimizer) + " " +
+      std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
+      std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "") +
       (chosen_primitives(request.device.kind) == PrimitivesChoice::kOwn ? "" : " aten") +
       (request.device.kind == DeviceKind::kCpu
            ? ""
@@ -442,7 +441,8 @@ std::vector<std::vector<std::string>> probe_seconds(const std::vector<LevelTable
     keys.push_back(probe_keys(model, at_level, options));
     for (int layer = 0; layer < model.num_layers(); ++layer) {
       const std::string& key = keys.back()[layer];
-      if (!cache.find(key) || cache.is_disturbed(key)) missing.try_emplace(key, Probed{layer, &table});
+      if (!cache.find(key) || cache.is_disturbed(key))
+        missing.try_emplace(key, Probed{layer, &table});
     }
   }
 

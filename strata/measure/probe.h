@@ -52,8 +52,9 @@ struct LevelTable {
   CostTable* costs;
 };
 
-/// The cache key of each layer: signature and shapes, level, precision, optimizer, ranks and threads, and
-/// the model of the device, unless it is the processor. The cache adds the processor and libtorch.
+/// The cache key of each layer: signature and shapes, level, precision, optimizer, ranks and
+/// threads, and the model of the device, unless it is the processor. The cache adds the processor
+/// and libtorch.
 std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& request,
                                     const ProbeOptions& options);
 

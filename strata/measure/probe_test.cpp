@@ -337,9 +337,9 @@ class Miss : public ::testing::Test {
       if (l < 3) value.consumers = {l + 1};
       request_.dataflow.values.push_back(value);
       request_.costs[Recompute::kCheap].layers.push_back({.name = "layer" + std::to_string(l),
-                                             .forward_seconds = 0.010,
-                                             .backward_seconds = 0.020,
-                                             .update_seconds = 0.001});
+                                                          .forward_seconds = 0.010,
+                                                          .backward_seconds = 0.020,
+                                                          .update_seconds = 0.001});
       request_.costs[Recompute::kCheap].values.push_back({.bytes = 1024});
     }
     request_.costs[Recompute::kNone] = request_.costs[Recompute::kCheap];

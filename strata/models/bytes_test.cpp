@@ -24,8 +24,8 @@ TEST_P(DecoderBytes, EqualMeasuredBytes) {
   const std::vector<TensorSpec> values = model.value_specs(batch);
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const std::vector<TensorSpec> inputs = model.input_specs(layer, batch, values);
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kCheap, Recompute::kProducts,
-                                      Recompute::kAttention}) {
+    for (const Recompute recompute :
+         {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kAttention}) {
       SCOPED_TRACE(model.name(layer) + ", " + name_of(recompute));
       const LayerBytes stated = model.layer(layer).bytes(inputs, recompute);
       const LayerBytes measured = measured_bytes(model.layer(layer), inputs, recompute);

@@ -136,21 +136,21 @@ class GptBlock final : public DecoderLayer {
     const std::int64_t all = rows * parts(), c = options_.width, inside = 4 * c / n;
     const std::int64_t product = product_bytes(all, inside, c);
     const std::int64_t weight = weight_gradient_bytes(all, inside, c);
-    const std::int64_t forward =
-        std::max({again + (keep ? 0 : 4 * share) + whole - own + product, own,
-                  again + summed - own});
+    const std::int64_t forward = std::max(
+        {again + (keep ? 0 : 4 * share) + whole - own + product, own, again + summed - own});
     const std::int64_t backward =
         std::max({again + 4 * share + gathered_bytes(whole) + dropped + product,
                   again + (keep ? 0 : 8) * share + gathered_bytes(whole) + dropped + weight,
                   again + summed}) -
         own;
-    return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics - unsaved,
-            .forward_transient = forward,
-            .backward_transient = backward,
-            .no_grad_transient = std::max({8 * share + whole + product, 4 * share + summed}),
-            .kept = 12 * share + 2 * whole + (keep ? 3 : 1) * own + norms,
-            .input_transient = (keep ? 7 : 11) * share + whole + own + 2 * dropped + unsaved - again,
-            .weight_transient = weight};
+    return {
+        .saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics - unsaved,
+        .forward_transient = forward,
+        .backward_transient = backward,
+        .no_grad_transient = std::max({8 * share + whole + product, 4 * share + summed}),
+        .kept = 12 * share + 2 * whole + (keep ? 3 : 1) * own + norms,
+        .input_transient = (keep ? 7 : 11) * share + whole + own + 2 * dropped + unsaved - again,
+        .weight_transient = weight};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,

@@ -97,8 +97,9 @@ class LlamaBlock final : public DecoderLayer {
   // peaks at the SwiGLU (the gradient of its inputs and its recomputed output), then at the norm,
   // or, with a small MLP, in the attention, whose gradients are packed after the MLP's bytes are
   // freed. In 16 bit, products need more bytes. Without a graph, memory holds the middle of the
-  // stream, the SwiGLU's inputs and output, and the next product; or the attention's. Kept for the weights: both operands of each product, of which the first
-  // input is the layer's, and the norms' statistics.
+  // stream, the SwiGLU's inputs and output, and the next product; or the attention's. Kept for the
+  // weights: both operands of each product, of which the first input is the layer's, and the norms'
+  // statistics.
   //
   // At the levels after kCheap the projections, gate and up, then also the attention's output and
   // statistics, are not saved, so they add to the peaks at which they are in memory. A divided
@@ -123,10 +124,9 @@ class LlamaBlock final : public DecoderLayer {
     const std::int64_t statistics =
         (2 * rows / parts() + rows * ((drops ? 0 : options_.heads) + norms) / n) * 4;
     const std::int64_t entered = gathered_bytes(whole), summed = whole + sum_bytes(whole);
-    const std::int64_t forward =
-        std::max({again + (keep ? 0 : inside) + whole - own + down,
-                  again + (keep ? 0 : own) + entered + up - own, (keep ? 0 : own) + entered,
-                  again + summed - own, own});
+    const std::int64_t forward = std::max({again + (keep ? 0 : inside) + whole - own + down,
+                                           again + (keep ? 0 : own) + entered + up - own,
+                                           (keep ? 0 : own) + entered, again + summed - own, own});
     const std::int64_t freed = keep ? 3 * inside + own : 2 * inside;
     // In addition, the gradients of one sample, or of a quarter of the heads, before they are
     // packed.

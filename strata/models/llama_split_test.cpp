@@ -87,9 +87,11 @@ TEST_P(LlamaKind, EqualsPlainAten) {
   at::manual_seed(1);
   const DecoderOptions options = GetParam();
   const Batch batch;
-  const DecoderOutcome ours = run_decoder(
-      make_llama(options), {batch.tokens, batch.targets},
-      {.training = true, .recompute = options.tie ? Recompute::kNone : Recompute::kCheap, .loss_scale = 1 / kTargets});
+  const DecoderOutcome ours =
+      run_decoder(make_llama(options), {batch.tokens, batch.targets},
+                  {.training = true,
+                   .recompute = options.tie ? Recompute::kNone : Recompute::kCheap,
+                   .loss_scale = 1 / kTargets});
   Weights weights;
   for (std::size_t i = 0; i < ours.leaves.size(); ++i)
     weights[ours.specs[i].name] = ours.leaves[i].detach().clone().requires_grad_(true);

@@ -172,7 +172,8 @@ std::string train_from_python(const std::string& recipe, const std::string& name
 PlanTexts plan_from_python(const std::string& recipe, const std::string& name,
                            const std::vector<std::string>& overrides, bool measure) {
   return unlocked([&] {
-    const ResolvedRun run = resolve(GivenRecipe{recipe, name, overrides}.parse(), {.measure = measure});
+    const ResolvedRun run =
+        resolve(GivenRecipe{recipe, name, overrides}.parse(), {.measure = measure});
     return plan_texts(run.recipe, plan_run(run, measure));
   });
 }

@@ -28,8 +28,8 @@ using Capsules = std::vector<nb::capsule>;
 ResolvedRun run_of_file(const std::string& recipe, const std::vector<std::string>& overrides,
                         const std::string& folder, const std::string& weights,
                         const std::string& resume) {
-  ResolvedRun run = resolve(
-      parse_recipe(recipe, "strata.Pipeline", overrides, [&](Recipe& defaults, Task&) {
+  ResolvedRun run =
+      resolve(parse_recipe(recipe, "strata.Pipeline", overrides, [&](Recipe& defaults, Task&) {
         defaults.train.resumed_micro_batch = resumed_micro_batch(resume);
       }));
   for (std::size_t at; (at = run.fingerprint.find(folder)) != std::string::npos;)

@@ -71,7 +71,8 @@ class OpenMicroBatch : public testing::Test {
   Recipe recipe(std::vector<std::string> overrides = {}, const std::string& resume = "") const {
     overrides.insert(overrides.begin(), "data.train=" + folder_.path("text"));
     return parse_recipe(
-        "model: {kind: gpt, layers: 2, width: 32, heads: 2, vocab: 256, context: 16, dropout: 0.1}\n"
+        "model: {kind: gpt, layers: 2, width: 32, heads: 2, vocab: 256, context: 16, dropout: "
+        "0.1}\n"
         "train: {steps: 2, mini_batch: 8, micro_batch: 0, optimizer: {kind: adamw}}\n"
         "mesh:  {pp: 2, threads: 1}\n",
         "recipe.yaml", overrides, training_defaults(resume, ""));

@@ -65,8 +65,7 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
 // every plan knows the first two.
 std::vector<Recompute> planned_levels(RecomputeMode mode) {
   std::vector<Recompute> levels{Recompute::kNone, Recompute::kCheap};
-  const Recompute deepest =
-      mode == RecomputeMode::kAuto ? Recompute::kAttention : level_of(mode);
+  const Recompute deepest = mode == RecomputeMode::kAuto ? Recompute::kAttention : level_of(mode);
   for (const Recompute level : {Recompute::kProducts, Recompute::kAttention})
     if (level <= deepest) levels.push_back(level);
   return levels;

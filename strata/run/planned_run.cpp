@@ -86,8 +86,7 @@ LevelKeys measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& reso
     table.costs->rows = rows;
   }
   request.updates_measured = on_cores;  // otherwise the device ran the updates
-  const bool shares =
-      on_cores ? threads_per_core(host) > 1 : !request.mode_costs().devices.empty();
+  const bool shares = on_cores ? threads_per_core(host) > 1 : !request.mode_costs().devices.empty();
   if (!shares) run.probe_cache = options.cache_file;
   LevelKeys by_level;
   for (std::size_t t = 0; t < tables.size(); ++t) by_level[tables[t].level] = keys[t];

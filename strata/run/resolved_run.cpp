@@ -132,8 +132,9 @@ ResolvedRun resolve(Recipe recipe, const MachineProfile& machine) {
     take_mesh(run, [&] { return search_mesh(run.recipe, run.machine); });
     return run;
   };
-  return with_micro_batch_chosen(on_machine(std::move(recipe), machine), resolved,
-                                 [](const ResolvedRun& run) { return plan_run_elsewhere(run).plan; });
+  return with_micro_batch_chosen(
+      on_machine(std::move(recipe), machine), resolved,
+      [](const ResolvedRun& run) { return plan_run_elsewhere(run).plan; });
 }
 
 }  // namespace strata

@@ -26,7 +26,7 @@ struct ResolvedRun {
   std::optional<MeshSearch> search = std::nullopt;  ///< only for mesh.auto
   /// Only for an open micro-batch.
   std::optional<MicroBatchChoice> micro_batch = std::nullopt;
-  std::string fingerprint;                          ///< equal in all processes of the run
+  std::string fingerprint;  ///< equal in all processes of the run
   /// Called with the names of the layers that are measured next; may be empty.
   std::function<void(const std::string&)> on_measuring = {};
   /// Called with a sentence for the user, such as which rank stalls; from any thread; may be empty.

@@ -29,8 +29,8 @@ struct StepDecisions {
   std::shared_ptr<const Schedule> order = nullptr;
   std::vector<int> rank_of_stage = {};  ///< empty: where the schedule places them
   Partition partition = {};             ///< mesh.pp * virtual_stages stages; empty: one stage
-  LayerSet recompute = {};      ///< layers that run again as a whole
-  RecomputeLevels levels = {};  ///< what layers compute again inside
+  LayerSet recompute = {};              ///< layers that run again as a whole
+  RecomputeLevels levels = {};          ///< what layers compute again inside
   ZeroPolicy zero = {};
   /// as requested; StepPlan::tiers() is the layout that results on its ranks
   TierLayout tiers = {};

@@ -41,7 +41,7 @@ struct MeshCase {
   bool updates_at_once = false;  ///< needs clip 0
   int gradient_buffers = 0;      ///< of layers updated at once
   int steps = 3;
-  std::string disk = {};  ///< folder, if any state lives on a disk
+  std::string disk = {};         ///< folder, if any state lives on a disk
   std::vector<int> bounds = {};  ///< of stages; empty: even
 };
 

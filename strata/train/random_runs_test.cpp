@@ -1,5 +1,5 @@
-// Random runs of a pipeline equal one rank, bit for bit: any schedule, cut, recompute and tier, with
-// dropout, clipping and a shorter last micro-batch.
+// Random runs of a pipeline equal one rank, bit for bit: any schedule, cut, recompute and tier,
+// with dropout, clipping and a shorter last micro-batch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,8 +56,8 @@ class Draw {
     c.precision = of({at::kFloat, at::kFloat, at::kBFloat16});
     c.gradient_buffers = of({0, 1, 2});
     c.steps = 2;
-    c.bounds = bounds(mesh_model(c).num_layers(),
-                      c.mesh[Axis::kPipeline] * tested_stages(c.schedule));
+    c.bounds =
+        bounds(mesh_model(c).num_layers(), c.mesh[Axis::kPipeline] * tested_stages(c.schedule));
     return c;
   }
 

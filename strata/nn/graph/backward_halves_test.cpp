@@ -214,15 +214,15 @@ TEST(BackwardHalves, AnOperatorOutsidePyTorchRunsWholeInTheFirstHalf) {
 
 TEST(BackwardHalves, OwnOperators) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kCheap, Recompute::kProducts})
-    expect_equal(
-        {.inputs = {{5, 8}},
-         .weights = {{8}, {8}, {32, 8}, {32}, {8, 32}, {8}, {8, 8}, {8}},
-         .forward = [recompute](const Tensors& x, const Tensors& w) -> Tensors {
-           const at::Tensor y = linear(x[0], w[6], w[7]);
-           return {residual_add(y, feed_forward(y, {.gain = w[0], .bias = w[1]}, {w[2], w[3]},
-                                                Activation::kGelu, {w[4], w[5]}, recompute, nullptr))};
-         },
-         .early = {0, 1}});
+    expect_equal({.inputs = {{5, 8}},
+                  .weights = {{8}, {8}, {32, 8}, {32}, {8, 32}, {8}, {8, 8}, {8}},
+                  .forward = [recompute](const Tensors& x, const Tensors& w) -> Tensors {
+                    const at::Tensor y = linear(x[0], w[6], w[7]);
+                    return {residual_add(
+                        y, feed_forward(y, {.gain = w[0], .bias = w[1]}, {w[2], w[3]},
+                                        Activation::kGelu, {w[4], w[5]}, recompute, nullptr))};
+                  },
+                  .early = {0, 1}});
 }
 
 TEST(BackwardHalves, AWeightOfAnOwnAndOfAnotherOperator) {

@@ -143,9 +143,9 @@ struct LayerCache {
 
 /// Inputs of forward in addition to weights and tensors.
 struct ForwardContext {
-  bool training = false;  ///< dropout on; loss layers defer to backward
+  bool training = false;                    ///< dropout on; loss layers defer to backward
   Recompute recompute = Recompute::kCheap;  ///< what backward computes again
-  std::uint64_t seed = 0;  ///< of the run
+  std::uint64_t seed = 0;                   ///< of the run
   std::int64_t step = 0;
   std::int64_t first_sample = 0;  ///< position of the micro-batch in the global mini-batch, samples
   int layer = 0;                  ///< global index

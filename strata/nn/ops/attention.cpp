@@ -107,7 +107,7 @@ Attention saved_options(AutogradContext* context) {
 
 // How much of what backward reads is made again there.
 struct AttentionAgain {
-  RemadePtr tensors;  // as remade_attention() makes them; null: nothing
+  RemadePtr tensors;    // as remade_attention() makes them; null: nothing
   bool output = false;  // y and log_sum, too
 };
 

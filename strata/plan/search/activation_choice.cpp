@@ -1,5 +1,5 @@
-// Running a layer again frees many bytes, offloading its inputs few. The exchange that gains time is
-// therefore one recomputed layer less for several more offloaded ones, or the reverse.
+// Running a layer again frees many bytes, offloading its inputs few. The exchange that gains time
+// is therefore one recomputed layer less for several more offloaded ones, or the reverse.
 #include "strata/plan/search/activation_choice.h"
 
 #include <algorithm>
@@ -236,7 +236,8 @@ class Descent {
     const LayerCost &x = costs_.layers[a], &y = costs_.layers[b];
     const RecomputeLevels& levels = best_.recompute.levels;
     return x.forward_seconds == y.forward_seconds && x.saved_bytes == y.saved_bytes &&
-           x.input_bytes == y.input_bytes && levels.of(a) == levels.of(b) && best_.offload.has(a) == best_.offload.has(b) &&
+           x.input_bytes == y.input_bytes && levels.of(a) == levels.of(b) &&
+           best_.offload.has(a) == best_.offload.has(b) &&
            search_.rank_of_layer[a] == search_.rank_of_layer[b];
   }
 

@@ -142,7 +142,8 @@ TEST(ActivationChoice, DependsOnLinkBandwidth) {
   PlanRequest request = request_of(blocks, 1e6);
   const LayerSet all = LayerSet::all(8);
   const Partition cut = equal_stages(8, 1);
-  request.memory.device.count = peak_bytes(with_choice(request, cut, {{.whole = all}, {}}).ledger) - 1;
+  request.memory.device.count =
+      peak_bytes(with_choice(request, cut, {{.whole = all}, {}}).ledger) - 1;
   const Plan tight = make_plan(request);
   EXPECT_FALSE(choice_of(tight).offload.empty());
   EXPECT_LT(choice_of(tight).offload.size(), 7);

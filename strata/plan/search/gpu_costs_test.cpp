@@ -28,7 +28,8 @@ CostTable costs_of_four() {
 PlanRequest on(const char* machine) {
   PlanRequest request{.dataflow = chain(4), .micro_batches = 2};
   request.machine = machine ? find_machine(machine) : MachineProfile{};
-  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap] = with_gpu_costs(costs_of_four(), request.machine);
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap] =
+      with_gpu_costs(costs_of_four(), request.machine);
   return request;
 }
 
@@ -379,7 +380,8 @@ TEST(Utilisation, UsesDataSheetPeak) {
   const Plan plan = make_plan(request);
   EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 / (989e12 * plan.simulation.step_seconds),
               1e-12);
-  request.costs[Recompute::kCheap].weight_element_bytes = 4;  // the data sheet's number is for 16 bit
+  request.costs[Recompute::kCheap].weight_element_bytes =
+      4;  // the data sheet's number is for 16 bit
   EXPECT_EQ(flops_utilisation(make_plan(request)), 0);
 }
 
@@ -391,7 +393,8 @@ TEST(Utilisation, CountsGpusInUse) {
   request.mesh.axes[Axis::kData] = 2;
   request.micro_batch = 1;
   for (const int gpus : {2, 1}) {
-    if (gpus == 1) request.costs[Recompute::kCheap].devices = shared_devices({{Axis::kData, 2}}, {0, 0});
+    if (gpus == 1)
+      request.costs[Recompute::kCheap].devices = shared_devices({{Axis::kData, 2}}, {0, 0});
     const Plan plan = make_plan(request);
     const double seconds = plan.simulation.step_seconds;
     EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 * 2 / (989e12 * gpus * seconds), 1e-12);

@@ -129,8 +129,8 @@ TEST(LevelPlan, NamesLevelsInTextAndJson) {
   ASSERT_FALSE(deeper.empty());
   EXPECT_EQ(counts_of(plan)[Recompute::kAttention], 0);
   const std::string text = plan_text(plan);
-  const std::string names = "auto: products in " + std::to_string(deeper.size()) + " of 8 layers (" +
-                            plan.costs.layers[deeper[0]].name;
+  const std::string names = "auto: products in " + std::to_string(deeper.size()) +
+                            " of 8 layers (" + plan.costs.layers[deeper[0]].name;
   EXPECT_NE(text.find("recompute  " + names), std::string::npos) << text;
   const nlohmann::json json = to_json(plan);
   EXPECT_EQ(json["recompute"]["levels"].size(), deeper.size());

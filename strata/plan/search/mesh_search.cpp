@@ -67,8 +67,7 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.shared_bytes = shared_peak_bytes(plan.costs.devices, plan.ledger);
     trial.communication =
         communication_of(plan.steps, plan.micro_batches, request.costs.at(plan.decisions().levels),
-                         request.mesh,
-                         tier_seconds(plan, plan.costs), plan.recorded);
+                         request.mesh, tier_seconds(plan, plan.costs), plan.recorded);
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(
         0.0, idle_share(plan.costs.devices, plan.simulation) * plan.simulation.step_seconds -

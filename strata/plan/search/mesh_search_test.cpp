@@ -27,13 +27,13 @@ struct Setting {
     const Mesh& ranks = mesh.axes;
     const int tp = ranks[Axis::kTensor];
     request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
-                                      {.forward_seconds = 10e-3 / tp,
-                                       .backward_seconds = 20e-3 / tp,
-                                       .update_seconds = update_seconds / tp,
-                                       .weight_bytes = weight_bytes / tp,
-                                       .gradient_bytes = weight_bytes / tp,
-                                       .state_bytes = 2 * weight_bytes / tp},
-                                      {.bytes = kMiB});
+                                                   {.forward_seconds = 10e-3 / tp,
+                                                    .backward_seconds = 20e-3 / tp,
+                                                    .update_seconds = update_seconds / tp,
+                                                    .weight_bytes = weight_bytes / tp,
+                                                    .gradient_bytes = weight_bytes / tp,
+                                                    .state_bytes = 2 * weight_bytes / tp},
+                                                   {.bytes = kMiB});
     if (devices > 0)
       request.costs[Recompute::kCheap].devices = shared_devices(
           ranks, devices_in_turns(ranks.size(), ranks.size(), devices), shared_bytes);

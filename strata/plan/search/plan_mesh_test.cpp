@@ -20,14 +20,14 @@ PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
   PlanRequest request;
   request.dataflow = chain(8);
   request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
-                                    {.forward_seconds = 10e-3,
-                                     .backward_seconds = 20e-3,
-                                     .update_seconds = 1e-3,
-                                     .weight_bytes = 8 * kMiB,
-                                     .gradient_bytes = 8 * kMiB,
-                                     .state_bytes = 16 * kMiB,
-                                     .saved_bytes = kMiB},
-                                    {.bytes = kMiB});
+                                                 {.forward_seconds = 10e-3,
+                                                  .backward_seconds = 20e-3,
+                                                  .update_seconds = 1e-3,
+                                                  .weight_bytes = 8 * kMiB,
+                                                  .gradient_bytes = 8 * kMiB,
+                                                  .state_bytes = 16 * kMiB,
+                                                  .saved_bytes = kMiB},
+                                                 {.bytes = kMiB});
   if (mesh.axes[Axis::kTensor] > 1) add_sums_of_blocks(request.costs[Recompute::kCheap], kMiB);
   request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   request.memory.device.count = device_bytes;

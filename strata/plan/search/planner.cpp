@@ -47,8 +47,8 @@ RecomputeLevels levels_of(const json& text, const PlanRequest& request) {
 // Checks the programs here, so that the caller who runs the plan gets checked ones.
 Plan completed(Plan plan, const PlanRequest& request) {
   plan.communication =
-      communication_of(plan.steps, plan.micro_batches, request.costs.at(plan.decisions().levels), request.mesh,
-                       tier_seconds(plan, plan.costs), plan.recorded);
+      communication_of(plan.steps, plan.micro_batches, request.costs.at(plan.decisions().levels),
+                       request.mesh, tier_seconds(plan, plan.costs), plan.recorded);
   if (request.schedule == ScheduleKind::kForward) {
     plan.steps.evaluation(plan.micro_batches);
   } else {

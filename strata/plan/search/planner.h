@@ -3,9 +3,10 @@
 ///
 /// The partitioner proposes cuts, with and without the cap. Each is simulated; the fastest whose
 /// ledger fits is the plan. With recompute `auto`, every rank over its budget computes as little
-/// again as possible, what frees the most bytes per second (recompute_choice.h). Replicas sum gradients once per
-/// step; with reduce `auto`, after every micro-batch if only that fits. If nothing makes a kind of
-/// state fit, it leaves the device, as far as the options allow (tier_choice.h).
+/// again as possible, what frees the most bytes per second (recompute_choice.h). Replicas sum
+/// gradients once per step; with reduce `auto`, after every micro-batch if only that fits. If
+/// nothing makes a kind of state fit, it leaves the device, as far as the options allow
+/// (tier_choice.h).
 ///
 /// Errors  UserError `[plan.memory]` if nothing fits, with the bytes of each rank by tier. The fix
 ///         names the nearest settings that fit, or else the smallest budget that does. Passes on

@@ -287,13 +287,14 @@ TEST(Planner, PlansHundredThousandLayers) {
 PlanRequest request_of_halves(double weight_seconds) {
   PlanRequest request;
   request.dataflow = chain(4);
-  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
-                                                         {.forward_seconds = 1,
-                                                          .backward_seconds = 2,
-                                                          .weight_seconds = weight_seconds,
-                                                          .saved_bytes = 100,
-                                                          .kept_bytes = 90},
-                                                         {.bytes = 8});
+  request.costs[Recompute::kNone] = request.costs[Recompute::kCheap] =
+      equal_costs(request.dataflow,
+                  {.forward_seconds = 1,
+                   .backward_seconds = 2,
+                   .weight_seconds = weight_seconds,
+                   .saved_bytes = 100,
+                   .kept_bytes = 90},
+                  {.bytes = 8});
   request.schedule = kZb;
   set_shape(request, {4, 12});
   return request;

@@ -154,7 +154,8 @@ class Proposer {
   Plan best(ReduceMode reduce, const std::string& reason, const TierPlacement& tiers) const {
     std::optional<Plan> best;
     for (const Partition& cut : all_cuts(reduce, tiers)) {
-      Plan plan = best_window({.partition = cut, .recompute = {.levels = base_}, .reduce = reduce, .tiers = tiers});
+      Plan plan = best_window(
+          {.partition = cut, .recompute = {.levels = base_}, .reduce = reduce, .tiers = tiers});
       if (!best || better(plan, *best)) best = std::move(plan);
       if (is_enough(*best)) break;
     }
@@ -185,8 +186,7 @@ class Proposer {
   static LevelCosts with_mesh_seconds(const PlanRequest& request) {
     LevelCosts costs = request.costs;
     for (CostTable& table : costs)
-      if (!table.layers.empty())
-        table = strata::with_mesh_seconds(std::move(table), request.mesh);
+      if (!table.layers.empty()) table = strata::with_mesh_seconds(std::move(table), request.mesh);
     return costs;
   }
 
@@ -444,8 +444,8 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
   const bool may_keep = memory.recompute == RecomputeMode::kAuto;
   const bool offloads = plan.placement.tiers.offloads_activations();
   const RecomputeChoice again{decided.recompute, decided.levels};
-  if (memory.activations != TierChoice::kAuto || memory.device.count == 0 ||
-      again.empty() || (!may_keep && !offloads))
+  if (memory.activations != TierChoice::kAuto || memory.device.count == 0 || again.empty() ||
+      (!may_keep && !offloads))
     return plan;
   PlanRequest same = request;
   if (plan.recorded.empty()) same.recording = RecordingPlan::kNever;
@@ -498,8 +498,7 @@ Plan propose(const PlanRequest& request, Goal goal) {
     Plan plan = propose(request, proposer, tiers);
     // The memory of the pools may be worth more than the time of the launches.
     const StepDecisions& decided = plan.decisions();
-    const bool tight =
-        !fits(plan) || !RecomputeChoice{decided.recompute, decided.levels}.empty();
+    const bool tight = !fits(plan) || !RecomputeChoice{decided.recompute, decided.levels}.empty();
     if (tight && !plan.recorded.empty() && request.recording == RecordingPlan::kIfItFits) {
       Plan other = propose(performed, performer, tiers);
       if (Proposer::better(other, plan)) plan = std::move(other);

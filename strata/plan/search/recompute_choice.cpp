@@ -73,8 +73,8 @@ class Search {
 
   double freed_by(const Move& move) const {
     const Steps& steps = steps_[move.layer];
-    const std::int64_t before = move.step == 0 ? costs_.layers[move.layer].saved_bytes
-                                               : steps[move.step - 1].saved_bytes;
+    const std::int64_t before =
+        move.step == 0 ? costs_.layers[move.layer].saved_bytes : steps[move.step - 1].saved_bytes;
     return static_cast<double>(before - steps[move.step].saved_bytes);
   }
 
@@ -87,7 +87,8 @@ class Search {
     for (std::vector<Move>& of_rank : moves)
       std::ranges::sort(of_rank, [&](const Move& a, const Move& b) {
         const double left = seconds_of(a) * freed_by(b), right = seconds_of(b) * freed_by(a);
-        return left != right ? left < right : std::pair(a.layer, a.step) < std::pair(b.layer, b.step);
+        return left != right ? left < right
+                             : std::pair(a.layer, a.step) < std::pair(b.layer, b.step);
       });
     return moves;
   }

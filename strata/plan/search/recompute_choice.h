@@ -3,8 +3,9 @@
 ///
 /// A rank over its budget takes those steps of its layers (recompute_steps.h) that free the most
 /// saved bytes per second, earlier layers first among equals: they are recomputed after later ones
-/// have been freed. Then every unnecessary step is taken back, deep ones first and the slowest first. Taking back any step of
-/// the result breaks a budget; a cheaper choice of other steps may exist.
+/// have been freed. Then every unnecessary step is taken back, deep ones first and the slowest
+/// first. Taking back any step of the result breaks a budget; a cheaper choice of other steps may
+/// exist.
 ///
 /// Beyond 32 chosen layers of a rank, the last search tests runs of equal layers.
 ///

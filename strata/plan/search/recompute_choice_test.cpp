@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <random>
 #include <string>
 
@@ -115,11 +116,13 @@ TEST(RecomputeChoice, HasNoUnnecessaryMemberAmongManyEqualLayers) {
     }
     const std::int64_t device_bytes = 100 * draw(random);
     int ledgers = 0;
-    LayerSet chosen = choose_recompute(ranks.costs, Recompute::kCheap, ranks.rank_of_layer,
-                                       device_bytes, [&](const RecomputeChoice& choice) {
-                                         ++ledgers;
-                                         return ranks.ledger(choice.whole);
-                                       }).whole;
+    LayerSet chosen =
+        choose_recompute(ranks.costs, Recompute::kCheap, ranks.rank_of_layer, device_bytes,
+                         [&](const RecomputeChoice& choice) {
+                           ++ledgers;
+                           return ranks.ledger(choice.whole);
+                         })
+            .whole;
     EXPECT_LT(ledgers, 60);
     ASSERT_LE(peak_bytes(ranks.ledger(chosen)), device_bytes);
     for (const int l : chosen.layers()) {
@@ -182,14 +185,77 @@ TEST(RecomputeSteps, LackTheWholeLayerIfItFreesNothing) {
   EXPECT_EQ(recompute_steps(costs, Recompute::kProducts, 0).size(), 1u);
 }
 
-// The fewest seconds of any choice that fits, by trying all.
+struct Sum {
+  std::int64_t bytes = 0;
+  double seconds = 0;
+};
+
+// What all layers save, and take more than at the cheap level.
+Sum sum_of(const LevelCosts& costs, const RecomputeChoice& choice) {
+  Sum sum;
+  for (int l = 0; l < std::ssize(costs[Recompute::kCheap].layers); ++l) {
+    const LayerCost& base = costs[Recompute::kCheap].layers[l];
+    const LayerCost& cost = costs[choice.levels.of(l)].layers[l];
+    if (choice.whole.has(l)) {
+      EXPECT_EQ(choice.levels.of(l), Recompute::kCheap);
+      sum.seconds += base.forward_seconds;
+    } else {
+      sum.bytes += cost.saved_bytes;
+      sum.seconds += cost.backward_seconds - base.backward_seconds;
+    }
+  }
+  return sum;
+}
+
+struct Fewest {
+  double seconds = INFINITY, of_whole_layers = INFINITY;
+};
+
+// The fewest seconds of all choices that fit, and of those without levels.
+Fewest fewest_seconds(const LevelCosts& costs, int layers, std::int64_t budget) {
+  Fewest fewest;
+  for (int code = 0; code < 1 << (2 * layers); ++code) {
+    RecomputeChoice choice;
+    for (int l = 0; l < layers; ++l) {
+      const int way = code >> (2 * l) & 3;
+      if (way == 3) choice.whole.add(l);
+      if (way == 1) choice.levels.set(l, Recompute::kProducts);
+      if (way == 2) choice.levels.set(l, Recompute::kAttention);
+    }
+    const Sum sum = sum_of(costs, choice);
+    if (sum.bytes > budget) continue;
+    fewest.seconds = std::min(fewest.seconds, sum.seconds);
+    if (choice.levels.deeper_layers().empty())
+      fewest.of_whole_layers = std::min(fewest.of_whole_layers, sum.seconds);
+  }
+  return fewest;
+}
+
+// Taking back any layer's last step breaks the budget.
+void expect_no_unnecessary_step(const LevelCosts& costs, const RecomputeChoice& chosen, int layers,
+                                std::int64_t budget) {
+  for (int l = 0; l < layers; ++l) {
+    const auto steps = recompute_steps(costs, Recompute::kCheap, l);
+    RecomputeChoice less = chosen;
+    less.whole.remove(l);
+    less.levels.set(l, Recompute::kCheap);
+    if (chosen == less) continue;
+    const auto last = std::ranges::find_if(steps, [&](const RecomputeStep& step) {
+      return step.whole == chosen.whole.has(l) && step.level == chosen.levels.of(l);
+    });
+    ASSERT_NE(last, steps.end()) << "layer " << l << " takes a step that is not on the hull";
+    if (last != steps.begin()) less.levels.set(l, std::prev(last)->level);
+    EXPECT_GT(sum_of(costs, less).bytes, budget) << "layer " << l;
+  }
+}
+
 TEST(RecomputeChoice, LevelsAreCloseToTheBestOfAllChoices) {
   std::mt19937 random(11);
   const auto draw = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
   };
   constexpr int kLayers = 5;
-  double found = 0, best_of_all = 0, only_whole = 0;
+  double found = 0, best = 0, only_whole = 0;
   for (int trial = 0; trial < 60; ++trial) {
     std::vector<Ways> layers;
     for (int l = 0; l < kLayers; ++l) {
@@ -202,67 +268,23 @@ TEST(RecomputeChoice, LevelsAreCloseToTheBestOfAllChoices) {
                         .whole_seconds = static_cast<double>(whole)});
     }
     const LevelCosts costs = levels_of(layers);
-    const auto bytes_and_seconds = [&](const RecomputeChoice& choice) {
-      std::pair<std::int64_t, double> sum;
-      for (int l = 0; l < kLayers; ++l) {
-        const LayerCost& cost = costs[choice.levels.of(l)].layers[l];
-        const LayerCost& base = costs[Recompute::kCheap].layers[l];
-        if (choice.whole.has(l)) {
-          EXPECT_EQ(choice.levels.of(l), Recompute::kCheap);
-          sum.second += base.forward_seconds;
-        } else {
-          sum.first += cost.saved_bytes;
-          sum.second += cost.backward_seconds - base.backward_seconds;
-        }
-      }
-      return sum;
-    };
     const std::int64_t budget = draw(20, 300);
-    double best = INFINITY, whole = INFINITY;
-    for (int code = 0; code < 1024; ++code) {
-      RecomputeChoice choice;
-      bool levels = false;
-      for (int l = 0, rest = code; l < kLayers; ++l, rest /= 4) {
-        if (rest % 4 == 3) choice.whole.add(l);
-        if (rest % 4 == 1) choice.levels.set(l, Recompute::kProducts);
-        if (rest % 4 == 2) choice.levels.set(l, Recompute::kAttention);
-        levels |= rest % 4 == 1 || rest % 4 == 2;
-      }
-      const auto [bytes, seconds] = bytes_and_seconds(choice);
-      if (bytes > budget) continue;
-      best = std::min(best, seconds);
-      if (!levels) whole = std::min(whole, seconds);
-    }
     const RecomputeChoice chosen =
         choose_recompute(costs, Recompute::kCheap, std::vector<int>(kLayers), budget,
                          [&](const RecomputeChoice& choice) {
-                           return Ledger{{.peak_bytes = bytes_and_seconds(choice).first}};
+                           return Ledger{{.peak_bytes = sum_of(costs, choice).bytes}};
                          });
-    const auto [bytes, seconds] = bytes_and_seconds(chosen);
-    ASSERT_LE(bytes, budget);
-    EXPECT_LE(seconds, 2 * best);
-    // Taking back any layer's last step breaks the budget.
-    for (int l = 0; l < kLayers; ++l) {
-      const auto steps = recompute_steps(costs, Recompute::kCheap, l);
-      RecomputeChoice less = chosen;
-      less.whole.remove(l);
-      less.levels.set(l, Recompute::kCheap);
-      int taken = 0;
-      while (taken < std::ssize(steps) &&
-             (steps[taken].whole != chosen.whole.has(l) || steps[taken].level != chosen.levels.of(l)))
-        ++taken;
-      if (chosen == less) continue;
-      ASSERT_LT(taken, std::ssize(steps)) << "a step that is not on the hull";
-      if (taken > 0) less.levels.set(l, steps[taken - 1].level);
-      EXPECT_GT(bytes_and_seconds(less).first, budget) << "layer " << l;
-    }
-    found += seconds;
-    best_of_all += best;
-    only_whole += whole;
+    const Sum sum = sum_of(costs, chosen);
+    const Fewest fewest = fewest_seconds(costs, kLayers, budget);
+    ASSERT_LE(sum.bytes, budget);
+    EXPECT_LE(sum.seconds, 2 * fewest.seconds);
+    expect_no_unnecessary_step(costs, chosen, kLayers, budget);
+    found += sum.seconds;
+    best += fewest.seconds;
+    only_whole += fewest.of_whole_layers;
   }
-  EXPECT_LT(found, 1.1 * best_of_all);
-  EXPECT_LT(best_of_all, 0.85 * only_whole);  // levels are worth it
-  EXPECT_LT(found, 0.9 * only_whole);
+  EXPECT_LT(found, 1.1 * best);
+  EXPECT_LT(found, 0.9 * only_whole);  // levels are worth it
 }
 
 TEST(RecomputeChoice, StartsFromTheModesLevel) {

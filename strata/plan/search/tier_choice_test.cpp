@@ -26,14 +26,14 @@ PlanRequest request_of(int layers = 8, int ranks = 1) {
   PlanRequest request;
   request.dataflow = chain(layers);
   request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
-                                    {.forward_seconds = 10e-3,
-                                     .backward_seconds = 20e-3,
-                                     .update_seconds = 1e-3,
-                                     .weight_bytes = 4 * kMiB,
-                                     .gradient_bytes = 4 * kMiB,
-                                     .state_bytes = 8 * kMiB,
-                                     .saved_bytes = kMiB},
-                                    {.bytes = kMiB / 4});
+                                                 {.forward_seconds = 10e-3,
+                                                  .backward_seconds = 20e-3,
+                                                  .update_seconds = 1e-3,
+                                                  .weight_bytes = 4 * kMiB,
+                                                  .gradient_bytes = 4 * kMiB,
+                                                  .state_bytes = 8 * kMiB,
+                                                  .saved_bytes = kMiB},
+                                                 {.bytes = kMiB / 4});
   request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   // with more micro-batches, whole gradients accumulate on the device
   set_shape(request, {ranks, 1});

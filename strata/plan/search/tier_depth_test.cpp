@@ -49,7 +49,8 @@ TEST(Deepened, IsModelWithMoreBlocks) {
   };
   for (int l = 0; l < 9; ++l) {
     EXPECT_EQ(consumer_of(deep.dataflow, l), consumer_of(same.dataflow, l)) << l;
-    EXPECT_EQ(deep.costs[Recompute::kCheap].layers[l].weight_bytes, same.costs[Recompute::kCheap].layers[l].weight_bytes);
+    EXPECT_EQ(deep.costs[Recompute::kCheap].layers[l].weight_bytes,
+              same.costs[Recompute::kCheap].layers[l].weight_bytes);
   }
   EXPECT_EQ(peak_bytes(make_plan(deep).ledger), peak_bytes(make_plan(same).ledger));
 }
@@ -141,7 +142,8 @@ TEST(LargestDepths, AreLastOnesThatPropose) {
       request.memory.device.count = device * 1000;
       request.memory.host.count = 3 * device * 1000;
       request.memory.recompute = RecomputeMode::kAuto;
-      for (LayerCost& layer : request.costs[Recompute::kCheap].layers) layer.forward_transient_bytes = 700;
+      for (LayerCost& layer : request.costs[Recompute::kCheap].layers)
+        layer.forward_transient_bytes = 700;
       for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
         const std::size_t index = tier == Tier::kDevice ? 0 : 1;
         PlanRequest fixed = request;

@@ -19,20 +19,21 @@ PlanRequest small_gpt(const PipelineShape& shape, ScheduleKind schedule) {
   PlanRequest request;
   request.dataflow = chain(8);
   request.costs[Recompute::kCheap] = equal_costs(request.dataflow,
-                                    {.forward_seconds = 10e-3,
-                                     .backward_seconds = 20e-3,
-                                     .update_seconds = 1e-3,
-                                     .weight_bytes = 7 * kMiB,
-                                     .gradient_bytes = 7 * kMiB,
-                                     .state_bytes = 14 * kMiB,
-                                     .saved_bytes = 9 * kMiB,
-                                     .backward_transient_bytes = 3 * kMiB},
-                                    {.bytes = 3 * kMiB / 2, .transfer_seconds = 1e-5});
+                                                 {.forward_seconds = 10e-3,
+                                                  .backward_seconds = 20e-3,
+                                                  .update_seconds = 1e-3,
+                                                  .weight_bytes = 7 * kMiB,
+                                                  .gradient_bytes = 7 * kMiB,
+                                                  .state_bytes = 14 * kMiB,
+                                                  .saved_bytes = 9 * kMiB,
+                                                  .backward_transient_bytes = 3 * kMiB},
+                                                 {.bytes = 3 * kMiB / 2, .transfer_seconds = 1e-5});
   request.costs[Recompute::kCheap].batch_bytes = 65536;
   request.costs[Recompute::kCheap].layers.front().name = "embed";
   request.costs[Recompute::kCheap].layers.front().recomputable = false;
   request.costs[Recompute::kCheap].layers.back().name = "head";
-  for (int l = 1; l < 7; ++l) request.costs[Recompute::kCheap].layers[l].name = "block" + std::to_string(l - 1);
+  for (int l = 1; l < 7; ++l)
+    request.costs[Recompute::kCheap].layers[l].name = "block" + std::to_string(l - 1);
   request.costs[Recompute::kNone] = request.costs[Recompute::kCheap];
   set_shape(request, shape);
   request.schedule = schedule;
