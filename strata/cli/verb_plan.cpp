@@ -111,9 +111,11 @@ void run_plan(const PlanArguments& arguments) {
   const bool here = arguments.machine.empty();
   const MachineProfile elsewhere = here ? MachineProfile{} : find_machine(arguments.machine);
   const bool reserves = !here && reserves_host(loaded, elsewhere);
+  const ParameterBytes* convention =
+      arguments.convention.empty() ? nullptr : &precision_convention(arguments.convention);
   const ResolvedRun resolved =
       here ? resolve_here(std::move(loaded), /*measure=*/!arguments.estimate)
-           : resolve(std::move(loaded), elsewhere);
+           : resolve(std::move(loaded), elsewhere, convention);
   const Recipe& recipe = resolved.recipe;
   const MachineProfile& machine = resolved.machine;
   if (resolved.search) {
@@ -126,8 +128,6 @@ void run_plan(const PlanArguments& arguments) {
                 << "; the plan of the first one by this machine's:\n\n";
   }
   if (resolved.micro_batch) std::cout << micro_batch_text(*resolved.micro_batch) << '\n';
-  const ParameterBytes* convention =
-      arguments.convention.empty() ? nullptr : &precision_convention(arguments.convention);
   const PlannedRun run = here ? plan_run(resolved, /*probe=*/!arguments.estimate)
                               : plan_run_elsewhere(resolved, convention);
   if (!here) {

@@ -21,6 +21,7 @@ struct AttentionShape {
   std::int64_t tokens = 0;
   std::int64_t head_width = 0;
   bool shares_keys = false;  ///< heads that share keys and values get copies of them
+  bool runs_again = false;   ///< backward computes it again
 };
 
 /// The work of a layer besides matrix products, as the layer itself states it. The defaults are
@@ -165,7 +166,7 @@ class LevelCosts {
   /// The table with each layer at its level.
   CostTable at(const RecomputeLevels& levels) const {
     CostTable costs = (*this)[levels.base()];
-    for (const int layer : levels.deeper_layers())
+    for (const int layer : levels.other_layers())
       costs.layers[layer] = (*this)[levels.of(layer)].layers[layer];
     return costs;
   }

@@ -17,7 +17,7 @@ void RecomputeLevels::set(int layer, Recompute level) {
   while (!levels_.empty() && levels_.back() == base_) levels_.pop_back();  // equal if all are equal
 }
 
-std::vector<int> RecomputeLevels::deeper_layers() const {
+std::vector<int> RecomputeLevels::other_layers() const {
   std::vector<int> layers;
   for (int layer = 0; layer < static_cast<int>(levels_.size()); ++layer)
     if (levels_[layer] != base_) layers.push_back(layer);

@@ -10,6 +10,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 namespace strata {
@@ -20,7 +21,9 @@ enum class Recompute : std::uint8_t {
   kProducts,   ///< and the products after norms: queries, keys, values, and the inside of the MLP
   kAttention,  ///< and attention
 };
-inline constexpr int kNumRecomputeLevels = static_cast<int>(Recompute::kAttention) + 1;
+inline constexpr Recompute kRecomputeLevels[] = {Recompute::kNone, Recompute::kCheap,
+                                                 Recompute::kProducts, Recompute::kAttention};
+inline constexpr int kNumRecomputeLevels = static_cast<int>(std::size(kRecomputeLevels));
 const char* name_of(Recompute level);  ///< "none", "cheap", "products", "attention"
 
 class RecomputeLevels {
@@ -34,7 +37,7 @@ class RecomputeLevels {
   }
   void set(int layer, Recompute level);
   /// Layers with another level than the base, ascending.
-  std::vector<int> deeper_layers() const;
+  std::vector<int> other_layers() const;
   friend auto operator<=>(const RecomputeLevels&, const RecomputeLevels&) = default;
 
  private:

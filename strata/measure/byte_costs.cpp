@@ -213,9 +213,15 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     LayerWork& work = costs.layers.back().work;
     work.backward_kernels += repeated.kernels;
     work.backward_sum_bytes += repeated.sum_bytes;
-    if (level > Recompute::kCheap)
+    if (level > Recompute::kCheap) {
       work.remade_bytes =
           cheap.of(model.layer(layer), inputs, Recompute::kCheap).saved - bytes.saved;
+      work.attention.runs_again = level >= Recompute::kAttention;
+      if (request.counts_passes)
+        costs.layers.back().backward_seconds += kForwardPasses *
+                                                static_cast<double>(work.remade_bytes) /
+                                                request.memory_bytes_per_second;
+    }
     add_halves(costs.layers.back(), model, layer, inputs, bytes, request, pass);
   }
   for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {

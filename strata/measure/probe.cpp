@@ -288,23 +288,36 @@ struct Probed {
 };
 using Portion = std::vector<Probed>;
 
-// Layers that fit in options.most_bytes together with what all ranks need of them, at least one.
-std::vector<Portion> in_portions(const std::map<std::string, Probed>& missing,
+// Layers that fit in options.most_bytes together with what all ranks need of them, at least one. A
+// layer's levels are measured together.
+std::vector<Portion> in_portions(const std::map<std::string, Portion>& missing,
                                  const ProbeOptions& options) {
   std::vector<Portion> portions;
   std::int64_t bytes = 0;
-  for (const auto& [key, probed] : missing) {
-    const LayerCost& cost = probed.cost();
-    const std::int64_t more = options.ranks * (cost.weight_bytes + cost.gradient_bytes +
-                                               cost.state_bytes + cost.replica_bytes);
+  for (const auto& [key, levels] : missing) {
+    std::int64_t more = 0;
+    for (const Probed& probed : levels) {
+      const LayerCost& cost = probed.cost();
+      more += options.ranks *
+              (cost.weight_bytes + cost.gradient_bytes + cost.state_bytes + cost.replica_bytes);
+    }
     if (portions.empty() || bytes + more > options.most_bytes) {
       portions.emplace_back();
       bytes = 0;
     }
-    portions.back().push_back(probed);
+    portions.back().insert(portions.back().end(), levels.begin(), levels.end());
     bytes += more;
   }
   return portions;
+}
+
+// The levels of a layer that have keys of their own.
+Portion different_levels(const std::vector<LevelTable>& tables,
+                         const std::vector<std::vector<std::string>>& keys, int layer) {
+  Portion levels;
+  for (std::size_t t = 0; t < tables.size(); ++t)
+    if (t == 0 || keys[t][layer] != keys[t - 1][layer]) levels.push_back({layer, &tables[t]});
+  return levels;
 }
 
 std::int64_t largest_weight_bytes(const LayerLayout& layout) {
@@ -434,16 +447,17 @@ std::vector<std::vector<std::string>> probe_seconds(const std::vector<LevelTable
   ProbeCache cache(options.cache_file);
 
   std::vector<std::vector<std::string>> keys;
-  std::map<std::string, Probed> missing;  // those that are not known well enough
   for (const LevelTable& table : tables) {
     CostRequest at_level = request;
     at_level.recompute = table.level;
     keys.push_back(probe_keys(model, at_level, options));
-    for (int layer = 0; layer < model.num_layers(); ++layer) {
-      const std::string& key = keys.back()[layer];
-      if (!cache.find(key) || cache.is_disturbed(key))
-        missing.try_emplace(key, Probed{layer, &table});
-    }
+  }
+  std::map<std::string, Portion> missing;  // layers of which a level is not known well enough
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const bool known = std::ranges::all_of(keys, [&](const std::vector<std::string>& of_level) {
+      return cache.find(of_level[layer]) && !cache.is_disturbed(of_level[layer]);
+    });
+    if (!known) missing.try_emplace(keys.front()[layer], different_levels(tables, keys, layer));
   }
 
   const std::vector<Portion> portions = in_portions(missing, options);

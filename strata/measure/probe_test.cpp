@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "strata/base/errors.h"
@@ -22,7 +23,7 @@ struct FakeMachine {
   std::function<double(std::size_t forward)> slowdown = [](std::size_t) { return 1.0; };
 };
 
-class TimedLayer final : public Layer {
+class TimedLayer : public Layer {
  public:
   TimedLayer(FakeMachine& machine, char name, double seconds)
       : machine_(machine), name_(name), seconds_(seconds) {}
@@ -80,6 +81,78 @@ TEST_F(Probe, RunsEachDistinctLayerOncePerRound) {
   for (std::size_t i = 0; i < machine_.order.size(); ++i)
     EXPECT_EQ(machine_.order[i], i % 2 == 0 ? machine_.order[0] : machine_.order[1]);
   EXPECT_NE(machine_.order[0], machine_.order[1]);
+}
+
+// A forward of the level n takes n times as long, so that the test can tell levels apart.
+class LevelLayer final : public TimedLayer {
+ public:
+  using TimedLayer::TimedLayer;
+  Recompute deepest_recompute() const override { return Recompute::kAttention; }
+  std::vector<at::Tensor> forward(const ForwardContext& context,
+                                  std::span<const at::Tensor> weights,
+                                  std::span<const at::Tensor> inputs) const override {
+    std::vector<at::Tensor> outputs;
+    for (int n = 0; n < static_cast<int>(context.recompute); ++n)
+      outputs = TimedLayer::forward(context, weights, inputs);
+    return outputs;
+  }
+};
+
+class ProbeOfLevels : public Probe {
+ protected:
+  ProbeOfLevels() {
+    model_.add("fourth", std::make_shared<LevelLayer>(machine_, 'l', kQuick));
+    for (std::size_t t = 0; t < 3; ++t) {
+      costs_[t] = byte_costs(model_, request_);
+      tables_.push_back({kRecomputeLevels[t + 1], &costs_[t]});
+    }
+  }
+  std::vector<std::vector<std::string>> probe_levels() {
+    return probe_seconds(tables_, model_, request_, options_);
+  }
+  void expect_seconds() const {
+    for (int t = 0; t < 3; ++t) {
+      EXPECT_NEAR(costs_[t].layers[3].forward_seconds, (t + 1) * kQuick, 1e-12);
+      EXPECT_NEAR(costs_[t].layers[0].forward_seconds, kQuick, 1e-12);
+    }
+  }
+
+  CostTable costs_[3];
+  std::vector<LevelTable> tables_;
+};
+
+TEST_F(ProbeOfLevels, MeasuresEveryLevelOfALayerInEveryRound) {
+  const auto keys = probe_levels();
+  expect_seconds();
+  ASSERT_EQ(keys.size(), 3u);
+  EXPECT_EQ(keys[0][0], keys[2][0]);  // a layer without levels is measured once
+  EXPECT_NE(keys[0][3], keys[1][3]);
+  EXPECT_NE(keys[1][3], keys[2][3]);
+  // Each round has the quick and the slow layer once and six forwards of the three levels.
+  ASSERT_EQ(machine_.order.size() % 8, 0u);
+  for (std::size_t round = 0; round < machine_.order.size(); round += 8) {
+    const auto first = machine_.order.begin() + static_cast<std::ptrdiff_t>(round);
+    EXPECT_EQ(std::count(first, first + 8, 'l'), 6);
+  }
+}
+
+// Seconds of different days could not be compared.
+TEST_F(ProbeOfLevels, MeasuresAllLevelsAgainIfOneIsUnknown) {
+  probe();
+  machine_.order.clear();
+  probe_levels();
+  expect_seconds();
+  EXPECT_EQ(std::ranges::count(machine_.order, 'q'), 0);  // known
+  EXPECT_EQ(std::ranges::count(machine_.order, 'l') % 6, 0);
+  machine_.order.clear();
+  probe_levels();
+  EXPECT_TRUE(machine_.order.empty());
+}
+
+TEST_F(ProbeOfLevels, MeasuresLevelsTogetherHoweverLittleMemoryIsAllowed) {
+  options_.most_bytes = 1;
+  probe_levels();
+  expect_seconds();
 }
 
 TEST_F(Probe, IgnoresBusyRounds) {

@@ -107,8 +107,7 @@ TEST_P(SplitGpt, AllocatesStatedBytes) {
   const Sequential model = make_gpt(options, DecoderOutput::kLoss, split);
   const TensorSpec tokens{.shape = {4, 128}, .dtype = at::kLong};
   const TensorSpec x = model.value_specs({tokens, tokens})[0];
-  for (const Recompute recompute :
-       {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kAttention}) {
+  for (const Recompute recompute : kRecomputeLevels) {
     SCOPED_TRACE(name_of(recompute));
     const LayerBytes predicted = model.layer(1).bytes(std::vector{x}, recompute);
     run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount& account) {

@@ -90,8 +90,7 @@ void PrecisionBytes::expect_what_layers_allocate() {
         inputs.push_back(spec.dtype == at::kLong
                              ? at::randint(200, spec.shape, at::kLong)
                              : at::randn(spec.shape).to(spec.dtype).requires_grad_());
-      for (const Recompute recompute :
-           {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kAttention}) {
+      for (const Recompute recompute : kRecomputeLevels) {
         SCOPED_TRACE(testing::Message() << model.name(layer) << ", " << name_of(recompute));
         if (inputs[0].requires_grad()) inputs[0].mutable_grad().reset();
         LossSink sink;

@@ -51,7 +51,7 @@ enum class RecomputeMode : std::uint8_t {
 };
 /// "none", "cheap", "products", "attention", "full", "auto"
 const char* name_of(RecomputeMode mode);
-/// Of layers that do not run again as a whole. With kAuto some may have deeper ones.
+/// The level of layers that do not run again as a whole. With kAuto some may have deeper ones.
 Recompute level_of(RecomputeMode mode);
 
 /// Where one kind of a layer's state lives between its uses.

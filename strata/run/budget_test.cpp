@@ -106,7 +106,7 @@ std::string random_recipe(unsigned seed, const std::string& folder) {
   text += "}}\nmesh: {pp: " + pp + ", dp: " + dp;
   if (dp != "1") text += ", zero: " + zero + ", reduce: " + reduce;
   text += ", schedule: " + draw("gpipe", "vertical", "1f1b");
-  const std::string recompute = draw("none", "cheap", "full", "auto");
+  const std::string recompute = draw("none", "cheap", "products", "attention", "full", "auto");
   text += ", threads: 1}\nmemory: {recompute: " + recompute;
   text += ", weights: " + weights + ", gradients: " + gradients + ", states: " + states;
   if (weights == "host" || weights == "disk") text += ", window: " + draw("0", "1", "2", "3");

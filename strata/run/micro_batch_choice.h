@@ -2,8 +2,11 @@
 ///
 /// Small micro-batches keep the stages of a pipeline busy and need little memory; large ones have
 /// efficient products, few launches and few messages. Powers of two up to a replica's samples, and
-/// all of its samples, are planned. The fastest plan that fits wins; of plans that are equally fast
-/// within 1 %, the one with the smallest micro-batch, which needs the least memory.
+/// all of its samples, are planned, so that a mini-batch has at most 256 micro-batches. The fastest
+/// plan that fits wins; of plans that are equally fast within 1 %, the one with the smallest
+/// micro-batch, which needs the least memory.
+///
+/// Cost  a plan for each size.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +33,8 @@ struct MicroBatchChoice {
 /// Ascending.
 std::vector<std::int64_t> possible_micro_batches(std::int64_t replica_samples);
 
-/// Throws what `try_out` throws for the smallest size if it throws for every size.
+/// An error of `try_out` means that the size cannot be planned. If none fits: throws the first error
+/// about memory, or else the first error, or a UserError.
 MicroBatchChoice choose_micro_batch(
     std::int64_t replica_samples,
     const std::function<MicroBatchTrial(std::int64_t samples)>& try_out);

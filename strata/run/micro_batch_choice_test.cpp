@@ -22,6 +22,8 @@ TEST(MicroBatchChoice, TriesPowersOfTwoAndAllSamples) {
   EXPECT_EQ(possible_micro_batches(1), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(possible_micro_batches(8), (std::vector<std::int64_t>{1, 2, 4, 8}));
   EXPECT_EQ(possible_micro_batches(11), (std::vector<std::int64_t>{1, 2, 4, 8, 11}));
+  EXPECT_EQ(possible_micro_batches(1000),
+            (std::vector<std::int64_t>{4, 8, 16, 32, 64, 128, 256, 512, 1000}));
 }
 
 std::int64_t chosen(const std::map<std::int64_t, double>& seconds) {
@@ -52,7 +54,25 @@ TEST(MicroBatchChoice, NamesSizesThatCannotBePlannedAndThrowsIfNoneCan) {
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().where, "1");
   }
-  const MicroBatchChoice choice = choose_micro_batch(4, [&](std::int64_t samples) {
+  // That a size makes too many micro-batches does not explain why no other one fits.
+  try {
+    choose_micro_batch(4, [&](std::int64_t samples) {
+      if (samples == 1)
+        throw UserError({.operation = "run.recipe", .what = "too many micro-batches"});
+      return refuse(samples);
+    });
+    FAIL() << "was not refused";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().where, "2");
+  }
+  // Sizes that do not fit without an error.
+  EXPECT_THROW(
+      choose_micro_batch(4, [](std::int64_t) { return MicroBatchTrial{.reason = "needs 3 of 2"}; }),
+      UserError);
+  const MicroBatchChoice choice = choose_micro_batch(8, [&](std::int64_t samples) {
+    // Too little free memory to measure the layers.
+    if (samples == 8)
+      throw SystemError({.operation = "pipeline.probe", .what = "more than is free"});
     if (samples > 2) return refuse(samples);
     return MicroBatchTrial{
         .samples = samples, .fits = true, .step_seconds = 3.0 / samples, .peak_bytes = 1 << 20};
@@ -61,7 +81,8 @@ TEST(MicroBatchChoice, NamesSizesThatCannotBePlannedAndThrowsIfNoneCan) {
             "micro-batch   step      peak\n"
             "          1    3 s  1.00 MiB\n"
             "          2  1.5 s  1.00 MiB  chosen\n"
-            "          4                   the plan needs more memory\n");
+            "          4                   the plan needs more memory\n"
+            "          8                   more than is free\n");
 }
 
 class OpenMicroBatch : public testing::Test {
@@ -112,6 +133,17 @@ TEST_F(OpenMicroBatch, IsOneThatFits) {
   EXPECT_LT(run.recipe.train.micro_batch, 8);
 }
 
+// Without a budget the memory of the machine is the limit: 256 samples of 16,384 tokens save 280 GiB.
+TEST_F(OpenMicroBatch, IsOneThatFitsTheMachineWithoutABudget) {
+  const ResolvedRun run = resolve(
+      recipe({"model.context=16384", "model.width=1024", "train.mini_batch=256", "mesh.pp=1"}),
+      {.measure = false});
+  EXPECT_TRUE(run.micro_batch->trials.front().fits);
+  EXPECT_FALSE(run.micro_batch->trials.back().fits);
+  EXPECT_EQ(run.micro_batch->trials.back().reason.rfind("needs ", 0), 0u);
+  EXPECT_LT(run.recipe.train.micro_batch, 256);
+}
+
 TEST_F(OpenMicroBatch, IsSearchedWithTheMesh) {
   const ResolvedRun run = resolve(recipe({"mesh.pp=1", "mesh.auto=true", "mesh.ranks=2"}));
   ASSERT_TRUE(run.micro_batch && run.search);
@@ -152,7 +184,7 @@ TEST_F(OpenMicroBatch, IsRefusedInSeveralProcesses) {
   for (const auto& [name, value] : variables) ::unsetenv(name);
 }
 
-TEST_F(OpenMicroBatch, IsNeverLargerThanAModelCanCount) {
+TEST_F(OpenMicroBatch, HasNoNegativeSizeNorMoreThanTheMiniBatch) {
   EXPECT_THROW(recipe({"train.micro_batch=-1"}), UserError);
   EXPECT_THROW(recipe({"train.micro_batch=9"}), UserError);
 }

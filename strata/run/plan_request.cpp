@@ -61,14 +61,10 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
   for (CostTable& costs : request.costs) costs.communicator_bytes = bytes;
 }
 
-// The levels of recompute inside layers that a plan may choose. A refusal proposes other modes, so
-// every plan knows the first two.
-std::vector<Recompute> planned_levels(RecomputeMode mode) {
-  std::vector<Recompute> levels{Recompute::kNone, Recompute::kCheap};
-  const Recompute deepest = mode == RecomputeMode::kAuto ? Recompute::kAttention : level_of(mode);
-  for (const Recompute level : {Recompute::kProducts, Recompute::kAttention})
-    if (level <= deepest) levels.push_back(level);
-  return levels;
+bool has_level(const Sequential& model, Recompute level) {
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    if (model.layer(layer).deepest_recompute() >= level) return true;
+  return false;
 }
 
 Sequential model_of(const Recipe& recipe, TensorSplit split) {
@@ -153,9 +149,11 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
                       .validation_shapes = recipe.task->evaluation_shapes(recipe)};
   CostRequest layers = cost_request(recipe, machine);
   const RowsCost rows = recipe.task->rows_cost(recipe, machine);
-  for (const Recompute level : planned_levels(recipe.memory.recompute)) {
+  for (const Recompute level : kRecomputeLevels) {
     layers.recompute = level;
-    request.costs[level] = with_gpu_costs(byte_costs(model, layers), machine);
+    request.costs[level] = level > Recompute::kCheap && !has_level(model, level)
+                               ? request.costs[Recompute::kCheap]
+                               : with_gpu_costs(byte_costs(model, layers), machine);
     request.costs[level].rows = rows;
   }
   add_ranks(request, recipe, processes, devices);

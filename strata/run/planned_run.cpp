@@ -44,11 +44,6 @@ PlanRequest request_here(const Recipe& recipe, const PlannedRun& run, const Shar
 
 using LevelKeys = std::map<Recompute, std::vector<std::string>>;
 
-bool computes_more_again(const Plan& plan) {
-  const StepDecisions& decided = plan.decisions();
-  return !RecomputeChoice{decided.recompute, decided.levels}.empty();
-}
-
 // Ranks that share cores or a GPU would measure each other's work, or not, depending on the
 // system's thread switches. So as many ranks measure in parallel as can compute in parallel, and
 // the sharing is computed instead. What training later measures is not saved then.
@@ -61,10 +56,11 @@ LevelKeys measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& reso
   layers.device = recipe.rank_device();
   const Recompute level = layers.recompute;
   std::vector<LevelTable> tables{{level, &request.costs[level]}};
-  // Deeper levels of `auto` are measured if the plan needs them, and are not chosen otherwise.
+  // Deeper levels are measured if a plan by `auto` needs them, and are not chosen otherwise.
+  const bool chooses = recipe.memory.recompute == RecomputeMode::kAuto;
   for (const Recompute deeper : {Recompute::kProducts, Recompute::kAttention}) {
-    if (deeper <= level || !request.costs.has(deeper)) continue;
-    if (computes_more_again(run.plan)) {
+    if (!chooses) break;
+    if (!recompute_choice_of(run.plan.decisions()).empty()) {
       tables.push_back({deeper, &request.costs[deeper]});
     } else {
       request.costs[deeper] = {};
@@ -87,7 +83,9 @@ LevelKeys measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& reso
   }
   request.updates_measured = on_cores;  // otherwise the device ran the updates
   const bool shares = on_cores ? threads_per_core(host) > 1 : !request.mode_costs().devices.empty();
-  if (!shares) run.probe_cache = options.cache_file;
+  // What training measures corrects the level that it uses alone, so that the next plan could not
+  // compare levels.
+  if (!shares && tables.size() == 1) run.probe_cache = options.cache_file;
   LevelKeys by_level;
   for (std::size_t t = 0; t < tables.size(); ++t) by_level[tables[t].level] = keys[t];
   return by_level;

@@ -110,7 +110,8 @@ TEST_F(RecipeEffects, MeshChangesNothing) {
   const std::vector<double> plain = losses();
   EXPECT_EQ(losses({"mesh.pp=1"}), plain);
   EXPECT_EQ(losses({"mesh.schedule=gpipe"}), plain);
-  EXPECT_EQ(losses({"memory.recompute=full"}), plain);
+  for (const char* recompute : {"none", "products", "attention", "full"})
+    EXPECT_EQ(losses({std::string("memory.recompute=") + recompute}), plain) << recompute;
 }
 
 TEST_F(RecipeEffects, RecordsContainLearningRateOfStep) {

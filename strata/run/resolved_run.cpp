@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "strata/base/error_source.h"
+#include "strata/base/units.h"
 #include "strata/comm/ranks.h"
+#include "strata/plan/search/shared_host.h"
 #include "strata/run/plan_request.h"
 #include "strata/run/planned_run.h"
 #include "strata/run/recipe_file.h"
@@ -77,25 +79,48 @@ void take_mesh(ResolvedRun& run, const Search& search) {
 }
 
 // Resolves a recipe whose micro-batch may be open. `resolved`: of one whose micro-batch is decided;
-// `planned`: of a resolved run.
-template <typename Resolve, typename PlanOf>
-ResolvedRun with_micro_batch_chosen(const Recipe& recipe, Resolve resolved, PlanOf planned) {
+// `tried`: plans a resolved run.
+template <typename Resolve, typename Try>
+ResolvedRun with_micro_batch_chosen(const Recipe& recipe, Resolve resolved, Try tried) {
   if (recipe.train.micro_batch > 0) return resolved(recipe);
   std::map<std::int64_t, ResolvedRun> runs;
   const std::int64_t replicas = recipe.mesh.automatic ? 1 : recipe.mesh.axes[Axis::kData];
   MicroBatchChoice choice = choose_micro_batch(
       (recipe.train.mini_batch + replicas - 1) / replicas, [&](std::int64_t samples) {
-        const ResolvedRun& run =
-            runs.emplace(samples, resolved(with_micro_batch(recipe, samples))).first->second;
-        const Plan plan = planned(run);
-        return MicroBatchTrial{.samples = samples,
-                               .fits = true,
-                               .step_seconds = plan.simulation.step_seconds,
-                               .peak_bytes = peak_bytes(plan.ledger)};
+        runs.emplace(samples, resolved(with_micro_batch(recipe, samples)));
+        MicroBatchTrial trial = tried(runs.at(samples));
+        trial.samples = samples;
+        return trial;
       });
   ResolvedRun run = std::move(runs.at(choice.samples()));
   run.micro_batch = std::move(choice);
   return run;
+}
+
+MicroBatchTrial trial_of(const Plan& plan) {
+  return {.fits = true,
+          .step_seconds = plan.simulation.step_seconds,
+          .peak_bytes = peak_bytes(plan.ledger)};
+}
+
+// How a plan exceeds the memory of this machine, which matters if memory.device sets no limit; "" if
+// it does not.
+std::string excess_here(const Recipe& recipe, const PlannedRun& run) {
+  const bool on_cpu = recipe.device_kind() == DeviceKind::kCpu;
+  const SharedHost host = shared_host(run);
+  const std::int64_t here = on_cpu ? host.bytes : run.plan.machine.device.bytes.count;
+  const std::int64_t needed = on_cpu ? process_bytes(run.plan, host).total()
+                                     : peak_bytes(run.plan.ledger) + run.plan.costs.context_bytes;
+  if (here == 0 || needed <= here) return "";
+  return "needs " + format_bytes(needed) + " of " + format_bytes(here);
+}
+
+// Plans with assumed seconds first, so that nothing is measured that does not fit.
+MicroBatchTrial trial_here(const ResolvedRun& run, bool measure) {
+  const PlannedRun assumed = plan_run(run, /*probe=*/false);
+  if (const std::string excess = excess_here(run.recipe, assumed); !excess.empty())
+    return {.reason = excess};
+  return trial_of(measure ? plan_run(run).plan : assumed.plan);
 }
 
 void require_one_process(const Recipe& recipe) {
@@ -119,13 +144,14 @@ ResolvedRun resolve(Recipe recipe, const ResolveOptions& options) {
   };
   ResolvedRun run = with_micro_batch_chosen(recipe, resolved, [&](ResolvedRun tried) {
     tried.on_measuring = options.on_measuring;
-    return plan_run(tried, options.measure).plan;
+    return trial_here(tried, options.measure);
   });
   run.on_measuring = options.on_measuring;
   return run;
 }
 
-ResolvedRun resolve(Recipe recipe, const MachineProfile& machine) {
+ResolvedRun resolve(Recipe recipe, const MachineProfile& machine,
+                    const ParameterBytes* convention) {
   const auto resolved = [&](Recipe decided) {
     ResolvedRun run{.recipe = std::move(decided)};
     run.machine = with_device_of(run.recipe, machine);
@@ -134,7 +160,7 @@ ResolvedRun resolve(Recipe recipe, const MachineProfile& machine) {
   };
   return with_micro_batch_chosen(
       on_machine(std::move(recipe), machine), resolved,
-      [](const ResolvedRun& run) { return plan_run_elsewhere(run).plan; });
+      [&](const ResolvedRun& run) { return trial_of(plan_run_elsewhere(run, convention).plan); });
 }
 
 }  // namespace strata

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "strata/plan/ledger/zero_bytes.h"
 #include "strata/plan/machine_profile.h"
 #include "strata/plan/search/mesh_search.h"
 #include "strata/run/micro_batch_choice.h"
@@ -42,7 +43,9 @@ struct ResolveOptions {
 /// A mesh is searched with assumed rates, so that it is the same in every process.
 ResolvedRun resolve(Recipe recipe, const ResolveOptions& options = {});
 
-/// Resolves for another machine, or for as many of them as give each rank a GPU.
-ResolvedRun resolve(Recipe recipe, const MachineProfile& machine);
+/// Resolves for another machine, or for as many of them as give each rank a GPU. `convention`:
+/// another system's bytes per parameter; null: ours.
+ResolvedRun resolve(Recipe recipe, const MachineProfile& machine,
+                    const ParameterBytes* convention = nullptr);
 
 }  // namespace strata

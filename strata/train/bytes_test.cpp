@@ -90,8 +90,7 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
       .micro_batch = kMicroBatch,
       .mesh = mesh_request(c.mesh)};
   plan_request.mesh.axes[Axis::kPipeline] = c.stages;
-  for (const Recompute level :
-       {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kAttention}) {
+  for (const Recompute level : kRecomputeLevels) {
     request.recompute = level;
     plan_request.costs[level] = byte_costs(model, request);
   }

@@ -111,7 +111,7 @@ struct AttentionAgain {
   bool output = false;  // y and log_sum, too
 };
 
-// The tensors of one that are saved: qkv unless it is made again, y and log_sum likewise.
+// The tensors that an attention saves: qkv unless it is made again, y and log_sum likewise.
 variable_list saved_of(const at::Tensor& qkv, const Attended& made, const AttentionAgain& again) {
   const bool saves_output = !again.output;
   return {again.tensors ? at::Tensor() : qkv, saves_output ? made.y : at::Tensor(),

@@ -117,8 +117,7 @@ class RecomputeLevel : public testing::TestWithParam<Block> {
 
 TEST_P(RecomputeLevel, ChangesNoBit) {
   const Run reference = run(Recompute::kNone, /*halves=*/false);
-  for (const Recompute recompute :
-       {Recompute::kNone, Recompute::kCheap, Recompute::kProducts, Recompute::kAttention}) {
+  for (const Recompute recompute : kRecomputeLevels) {
     for (const bool halves : {false, true}) {
       SCOPED_TRACE(std::string(name_of(recompute)) + (halves ? ", halves" : ""));
       const Run made = run(recompute, halves);

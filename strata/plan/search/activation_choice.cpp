@@ -91,7 +91,7 @@ class Descent {
     if (!search_.may_keep) return false;
     for (const int layer : slowest_first(best_.recompute.whole))
       if (recompute_less(layer, Recompute::kAttention)) return true;
-    for (const int layer : slowest_first(best_.recompute.levels.deeper_layers()))
+    for (const int layer : slowest_first(best_.recompute.levels.other_layers()))
       if (recompute_less(layer, less(best_.recompute.levels.of(layer)))) return true;
     return false;
   }
@@ -271,7 +271,7 @@ class Descent {
 
   static int members(const ActivationChoice& choice) {
     return choice.recompute.whole.size() + choice.offload.size() +
-           static_cast<int>(choice.recompute.levels.deeper_layers().size());
+           static_cast<int>(choice.recompute.levels.other_layers().size());
   }
 
   using Key = std::tuple<Layers, RecomputeLevels, Layers>;

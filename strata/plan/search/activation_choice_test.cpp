@@ -178,10 +178,11 @@ TEST(ActivationChoice, IsPrintedWithItsCost) {
   request.memory.device.count = 46 * kMiB;
   const std::string text = plan_text(make_plan(request));
   const std::size_t at = text.find("recompute  ");
-  EXPECT_EQ(text.substr(at, text.find("memory  ", at) - at),
-            "recompute  auto: 5 of 8 layers (layer1, layer2, layer3, layer4 and 1 more)\n"
-            "offloaded  inputs of 3 of these (layer1, layer3, layer5); 3.15 ms of the link each "
-            "way, 50 ms of forwards run again\n");
+  EXPECT_EQ(
+      text.substr(at, text.find("memory  ", at) - at),
+      "recompute  auto: 5 of 8 layers (layer1, layer2, layer3, layer4 and 1 more)\n"
+      "offloaded  inputs of 3 whole layers (layer1, layer3, layer5); 3.15 ms of the link each "
+      "way, 50 ms of forwards run again\n");
 }
 
 // The number of trials stays within its limit for any size of model.

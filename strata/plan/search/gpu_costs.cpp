@@ -65,6 +65,7 @@ void add_attention(LayerCost& layer, const CostTable& costs, const MachineProfil
   if (layer.forward_seconds > 0) {
     layer.forward_seconds += seconds * (1 / kAttentionForward - 1);
     layer.backward_seconds += seconds * (kBackwardProducts / kAttentionBackward - 2);
+    if (attention.runs_again) layer.backward_seconds += seconds * (1 / kAttentionForward - 1);
   }
   const std::int64_t peak =
       attention_peak_bytes(attention, sums, costs.weight_element_bytes, layer);

@@ -48,6 +48,24 @@ TEST(GpuCosts, AreZeroForCpu) {
     EXPECT_EQ(plan.ledger[0].at_peak[kind], 0) << name_of(kind);
 }
 
+// A second attention in backward takes as long as the one in forward.
+TEST(GpuCosts, IncludeAttentionThatRunsAgain) {
+  const MachineProfile machine = find_machine("h100");
+  const auto cost_of = [&](const AttentionShape& attention) {
+    CostTable costs = costs_of_four();
+    costs.weight_element_bytes = 2;
+    costs.layers[0].work.attention = attention;
+    return with_gpu_costs(costs, machine).layers[0];
+  };
+  AttentionShape attention{.samples = 4, .heads = 32, .tokens = 8192, .head_width = 128};
+  const LayerCost once = cost_of(attention);
+  attention.runs_again = true;
+  const LayerCost again = cost_of(attention);
+  EXPECT_EQ(again.forward_seconds, once.forward_seconds);
+  // The products' rate is in the layer's own backward_seconds.
+  EXPECT_NEAR(again.backward_seconds - once.backward_seconds, once.forward_seconds - 1e-3, 1e-12);
+}
+
 // 132 multiprocessors for 4 blocks: 33 groups of 4 heads of 128 tokens of 64 numbers.
 TEST(GpuCosts, IncludeSumsOfDeterministicAttention) {
   const AttentionShape attention{.samples = 1, .heads = 4, .tokens = 100, .head_width = 60};

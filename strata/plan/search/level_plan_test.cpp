@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
 #include "strata/plan/search/planner.h"
 #include "strata/plan/text/plan_text.h"
@@ -102,7 +103,7 @@ TEST(LevelPlan, IsFollowedByOtherProcesses) {
   const std::int64_t most = peak_bytes(make_plan(request_of(RecomputeMode::kCheap, 0)).ledger);
   const PlanRequest request = request_of(RecomputeMode::kAuto, most / 2);
   const Plan plan = make_plan(request);
-  ASSERT_FALSE(plan.decisions().levels.deeper_layers().empty());
+  ASSERT_FALSE(plan.decisions().levels.other_layers().empty());
   const std::string text = decisions_text(plan);
   PlanRequest slower = request;
   for (CostTable& costs : slower.costs)
@@ -112,20 +113,64 @@ TEST(LevelPlan, IsFollowedByOtherProcesses) {
   EXPECT_EQ(followed.decisions().recompute, plan.decisions().recompute);
   EXPECT_EQ(peak_bytes(followed.ledger), peak_bytes(plan.ledger));
   EXPECT_EQ(decisions_text(followed), text);
+}
 
-  // A run that resumes in another mode has other levels.
-  const Plan cheap = follow_plan(request_of(RecomputeMode::kCheap, 0, false), text);
-  EXPECT_EQ(cheap.decisions().levels, RecomputeLevels());
-  // Checkpoints of earlier versions name no levels.
-  const std::string old = decisions_text(make_plan(request_of(RecomputeMode::kAuto, 0)));
-  EXPECT_EQ(old.find("levels"), std::string::npos);
-  EXPECT_TRUE(follow_plan(request, old).decisions().levels.deeper_layers().empty());
+// The state of a run on a disk keeps its place; what is recomputed need not stay.
+TEST(LevelPlan, RunThatResumesInAnotherModeFollowsThatMode) {
+  const std::int64_t most = peak_bytes(make_plan(request_of(RecomputeMode::kCheap, 0)).ledger);
+  constexpr RecomputeMode kModes[] = {RecomputeMode::kNone,     RecomputeMode::kCheap,
+                                      RecomputeMode::kProducts, RecomputeMode::kAttention,
+                                      RecomputeMode::kFull,     RecomputeMode::kAuto};
+  for (const RecomputeMode before : kModes) {
+    const bool is_auto = before == RecomputeMode::kAuto;
+    const Plan first = make_plan(request_of(before, is_auto ? most / 2 : 0));
+    for (const RecomputeMode now : kModes) {
+      SCOPED_TRACE(testing::Message() << name_of(before) << " to " << name_of(now));
+      const Plan plan = follow_plan(request_of(now, 0), decisions_text(first));
+      EXPECT_EQ(plan.decisions().partition, first.decisions().partition);
+      if (now == before || now == RecomputeMode::kAuto) {
+        EXPECT_EQ(plan.decisions().levels, first.decisions().levels);
+        EXPECT_EQ(plan.decisions().recompute, first.decisions().recompute);
+      } else {
+        EXPECT_EQ(plan.decisions().levels, RecomputeLevels(level_of(now)));
+        EXPECT_EQ(plan.decisions().recompute.size(), now == RecomputeMode::kFull ? 8 : 0);
+      }
+    }
+  }
+  // A mode that does not fit is refused, not followed.
+  const std::string text = decisions_text(make_plan(request_of(RecomputeMode::kAuto, most / 2)));
+  EXPECT_THROW(follow_plan(request_of(RecomputeMode::kNone, most / 2), text), UserError);
+}
+
+TEST(LevelPlan, FollowsTextsOfEarlierVersions) {
+  const PlanRequest request = request_of(RecomputeMode::kAuto, 0);
+  nlohmann::json text = nlohmann::json::parse(decisions_text(make_plan(request)));
+  text.erase("mode");
+  text.erase("level");
+  text["recompute"] = {1, 2};
+  const Plan plan = follow_plan(request, text.dump());
+  EXPECT_EQ(plan.decisions().recompute, (LayerSet{1, 2}));
+  EXPECT_EQ(plan.decisions().levels, RecomputeLevels());
+}
+
+// A budget that only deep levels fit, because a whole layer makes all that it saves at once.
+TEST(LevelPlan, AutoFitsWhatAttentionFits) {
+  PlanRequest request = request_of(RecomputeMode::kAttention, 0);
+  set_shape(request, {1, 1});
+  const std::int64_t attention = peak_bytes(make_plan(request).ledger);
+  request.memory.recompute = RecomputeMode::kFull;
+  for (LayerCost& layer : request.costs[Recompute::kCheap].layers)
+    layer.backward_transient_bytes = 16 * kMiB;
+  ASSERT_GT(peak_bytes(make_plan(request).ledger), attention);
+  request.memory.recompute = RecomputeMode::kAuto;
+  request.memory.device.count = attention;
+  EXPECT_LE(peak_bytes(make_plan(request).ledger), attention);
 }
 
 TEST(LevelPlan, NamesLevelsInTextAndJson) {
   const std::int64_t most = peak_bytes(make_plan(request_of(RecomputeMode::kCheap, 0)).ledger);
   const Plan plan = make_plan(request_of(RecomputeMode::kAuto, most * 8 / 10));
-  const std::vector<int> deeper = plan.decisions().levels.deeper_layers();
+  const std::vector<int> deeper = plan.decisions().levels.other_layers();
   ASSERT_FALSE(deeper.empty());
   EXPECT_EQ(counts_of(plan)[Recompute::kAttention], 0);
   const std::string text = plan_text(plan);

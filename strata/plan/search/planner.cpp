@@ -32,16 +32,25 @@ TierPlacement placement_of(const json& text) {
           .offloaded = LayerSet(text.value("offloaded", std::vector<int>()))};
 }
 
-// Layers that the text does not name have the mode's level, as do those with a level that the
-// request has no costs for, because the run resumes in another mode.
-RecomputeLevels levels_of(const json& text, const PlanRequest& request) {
-  RecomputeLevels levels = level_of(request.memory.recompute);
-  const json named = text.value("levels", json::object());
-  for (const auto& [layer, name] : named.items()) {
-    const auto level = value_named<Recompute>(name.get<std::string>());
-    if (level && request.costs.has(*level)) levels.set(std::stoi(layer), *level);
-  }
-  return levels;
+// What the text says, unless the run resumes in another mode than `auto`: that one decides. Texts of
+// earlier versions name neither mode nor levels.
+RecomputeChoice recompute_of(const json& text, const PlanRequest& request) {
+  const RecomputeMode mode = request.memory.recompute;
+  const Recompute base = level_of(mode);
+  if (mode != RecomputeMode::kAuto && text.value("mode", name_of(mode)) != name_of(mode))
+    return {
+        .whole = mode == RecomputeMode::kFull ? recompute_all(request.mode_costs()) : LayerSet{},
+        .levels = base};
+  const auto level_named = [&](const std::string& name) {
+    const auto level = value_named<Recompute>(name);
+    return level && request.costs.has(*level) ? *level : base;
+  };
+  RecomputeChoice choice{LayerSet(text.at("recompute").get<std::vector<int>>()),
+                         level_named(text.value("level", name_of(base)))};
+  const json levels = text.value("levels", json::object());
+  for (const auto& [layer, name] : levels.items())
+    choice.levels.set(std::stoi(layer), level_named(name.get<std::string>()));
+  return choice;
 }
 
 // Checks the programs here, so that the caller who runs the plan gets checked ones.
@@ -105,7 +114,9 @@ std::string decisions_text(const Plan& plan) {
                {"reduce_each", decisions.zero.reduce == ReduceMode::kEach},
                {"tiers", placement_json(plan.placement)},
                {"reduce_reason", plan.reduce_reason}};
-  for (const int layer : decisions.levels.deeper_layers())
+  text["mode"] = name_of(plan.memory.recompute);
+  text["level"] = name_of(decisions.levels.base());
+  for (const int layer : decisions.levels.other_layers())
     text["levels"][std::to_string(layer)] = name_of(decisions.levels.of(layer));
   if (!plan.recorded.empty()) text["recorded"] = true;
   if (decisions.order) text["order"] = order_csv(*decisions.order);
@@ -124,8 +135,7 @@ Plan follow_plan(const PlanRequest& input, const std::string& decided) {
   if (!text.value("recorded", false)) request.recording = RecordingPlan::kNever;
   Choices choices{
       .partition = {text.at("bounds").get<std::vector<int>>()},
-      .recompute = {LayerSet(text.at("recompute").get<std::vector<int>>()),
-                    levels_of(text, request)},
+      .recompute = recompute_of(text, request),
       .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce,
       .tiers = placement_of(text.at("tiers"))};
   if (text.contains("order") && !traits_of(request.schedule).has_builder) {
@@ -139,6 +149,10 @@ Plan follow_plan(const PlanRequest& input, const std::string& decided) {
     }
   }
   Plan plan = evaluate(request, choices);
+  // In another mode the plan may need more bytes than the one that it follows.
+  if (text.value("mode", name_of(request.memory.recompute)) != name_of(request.memory.recompute) &&
+      !fits(plan))
+    refuse(request, plan);
   plan.reduce_reason = text.at("reduce_reason").get<std::string>();
   return completed(std::move(plan), request);
 }

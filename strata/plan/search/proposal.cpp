@@ -164,6 +164,8 @@ class Proposer {
     return std::move(*best);
   }
 
+  const LevelCosts& level_costs() const { return level_costs_; }
+
   static bool better(const Plan& plan, const Plan& than) {
     if (fits(plan) != fits(than)) return fits(plan);
     const double seconds = plan.simulation.step_seconds;
@@ -305,10 +307,11 @@ class Proposer {
       if (better(plan, best)) best = std::move(plan);
     };
     consider(widened(whole_layers()));
+    if (!deepest().empty()) consider(widened(deepest()));
     for (const int window : {1, 2}) {
       choices.tiers.window = std::min(window, most);
       const Plan some = best_recompute(choices);
-      if (fits(some)) consider(widened({some.decisions().recompute, some.decisions().levels}));
+      if (fits(some)) consider(widened(recompute_choice_of(some.decisions())));
     }
     return best;
   }
@@ -317,13 +320,13 @@ class Proposer {
     choices.recompute = mode() == RecomputeMode::kFull ? whole_layers() : nothing_more();
     Plan plan = evaluate(choices);
     if (mode() != RecomputeMode::kAuto || fits(plan)) return plan;
-    choices.recompute = whole_layers();
-    Plan full = evaluate(choices);
-    if (is_enough(full)) return full;
-    const auto peak = static_cast<double>(peak_bytes(full.ledger));
-    if (peak > kHopeless * static_cast<double>(device_bytes())) return full;
-    if (goal_ == Goal::kAnyThatFits && peak_bytes(full.ledger) - most_run_again() > device_bytes())
-      return full;
+    const Plan leanest = leanest_recompute(choices);
+    if (is_enough(leanest)) return leanest;
+    const auto peak = static_cast<double>(peak_bytes(leanest.ledger));
+    if (peak > kHopeless * static_cast<double>(device_bytes())) return leanest;
+    if (goal_ == Goal::kAnyThatFits &&
+        peak_bytes(leanest.ledger) - most_run_again() > device_bytes())
+      return leanest;
 
     std::vector<int> rank_of_layer;
     for (int l = 0; l < dataflow_->num_layers; ++l)
@@ -337,14 +340,28 @@ class Proposer {
     return evaluate(choices);
   }
 
+  // All layers run again as a whole, or all have the deepest level, which needs fewer bytes at once
+  // in each layer.
+  Plan leanest_recompute(Choices choices) const {
+    choices.recompute = whole_layers();
+    Plan whole = evaluate(choices);
+    if (deepest().empty()) return whole;
+    choices.recompute = deepest();
+    Plan levels = evaluate(choices);
+    return better(levels, whole) ? levels : whole;
+  }
+
+  RecomputeChoice deepest() const { return deepest_levels(level_costs_, base_); }
   RecomputeChoice nothing_more() const { return {.levels = base_}; }
   RecomputeChoice whole_layers() const { return {.whole = recompute_all(costs_), .levels = base_}; }
 
-  // The most that a layer needs while it is recomputed and would not need otherwise. Keeping more
+  // The most that a layer needs while it computes again and would not need otherwise. Keeping more
   // frees nothing beyond that.
   std::int64_t most_run_again() const {
     std::vector<std::int64_t> bytes;
-    for (const LayerCost& layer : costs_.layers) bytes.push_back(layer.forward_transient_bytes);
+    const bool has_levels = !deepest().empty();  // then a layer makes again what it does not save
+    for (const LayerCost& layer : costs_.layers)
+      bytes.push_back(layer.forward_transient_bytes + (has_levels ? layer.saved_bytes : 0));
     for (std::size_t v = 0; v < costs_.values.size(); ++v)
       bytes[dataflow_->values[v].producer] += costs_.values[v].bytes;
     return std::ranges::max(bytes);
@@ -443,7 +460,7 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
   const StepDecisions& decided = plan.decisions();
   const bool may_keep = memory.recompute == RecomputeMode::kAuto;
   const bool offloads = plan.placement.tiers.offloads_activations();
-  const RecomputeChoice again{decided.recompute, decided.levels};
+  const RecomputeChoice again = recompute_choice_of(decided);
   if (memory.activations != TierChoice::kAuto || memory.device.count == 0 || again.empty() ||
       (!may_keep && !offloads))
     return plan;
@@ -463,7 +480,7 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
   const std::int64_t actions =
       std::max<std::int64_t>(1, std::ssize(plan.costs.layers) * plan.micro_batches);
   ActivationSearch search{
-      .costs = request.costs,
+      .costs = proposer.level_costs(),
       .base = decided.levels.base(),
       .rank_of_layer = {},
       .device_bytes = memory.device.count,
@@ -497,8 +514,7 @@ Plan propose(const PlanRequest& request, Goal goal) {
   const auto consider = [&](const TierPlacement& tiers) {
     Plan plan = propose(request, proposer, tiers);
     // The memory of the pools may be worth more than the time of the launches.
-    const StepDecisions& decided = plan.decisions();
-    const bool tight = !fits(plan) || !RecomputeChoice{decided.recompute, decided.levels}.empty();
+    const bool tight = !fits(plan) || !recompute_choice_of(plan.decisions()).empty();
     if (tight && !plan.recorded.empty() && request.recording == RecordingPlan::kIfItFits) {
       Plan other = propose(performed, performer, tiers);
       if (Proposer::better(other, plan)) plan = std::move(other);

@@ -24,14 +24,14 @@ using Steps = std::vector<RecomputeStep>;
 class Search {
  public:
   Search(const LevelCosts& costs, Recompute base, const std::vector<int>& rank_of_layer,
-         std::int64_t device_bytes, const LedgerOf& ledger_of)
+         std::int64_t device_bytes, const LedgerOf& ledger_of, bool whole_layers)
       : costs_(costs[base]),
         base_(base),
         rank_of_layer_(rank_of_layer),
         device_bytes_(device_bytes),
         ledger_of_(ledger_of) {
     for (int l = 0; l < std::ssize(costs_.layers); ++l)
-      steps_.push_back(recompute_steps(costs, base, l));
+      steps_.push_back(recompute_steps(costs, base, l, whole_layers));
   }
 
   RecomputeChoice run(int num_ranks) {
@@ -39,9 +39,13 @@ class Search {
     shortest(num_ranks);
     const std::vector<int> chosen = taken_;
     for (int depth = most_taken(); depth > 0; --depth) take_back(depth, num_ranks);
-    if (peak_bytes(ledger()) > device_bytes_) taken_ = chosen;
+    fits_ = peak_bytes(ledger()) <= device_bytes_;
+    if (fits_) return choice();
+    taken_ = chosen;
+    fits_ = peak_bytes(ledger()) <= device_bytes_;
     return choice();
   }
+  bool fits() const { return fits_; }  ///< the result
 
  private:
   // A layer takes its step with this index.
@@ -240,6 +244,7 @@ class Search {
   const LedgerOf& ledger_of_;
   std::vector<Steps> steps_;  // per layer
   std::vector<int> taken_;    // per layer: how many of its steps it takes
+  bool fits_ = false;
 };
 
 }  // namespace
@@ -249,8 +254,29 @@ RecomputeChoice choose_recompute(const LevelCosts& costs, Recompute base,
                                  const LedgerOf& ledger_of) {
   const Ledger first = ledger_of({.levels = base});
   if (peak_bytes(first) <= device_bytes) return {.levels = base};
-  return Search(costs, base, rank_of_layer, device_bytes, ledger_of)
-      .run(static_cast<int>(first.size()));
+  const int ranks = static_cast<int>(first.size());
+  Search all(costs, base, rank_of_layer, device_bytes, ledger_of, /*whole_layers=*/true);
+  RecomputeChoice choice = all.run(ranks);
+  if (all.fits() || deepest_levels(costs, base).empty()) return choice;
+  Search levels(costs, base, rank_of_layer, device_bytes, ledger_of, /*whole_layers=*/false);
+  RecomputeChoice other = levels.run(ranks);
+  return levels.fits() ? other : choice;
+}
+
+RecomputeChoice recompute_choice_of(const StepDecisions& decisions) {
+  return {decisions.recompute, decisions.levels};
+}
+
+RecomputeChoice deepest_levels(const LevelCosts& costs, Recompute base) {
+  RecomputeChoice choice{.levels = base};
+  for (const Recompute level : {Recompute::kAttention, Recompute::kProducts}) {
+    if (level <= base || !costs.has(level)) continue;
+    for (int l = 0; l < std::ssize(costs[base].layers); ++l)
+      if (costs[level].layers[l].saved_bytes < costs[base].layers[l].saved_bytes)
+        choice.levels.set(l, level);
+    break;
+  }
+  return choice;
 }
 
 LayerSet recompute_all(const CostTable& costs) {

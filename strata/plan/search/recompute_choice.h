@@ -21,6 +21,7 @@
 #include "strata/layout/layer_set.h"
 #include "strata/layout/recompute.h"
 #include "strata/plan/ledger/ledger.h"
+#include "strata/schedule/step_plan.h"
 
 namespace strata {
 
@@ -28,20 +29,26 @@ namespace strata {
 struct RecomputeChoice {
   LayerSet whole = {};          ///< runs again as a whole
   RecomputeLevels levels = {};  ///< inside layers
-  bool empty() const { return whole.empty() && levels.deeper_layers().empty(); }
+  bool empty() const { return whole.empty() && levels.other_layers().empty(); }
   friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
 };
+
+RecomputeChoice recompute_choice_of(const StepDecisions& decisions);
 
 /// Returns the ledger of a step with this choice.
 using LedgerOf = std::function<Ledger(const RecomputeChoice& choice)>;
 
-/// `base`: the level of layers that compute nothing more again. On a rank that no choice makes fit,
-/// all layers take all steps.
+/// `base`: the level of layers that compute nothing more again. A whole layer that runs again needs
+/// more bytes at once than one with a deep level, so steps to whole layers are left out if the
+/// search fits only without them. On a rank that no choice makes fit, all layers take all steps.
 RecomputeChoice choose_recompute(const LevelCosts& costs, Recompute base,
                                  const std::vector<int>& rank_of_layer, std::int64_t device_bytes,
                                  const LedgerOf& ledger_of);
 
 /// All layers that may run again as a whole.
 LayerSet recompute_all(const CostTable& costs);
+
+/// All layers at the deepest level that has costs.
+RecomputeChoice deepest_levels(const LevelCosts& costs, Recompute base);
 
 }  // namespace strata

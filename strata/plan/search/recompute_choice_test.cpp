@@ -164,7 +164,7 @@ TEST(RecomputeSteps, AreTheLowerHullOfBytesAndSeconds) {
   };
   // Seconds per byte: 1, 2, 3.
   EXPECT_EQ(names_of({90, 60, 30, 30, 90, 180}), "products attention whole ");
-  // A level that costs more a byte than the next one leaves out.
+  // A level that costs more a byte than the next one is left out.
   EXPECT_EQ(names_of({90, 60, 30, 60, 90, 180}), "attention whole ");
   // Nor do levels count if the whole layer is cheaper a byte.
   EXPECT_EQ(names_of({90, 60, 30, 60, 90, 85}), "whole ");
@@ -197,7 +197,7 @@ Sum sum_of(const LevelCosts& costs, const RecomputeChoice& choice) {
     const LayerCost& base = costs[Recompute::kCheap].layers[l];
     const LayerCost& cost = costs[choice.levels.of(l)].layers[l];
     if (choice.whole.has(l)) {
-      EXPECT_EQ(choice.levels.of(l), Recompute::kCheap);
+      EXPECT_EQ(choice.levels.of(l), choice.levels.base());
       sum.seconds += base.forward_seconds;
     } else {
       sum.bytes += cost.saved_bytes;
@@ -225,7 +225,7 @@ Fewest fewest_seconds(const LevelCosts& costs, int layers, std::int64_t budget) 
     const Sum sum = sum_of(costs, choice);
     if (sum.bytes > budget) continue;
     fewest.seconds = std::min(fewest.seconds, sum.seconds);
-    if (choice.levels.deeper_layers().empty())
+    if (choice.levels.other_layers().empty())
       fewest.of_whole_layers = std::min(fewest.of_whole_layers, sum.seconds);
   }
   return fewest;
@@ -289,12 +289,37 @@ TEST(RecomputeChoice, LevelsAreCloseToTheBestOfAllChoices) {
 
 TEST(RecomputeChoice, StartsFromTheModesLevel) {
   const LevelCosts costs = levels_of({{90, 60, 30, 30, 90, 180}});
-  const auto ledger_of = [&](const RecomputeChoice& choice) {
-    return Ledger{{.peak_bytes = costs[choice.levels.of(0)].layers[0].saved_bytes}};
+  const auto chosen = [&](std::int64_t budget) {
+    return choose_recompute(costs, Recompute::kProducts, {0}, budget,
+                            [&](const RecomputeChoice& choice) {
+                              return Ledger{{.peak_bytes = sum_of(costs, choice).bytes}};
+                            });
   };
-  const RecomputeChoice chosen = choose_recompute(costs, Recompute::kProducts, {0}, 60, ledger_of);
-  EXPECT_EQ(chosen.levels, RecomputeLevels(Recompute::kProducts));
-  EXPECT_TRUE(chosen.empty());
+  EXPECT_EQ(chosen(60).levels, RecomputeLevels(Recompute::kProducts));
+  EXPECT_TRUE(chosen(60).empty());
+  EXPECT_EQ(chosen(59).levels.base(), Recompute::kProducts);
+  EXPECT_EQ(chosen(59).levels.of(0), Recompute::kAttention);
+}
+
+// A whole layer that runs again makes all that it saves at once, deep levels only some of it: three
+// layers fit with levels alone.
+TEST(RecomputeChoice, LeavesOutWholeLayersThatNeedMoreAtOnce) {
+  const LevelCosts costs =
+      levels_of({{9, 2, 1, 7, 9, 30}, {9, 2, 1, 7, 9, 30}, {9, 2, 1, 7, 9, 30}});
+  const auto peak = [&](const RecomputeChoice& choice) {
+    std::int64_t saved = 0, most = 0;
+    for (int l = 0; l < 3; ++l) {
+      if (!choice.whole.has(l)) saved += costs[choice.levels.of(l)].layers[l].saved_bytes;
+      most = std::max<std::int64_t>(most, choice.whole.has(l) ? 16 : 11);
+    }
+    return saved + most;
+  };
+  const RecomputeChoice chosen = choose_recompute(
+      costs, Recompute::kCheap, {0, 0, 0}, 14,
+      [&](const RecomputeChoice& choice) { return Ledger{{.peak_bytes = peak(choice)}}; });
+  EXPECT_EQ(peak(chosen), 14);
+  EXPECT_TRUE(chosen.whole.empty());
+  EXPECT_EQ(chosen, deepest_levels(costs, Recompute::kCheap));
 }
 
 TEST(RecomputeLevels, AreEqualIfAllLayersAre) {
@@ -304,7 +329,7 @@ TEST(RecomputeLevels, AreEqualIfAllLayersAre) {
   EXPECT_EQ(levels.of(5), Recompute::kAttention);
   EXPECT_EQ(levels.of(3), Recompute::kCheap);
   EXPECT_EQ(levels.of(99), Recompute::kCheap);
-  EXPECT_EQ(levels.deeper_layers(), (std::vector<int>{2, 5}));
+  EXPECT_EQ(levels.other_layers(), (std::vector<int>{2, 5}));
   levels.set(5, Recompute::kCheap);
   levels.set(2, Recompute::kCheap);
   EXPECT_EQ(levels, RecomputeLevels());

@@ -27,7 +27,8 @@ Steps lower_hull(const RecomputeStep& base, const Steps& possible) {
 
 }  // namespace
 
-std::vector<RecomputeStep> recompute_steps(const LevelCosts& costs, Recompute base, int layer) {
+std::vector<RecomputeStep> recompute_steps(const LevelCosts& costs, Recompute base, int layer,
+                                           bool whole_layers) {
   const LayerCost& cost = costs[base].layers[layer];
   Steps possible;
   for (int l = static_cast<int>(base) + 1; l < kNumRecomputeLevels; ++l) {
@@ -39,7 +40,7 @@ std::vector<RecomputeStep> recompute_steps(const LevelCosts& costs, Recompute ba
                         .seconds = std::max(0.0, deeper.backward_seconds - cost.backward_seconds),
                         .saved_bytes = deeper.saved_bytes});
   }
-  if (cost.recomputable)
+  if (whole_layers && cost.recomputable)
     possible.push_back({.whole = true, .level = base, .seconds = cost.forward_seconds});
   return lower_hull({.level = base, .saved_bytes = cost.saved_bytes}, possible);
 }

@@ -20,7 +20,8 @@ struct RecomputeStep {
   friend bool operator==(const RecomputeStep&, const RecomputeStep&) = default;
 };
 
-/// The steps of a layer whose level is `base`.
-std::vector<RecomputeStep> recompute_steps(const LevelCosts& costs, Recompute base, int layer);
+/// The steps of a layer whose level is `base`. `whole_layers`: whether it may run again as a whole.
+std::vector<RecomputeStep> recompute_steps(const LevelCosts& costs, Recompute base, int layer,
+                                           bool whole_layers = true);
 
 }  // namespace strata

@@ -154,7 +154,7 @@ json to_json(const Plan& plan) {
       offloaded.push_back(plan.costs.layers[l].name);
   }
   json levels = json::object();  // of layers that differ from the mode's level
-  for (const int l : plan.decisions().levels.deeper_layers())
+  for (const int l : plan.decisions().levels.other_layers())
     levels[plan.costs.layers[l].name] = name_of(plan.decisions().levels.of(l));
   json ranks = json::array();
   for (int r = 0; r < plan.schedule().num_ranks(); ++r) {

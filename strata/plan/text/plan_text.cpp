@@ -137,7 +137,7 @@ std::string some_names(const Plan& plan, const std::vector<int>& layers) {
 
 std::vector<int> layers_at(const RecomputeLevels& levels, Recompute level) {
   std::vector<int> layers;
-  for (const int layer : levels.deeper_layers())
+  for (const int layer : levels.other_layers())
     if (levels.of(layer) == level) layers.push_back(layer);
   return layers;
 }
@@ -207,7 +207,7 @@ std::string offloaded_line(const Plan& plan) {
     link[plan.steps.pipeline_rank(l)] += micro_batches * seconds[l].activations_offload_seconds;
   for (const int l : plan.decisions().recompute.layers())
     again[plan.steps.pipeline_rank(l)] += micro_batches * plan.costs.layers[l].forward_seconds;
-  return "offloaded  inputs of " + std::to_string(layers.size()) + " of these" +
+  return "offloaded  inputs of " + counted(layers.size(), "whole layer") +
          some_names(plan, layers) + "; " + format_seconds(*std::ranges::max_element(link)) +
          " of the link each way, " + format_seconds(*std::ranges::max_element(again)) +
          " of forwards run again\n";
