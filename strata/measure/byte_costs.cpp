@@ -110,6 +110,20 @@ void add_halves(LayerCost& cost, const Sequential& model, int layer,
                         kBackwardPasses / 2 * pass;
 }
 
+// Adds what backward does again at levels after kCheap, which saves `cheap_saved` bytes.
+void add_repeated(LayerCost& cost, const Layer& layer, const std::vector<TensorSpec>& inputs,
+                  Recompute level, std::int64_t cheap_saved, const CostRequest& request) {
+  const RepeatedWork repeated = layer.repeated_work(inputs, level);
+  cost.work.backward_kernels += repeated.kernels;
+  cost.work.backward_sum_bytes += repeated.sum_bytes;
+  cost.work.remade_bytes = cheap_saved - cost.saved_bytes;
+  cost.work.attention.runs_again = level >= Recompute::kAttention;
+  cost.backward_seconds += repeated.flops / request.flops_per_second;
+  if (request.counts_passes)
+    cost.backward_seconds += kForwardPasses * static_cast<double>(cost.work.remade_bytes) /
+                             request.memory_bytes_per_second;
+}
+
 // Bytes between products that every pass reads or writes.
 double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs,
                     std::int64_t kept_bytes) {
@@ -166,7 +180,6 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
     const Recompute level = level_of(model.layer(layer), request);
     const LayerBytes& bytes = table.of(model.layer(layer), inputs, level);
-    const RepeatedWork repeated = model.layer(layer).repeated_work(inputs, level);
     const double flops = model.layer(layer).forward_flops(inputs);
     const double forward = flops / request.flops_per_second;
     double pass = 0, logits = 0;  // seconds
@@ -190,8 +203,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     costs.layers.push_back(
         {.name = model.name(layer),
          .forward_seconds = forward + kForwardPasses * pass,
-         .backward_seconds = 2 * forward + repeated.flops / request.flops_per_second +
-                             kBackwardPasses * (pass + logits),
+         .backward_seconds = 2 * forward + kBackwardPasses * (pass + logits),
          .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second +
                            matrices.flops / request.flops_per_second,
          .weight_bytes = own * weight_bytes,
@@ -210,18 +222,9 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .runs_python = model.layer(layer).runs_python(),
          .forward_flops = flops,
          .work = model.layer(layer).work(inputs)});
-    LayerWork& work = costs.layers.back().work;
-    work.backward_kernels += repeated.kernels;
-    work.backward_sum_bytes += repeated.sum_bytes;
-    if (level > Recompute::kCheap) {
-      work.remade_bytes =
-          cheap.of(model.layer(layer), inputs, Recompute::kCheap).saved - bytes.saved;
-      work.attention.runs_again = level >= Recompute::kAttention;
-      if (request.counts_passes)
-        costs.layers.back().backward_seconds += kForwardPasses *
-                                                static_cast<double>(work.remade_bytes) /
-                                                request.memory_bytes_per_second;
-    }
+    if (level > Recompute::kCheap)
+      add_repeated(costs.layers.back(), model.layer(layer), inputs, level,
+                   cheap.of(model.layer(layer), inputs, Recompute::kCheap).saved, request);
     add_halves(costs.layers.back(), model, layer, inputs, bytes, request, pass);
   }
   for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {

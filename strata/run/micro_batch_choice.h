@@ -33,8 +33,8 @@ struct MicroBatchChoice {
 /// Ascending.
 std::vector<std::int64_t> possible_micro_batches(std::int64_t replica_samples);
 
-/// An error of `try_out` means that the size cannot be planned. If none fits: throws the first error
-/// about memory, or else the first error, or a UserError.
+/// An error of `try_out` means that the size cannot be planned. If none fits: throws the first
+/// error about memory, or else the first error, or a UserError.
 MicroBatchChoice choose_micro_batch(
     std::int64_t replica_samples,
     const std::function<MicroBatchTrial(std::int64_t samples)>& try_out);

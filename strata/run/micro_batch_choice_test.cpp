@@ -133,7 +133,8 @@ TEST_F(OpenMicroBatch, IsOneThatFits) {
   EXPECT_LT(run.recipe.train.micro_batch, 8);
 }
 
-// Without a budget the memory of the machine is the limit: 256 samples of 16,384 tokens save 280 GiB.
+// Without a budget the memory of the machine is the limit: 256 samples of 16,384 tokens save 280
+// GiB.
 TEST_F(OpenMicroBatch, IsOneThatFitsTheMachineWithoutABudget) {
   const ResolvedRun run = resolve(
       recipe({"model.context=16384", "model.width=1024", "train.mini_batch=256", "mesh.pp=1"}),

@@ -103,8 +103,8 @@ MicroBatchTrial trial_of(const Plan& plan) {
           .peak_bytes = peak_bytes(plan.ledger)};
 }
 
-// How a plan exceeds the memory of this machine, which matters if memory.device sets no limit; "" if
-// it does not.
+// How a plan exceeds the memory of this machine, which matters if memory.device sets no limit; ""
+// if it does not.
 std::string excess_here(const Recipe& recipe, const PlannedRun& run) {
   const bool on_cpu = recipe.device_kind() == DeviceKind::kCpu;
   const SharedHost host = shared_host(run);

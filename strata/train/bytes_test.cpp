@@ -9,6 +9,7 @@
 #include "strata/measure/byte_costs.h"
 #include "strata/models/model.h"
 #include "strata/plan/search/planner.h"
+#include "strata/plan/search/proposal.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/trainer.h"
 
@@ -64,37 +65,38 @@ std::vector<Peak> measured_peaks(const Case& c, const Sequential& model, const P
   return peaks;
 }
 
-class MemoryPrediction : public ::testing::TestWithParam<Case> {};
+Sequential model_of(const Case& c) {
+  return make_gpt({.layers = 8,
+                   .width = 128,
+                   .heads = 4,
+                   .vocab = kVocab,
+                   .context = kContext,
+                   .dropout = c.dropout,
+                   .tie = c.tie,
+                   .skip = c.skip},
+                  DecoderOutput::kLoss, {c.mesh.axes[Axis::kTensor], c.mesh.sequence_parallel});
+}
 
-TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
-  const Case c = GetParam();
-  const Sequential model =
-      make_gpt({.layers = 8,
-                .width = 128,
-                .heads = 4,
-                .vocab = kVocab,
-                .context = kContext,
-                .dropout = c.dropout,
-                .tie = c.tie,
-                .skip = c.skip},
-               DecoderOutput::kLoss, {c.mesh.axes[Axis::kTensor], c.mesh.sequence_parallel});
+PlanRequest request_of(const Case& c, const Sequential& model) {
   const std::vector<TensorSpec> inputs(2, {{kMicroBatch, kContext}, at::kLong});
   const std::int64_t samples = c.samples / c.mesh.axes[Axis::kData];  // samples of one replica
-  CostRequest request{.batch_inputs = inputs, .samples = samples, .micro_batch = kMicroBatch};
-  PlanRequest plan_request{
-      .dataflow = model.dataflow(),
-      .micro_batches = static_cast<int>((samples + kMicroBatch - 1) / kMicroBatch),
-      .virtual_stages = c.virtual_stages,
-      .schedule = c.schedule,
-      .memory = {.recompute = c.recompute, .activations = c.activations},
-      .micro_batch = kMicroBatch,
-      .mesh = mesh_request(c.mesh)};
-  plan_request.mesh.axes[Axis::kPipeline] = c.stages;
+  CostRequest costs{.batch_inputs = inputs, .samples = samples, .micro_batch = kMicroBatch};
+  PlanRequest request{.dataflow = model.dataflow(),
+                      .micro_batches = static_cast<int>((samples + kMicroBatch - 1) / kMicroBatch),
+                      .virtual_stages = c.virtual_stages,
+                      .schedule = c.schedule,
+                      .memory = {.recompute = c.recompute, .activations = c.activations},
+                      .micro_batch = kMicroBatch,
+                      .mesh = mesh_request(c.mesh)};
+  request.mesh.axes[Axis::kPipeline] = c.stages;
   for (const Recompute level : kRecomputeLevels) {
-    request.recompute = level;
-    plan_request.costs[level] = byte_costs(model, request);
+    costs.recompute = level;
+    request.costs[level] = byte_costs(model, costs);
   }
-  const Plan plan = make_plan(plan_request);
+  return request;
+}
+
+void expect_close_to_measured_peak(const Case& c, const Sequential& model, const Plan& plan) {
   const std::vector<Peak> measured = measured_peaks(c, model, plan);
   const int ranks_a_stage = c.mesh.axes.stage_size();
   for (int rank = 0; rank < static_cast<int>(measured.size()); ++rank) {
@@ -110,6 +112,30 @@ TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
     EXPECT_GE(predicted / peak, 1 - short_of)
         << c << ": rank " << rank << " predicted " << predicted << " measured " << peak;
     EXPECT_EQ(ledger.host.total(), measured[rank].host) << c << ": rank " << rank;
+  }
+}
+
+class MemoryPrediction : public ::testing::TestWithParam<Case> {};
+
+TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
+  const Sequential model = model_of(GetParam());
+  expect_close_to_measured_peak(GetParam(), model, make_plan(request_of(GetParam(), model)));
+}
+
+// As a tight budget chooses: kept, computed again at both deep levels, and run again as a whole.
+TEST(MemoryPredictionOfLevels, CountsEachLayerAtItsOwn) {
+  for (const int stages : {1, 2}) {
+    const Case c{stages, k1f1b, kAuto};
+    const Sequential model = model_of(c);
+    Choices choices;
+    for (int stage = 0; stage <= stages; ++stage)
+      choices.partition.bounds.push_back(model.num_layers() * stage / stages);
+    for (const int layer : {1, 5}) choices.recompute.levels.set(layer, Recompute::kAttention);
+    for (const int layer : {3, 7}) choices.recompute.levels.set(layer, Recompute::kProducts);
+    choices.recompute.whole = {2, 6};
+    const Plan plan = evaluate(request_of(c, model), choices);
+    plan.steps.training(plan.micro_batches);
+    expect_close_to_measured_peak(c, model, plan);
   }
 }
 

@@ -32,8 +32,8 @@ TierPlacement placement_of(const json& text) {
           .offloaded = LayerSet(text.value("offloaded", std::vector<int>()))};
 }
 
-// What the text says, unless the run resumes in another mode than `auto`: that one decides. Texts of
-// earlier versions name neither mode nor levels.
+// What the text says, unless the run resumes in another mode, not `auto`, which decides then. Texts
+// of earlier versions name neither mode nor levels.
 RecomputeChoice recompute_of(const json& text, const PlanRequest& request) {
   const RecomputeMode mode = request.memory.recompute;
   const Recompute base = level_of(mode);
