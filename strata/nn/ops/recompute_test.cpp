@@ -29,6 +29,8 @@ struct Block {
 
 class RecomputeLevel : public testing::TestWithParam<Block> {
  protected:
+  RecomputeLevel() { install_accounting_allocator(); }
+
   enum Weight { kGain, kQkv, kOut, kUp, kDown, kQueryGain, kKeyGain, kBias, kQkvBias, kUpBias };
 
   std::vector<at::Tensor> weights() const {
@@ -84,18 +86,17 @@ class RecomputeLevel : public testing::TestWithParam<Block> {
     std::int64_t saved_bytes = 0;
   };
 
-  Run run(Recompute recompute, bool halves) const {
+  Run run(Recompute recompute, bool halves) {
     at::manual_seed(3);
     const std::vector<at::Tensor> w = weights();
     const at::Tensor x =
         at::randn({kSamples, kTokens, kWidth}).to(GetParam().dtype).requires_grad_(true);
     const at::Tensor dy = at::randn({kSamples, kTokens, kWidth}).to(GetParam().dtype);
-    install_accounting_allocator();
-    MemoryAccount account("block");
-    const AccountScope scope(account);
+    const AccountScope scope(account_);
+    const std::int64_t before = account_.current_bytes();
     Run made;
     at::Tensor y = forward(x, w, recompute);
-    made.saved_bytes = account.current_bytes() - static_cast<std::int64_t>(y.nbytes());
+    made.saved_bytes = account_.current_bytes() - before - static_cast<std::int64_t>(y.nbytes());
     made.results.push_back(y.detach());
     torch::autograd::edge_list roots{torch::autograd::impl::gradient_edge(y)};
     y.reset();
@@ -113,6 +114,8 @@ class RecomputeLevel : public testing::TestWithParam<Block> {
     for (const at::Tensor& weight : w) made.results.push_back(weight.grad());
     return made;
   }
+
+  MemoryAccount account_{"block"};  // outlives every tensor of a test
 };
 
 TEST_P(RecomputeLevel, ChangesNoBit) {
@@ -149,23 +152,21 @@ TEST_P(RecomputeLevel, SavesFewerBytes) {
 }
 
 TEST_P(RecomputeLevel, FreesWhatItMadeAgain) {
-  install_accounting_allocator();
-  MemoryAccount account("block");
-  const AccountScope scope(account);
+  const AccountScope scope(account_);
   const std::vector<at::Tensor> w = weights();
   const at::Tensor x =
       at::randn({kSamples, kTokens, kWidth}).to(GetParam().dtype).requires_grad_(true);
   for (const Recompute recompute : {Recompute::kProducts, Recompute::kAttention}) {
-    const std::int64_t before = account.current_bytes();
+    const std::int64_t before = account_.current_bytes();
     {
       const at::Tensor unused = forward(x, w, recompute);  // its graph has no backward
     }
-    EXPECT_EQ(account.current_bytes(), before);
+    EXPECT_EQ(account_.current_bytes(), before);
     const at::Tensor y = forward(x, w, recompute);
     y.backward(at::ones_like(y));
     x.mutable_grad().reset();
     // The graph's root holds all nodes, but none of their tensors.
-    EXPECT_LE(account.current_bytes(), before + static_cast<std::int64_t>(y.nbytes()) + 512);
+    EXPECT_LE(account_.current_bytes(), before + static_cast<std::int64_t>(y.nbytes()) + 512);
   }
 }
 
