@@ -1,6 +1,8 @@
 // Tests the work of decoders' layers that the planner counts in addition to bytes and products.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "strata/models/model.h"
 
 namespace strata {
@@ -34,6 +36,43 @@ TEST(LayerWork, HasPublishedSumsOfTensorParallelRanks) {
       EXPECT_EQ(head.forward_sum_bytes, 0);
       EXPECT_EQ(head.backward_sum_bytes, stream);
     }
+}
+
+// R rows of width C: products of 2 R C operations a column, and attention, causal, of 2 R T C. A GPT
+// has 3 C columns of queries, keys and values and 4 C inside the MLP; a Llama with 2 of 4 heads of
+// keys 2 C, and 2 F.
+TEST(LayerWork, RepeatsProductsThenAttention) {
+  constexpr double kRows = kSamples * kTokens, kAttention = 2 * kRows * kTokens * kWidth;
+  const auto repeated = [](const DecoderOptions& options, TensorSplit split, Recompute level) {
+    const Sequential model = make_model(options, DecoderOutput::kLoss, split);
+    const TensorSpec tokens{{kSamples, kTokens}, at::kLong};
+    const std::vector<TensorSpec> batch = {tokens, tokens};
+    return model.layer(1).repeated_work(model.input_specs(1, batch, model.value_specs(batch)),
+                                        level);
+  };
+  const DecoderOptions gpt{.layers = 1, .width = kWidth, .heads = 4, .context = kTokens};
+  const DecoderOptions llama{.kind = DecoderKind::kLlama,
+                             .layers = 1,
+                             .width = kWidth,
+                             .heads = 4,
+                             .context = kTokens,
+                             .kv_heads = 2,
+                             .mlp_width = 80};
+  EXPECT_EQ(repeated(gpt, {}, Recompute::kCheap).flops, 0);
+  for (const auto& [options, columns] :
+       {std::pair(gpt, 7.0 * kWidth), std::pair(llama, 2.0 * kWidth + 2 * 80)}) {
+    const double products = 2 * kRows * kWidth * columns;
+    EXPECT_DOUBLE_EQ(repeated(options, {}, Recompute::kProducts).flops, products);
+    EXPECT_DOUBLE_EQ(repeated(options, {}, Recompute::kAttention).flops, products + kAttention);
+    EXPECT_EQ(repeated(options, {}, Recompute::kAttention).sum_bytes, 0);
+    for (const bool sequence : {false, true}) {
+      const RepeatedWork half =
+          repeated(options, {.ranks = 2, .sequence = sequence}, Recompute::kAttention);
+      EXPECT_DOUBLE_EQ(half.flops, (products + kAttention) / 2);
+      // Two gathers of the stream take as long as one sum.
+      EXPECT_EQ(half.sum_bytes, sequence ? kSamples * kTokens * kWidth * 4 : 0);
+    }
+  }
 }
 
 TEST(LayerWork, HasNoSumsOnOneRank) {

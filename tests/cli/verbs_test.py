@@ -295,6 +295,22 @@ class Verbs(ProgramTest):
         self.refuse("train", "recipe.yaml", *budget, says="memory.recompute")
         self.succeed("train", "recipe.yaml", *budget, "--set", "memory.recompute=auto")
 
+    def test_open_micro_batch_is_measured_and_printed(self):
+        sizes = ("--set", "train.mini_batch=8", "--set", "train.micro_batch=0")
+        out = self.succeed("plan", "recipe.yaml", "--estimate", *sizes)
+        self.assertFalse((self.folder / "cache/strata/probe.json").exists(), "--estimate measures nothing")
+        self.assertRegex(out, r"micro-batch +step +peak")
+        self.assertEqual(len(re.findall(r"^ +[1248] +\S+ \S?s +\S+ \S?iB", out, re.MULTILINE)), 4, out)
+        self.assertEqual(out.count("chosen"), 1)
+        one_size = len(self.probed_by("plan", "recipe.yaml", "--set", "train.mini_batch=8", "--set", "train.micro_batch=8"))
+        self.assertEqual(len(self.probed_by("plan", "recipe.yaml", *sizes)), 4 * one_size)
+        out = self.succeed("train", "recipe.yaml", *sizes)
+        self.assertRegex(out, r"batch    [1248] of 8 samples a micro-batch, the fastest of 4 sizes")
+
+    def probed_by(self, *arguments):
+        self.succeed(*arguments)
+        return self.probed()
+
 
 if __name__ == "__main__":
     unittest.main()
