@@ -38,9 +38,9 @@ TEST(LayerWork, HasPublishedSumsOfTensorParallelRanks) {
     }
 }
 
-// R rows of width C: products of 2 R C operations a column, and attention, causal, of 2 R T C. A GPT
-// has 3 C columns of queries, keys and values and 4 C inside the MLP; a Llama with 2 of 4 heads of
-// keys 2 C, and 2 F.
+// R rows of width C: products of 2 R C operations a column, and attention, causal, of 2 R T C. A
+// GPT has 3 C columns of queries, keys and values and 4 C inside the MLP; a Llama with 2 of 4
+// heads of keys 2 C, and 2 F.
 TEST(LayerWork, RepeatsProductsThenAttention) {
   constexpr double kRows = kSamples * kTokens, kAttention = 2 * kRows * kTokens * kWidth;
   const auto repeated = [](const DecoderOptions& options, TensorSplit split, Recompute level) {

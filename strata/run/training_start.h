@@ -8,8 +8,8 @@
 ///     request.data = start.data.get();
 ///     train(world, run.recipe, start.planned, request);
 ///
-/// Errors  UserError, before anything but an open micro-batch is measured: bad data, a checkpoint of
-///         another model, a folder with later checkpoints than the run begins at, a folder that
+/// Errors  UserError, before anything but an open micro-batch is measured: bad data, a checkpoint
+///         of another model, a folder with later checkpoints than the run begins at, a folder that
 ///         cannot be written; what plans refuse.
 #pragma once
 
