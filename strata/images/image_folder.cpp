@@ -10,6 +10,7 @@
 #include "strata/base/error_source.h"
 #include "strata/base/philox.h"
 #include "strata/device/device.h"
+#include "strata/device/parallel.h"
 #include "strata/images/image_file.h"
 
 namespace strata {
@@ -88,10 +89,13 @@ class FolderImages final : public SampleArray {
     std::vector<std::int64_t> shape = shape_;
     shape[0] = std::ssize(numbers);
     at::Tensor images = at::empty(shape, host_options(at::kByte));
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      images[static_cast<std::int64_t>(i)].copy_(
-          fitted_image(read_image(images_.at(static_cast<std::size_t>(numbers[i])).file, shape_[1]),
-                       shape_[2], shape_[3]));
+    parallel_ranges(shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto number = static_cast<std::size_t>(numbers[static_cast<std::size_t>(i)]);
+        images[i].copy_(
+            fitted_image(read_image(images_.at(number).file, shape_[1]), shape_[2], shape_[3]));
+      }
+    });
     return images;
   }
 

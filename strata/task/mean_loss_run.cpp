@@ -1,9 +1,12 @@
 #include "strata/task/mean_loss_run.h"
 
+#include <cstdint>
+#include <mutex>
 #include <numeric>
 #include <vector>
 
 #include "strata/device/account.h"
+#include "strata/device/thread_pool.h"
 #include "strata/train/step_sums.h"
 
 namespace strata {
@@ -11,27 +14,23 @@ namespace {
 
 class MeanLossRank final : public TaskRank {
  public:
-  MeanLossRank(const TaskData& data, const std::string& score) : data_(data), score_(score) {}
+  explicit MeanLossRank(MeanLossRun& run) : run_(run) {}
 
   MiniBatch mini_batch(std::int64_t, std::int64_t samples_seen) override {
-    return data_.at(samples_seen);
+    return run_.mini_batch(samples_seen);
   }
 
   Evaluation evaluate(Trainer& trainer, Group& group) override {
-    if (validation_.empty() || data_.validation_changes()) {
-      // The host keeps these batches; the device holds one micro-batch of them at a time.
-      const UnchargedScope uncharged;
-      validation_ = data_.validation();
-    }
-    if (!score_.empty()) return scored(trainer, group);
-    return {.loss = trainer.evaluate(validation_), .metrics = {}};
+    const std::vector<MiniBatch> batches = run_.validation();
+    if (!run_.score().empty()) return scored(trainer, group, batches);
+    return {.loss = trainer.evaluate(batches), .metrics = {}};
   }
 
  private:
   // The last stage of each replica has its scores.
-  Evaluation scored(Trainer& trainer, Group& group) {
+  Evaluation scored(Trainer& trainer, Group& group, const std::vector<MiniBatch>& batches) {
     double losses = 0, valid = 0, mine = 0, all = 0;
-    for (const MiniBatch& batch : validation_) {
+    for (const MiniBatch& batch : batches) {
       if (batch.valid_tokens == 0) continue;
       const ReplicaScores scores = trainer.score(batch);
       const auto count = static_cast<double>(batch.valid_tokens);
@@ -42,12 +41,10 @@ class MeanLossRank final : public TaskRank {
     StepSums sums(group);
     sums.sum(mine, &all);
     sums.share();
-    return {.loss = losses / valid, .metrics = {{score_, all / valid}}};
+    return {.loss = losses / valid, .metrics = {{run_.score(), all / valid}}};
   }
 
-  const TaskData& data_;
-  const std::string& score_;
-  std::vector<MiniBatch> validation_;
+  MeanLossRun& run_;
 };
 
 }  // namespace
@@ -58,7 +55,25 @@ int validation_shapes(const TrainOptions& options) {
 }
 
 std::unique_ptr<TaskRank> MeanLossRun::rank(Group&) {
-  return std::make_unique<MeanLossRank>(data_, score_);
+  std::call_once(reads_ahead_, [&] {
+    if (!data_.is_read_ahead()) return;
+    ahead_.emplace(MiniBatchSource{[&](std::int64_t seen) { return data_.at(seen); },
+                                   [&](std::int64_t seen) { return data_.seen_after(seen); }},
+                   thread_pool().threads());
+  });
+  return std::make_unique<MeanLossRank>(*this);
+}
+
+MiniBatch MeanLossRun::mini_batch(std::int64_t samples_seen) {
+  return ahead_ ? ahead_->at(samples_seen) : data_.at(samples_seen);
+}
+
+std::vector<MiniBatch> MeanLossRun::validation() {
+  // The host keeps these batches; the device holds one micro-batch of them at a time.
+  const UnchargedScope uncharged;
+  if (data_.validation_changes()) return data_.validation();
+  std::call_once(reads_validation_, [&] { validation_ = data_.validation(); });
+  return validation_;
 }
 
 }  // namespace strata

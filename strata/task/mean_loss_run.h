@@ -2,9 +2,15 @@
 /// validation samples, and by their mean score if the model scores samples.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "strata/data/read_ahead.h"
 #include "strata/task/recipe.h"
 #include "strata/task/task_data.h"
 #include "strata/task/task_run.h"
@@ -23,9 +29,17 @@ class MeanLossRun final : public TaskRun {
       : data_(data), score_(std::move(score)) {}
   std::unique_ptr<TaskRank> rank(Group& group) override;
 
+  // For its ranks, from any thread. They share the tensors, which must not be written.
+  MiniBatch mini_batch(std::int64_t samples_seen);
+  std::vector<MiniBatch> validation();
+  const std::string& score() const { return score_; }
+
  private:
   const TaskData& data_;
-  std::string score_;
+  const std::string score_;
+  std::once_flag reads_ahead_, reads_validation_;
+  std::optional<ReadAhead> ahead_;
+  std::vector<MiniBatch> validation_;
 };
 
 }  // namespace strata

@@ -22,6 +22,8 @@ class TaskData {
   virtual MiniBatch at(std::int64_t samples_seen) const = 0;
   /// Samples seen after that mini-batch.
   virtual std::int64_t seen_after(std::int64_t samples_seen) const = 0;
+  /// Whether at() takes so long that the next mini-batch should be read while a step runs.
+  virtual bool is_read_ahead() const { return false; }
 
   /// Steps of the whole run: the recipe's, or as many as its epochs take.
   virtual std::int64_t steps() const = 0;

@@ -29,6 +29,7 @@ class GraphData final : public TaskData {
   GraphData(const GraphDataFields& fields, GraphSamples samples, const TrainOptions& options);
   MiniBatch at(std::int64_t samples_seen) const override;
   std::int64_t seen_after(std::int64_t samples_seen) const override;
+  bool is_read_ahead() const override { return true; }
   std::int64_t steps() const override { return options_.steps; }
   std::string unit() const override;
   std::int64_t training_samples() const override { return training_.count; }
