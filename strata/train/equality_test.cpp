@@ -22,7 +22,7 @@ namespace {
 constexpr int kSteps = 2;
 constexpr int kMaxThreads = 1;
 #else
-constexpr int kSteps = 20;
+constexpr int kSteps = 8;
 constexpr int kMaxThreads = 2;
 #endif
 constexpr std::int64_t kMiniBatch = 8;
@@ -208,8 +208,8 @@ TEST(BitEqualityReference, LearnsAndIsSensitive) {
   const double first = std::stod(reference.loss_bits.front()),
                last = std::stod(reference.loss_bits.back());
   EXPECT_NEAR(first, std::log(48.0), 0.1);
-  if (kSteps > 10) {
-    EXPECT_LT(last, first - 0.5);
+  if (kSteps > 2) {
+    EXPECT_LT(last, first - 0.2);
   }
   // Other micro-batches add in another order, so the comparison can fail.
   Case uneven = c;
