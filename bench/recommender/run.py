@@ -137,7 +137,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         all_of = contestants(options, make_log(folder), folder)
-        rounds = {batch: measure(options, int(batch), all_of) for batch in options.batches.split(",")}
+        rounds = {batch: measure(options, batch, all_of) for batch in map(int, options.batches.split(","))}
         write(HERE, options, {"batches": {batch: report(batch, rounds[batch]) for batch in rounds}}, rounds)
 
 

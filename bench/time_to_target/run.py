@@ -21,12 +21,11 @@ from resident import ROOT  # noqa: E402
 
 FASHION = ["recipes/fashion.yaml", "--set", "train.validate_every=50", "--set", "train.validation_samples=2000"]
 ADULT = ["recipes/adult-dcn.yaml", "--set", "model.dropout=0", "--set", "mesh.threads=2", "--set", "train.validate_every=50"]
-EAGER = {"torch eager": [], "torch compile": ["--compile"]}
-STAGES = {"torch stages": ["--stages", "2"]}
-TASKS = {  # the target, Strata's sets of arguments, the peers'
-    "gpt": ("val_loss<=2.1", {"strata": ["bench/time_to_target/gpt.yaml"]}, EAGER | STAGES),
-    "fashion": ("accuracy>=0.87", {"strata": FASHION, "strata own": [*FASHION, "--set", "model.own_operations=true"]}, EAGER | STAGES),
-    "adult": ("auc>=0.926", {"strata": ADULT}, EAGER),
+PEERS = {"torch eager": [], "torch compile": ["--compile"], "torch stages": ["--stages", "2"]}
+TASKS = {  # the target, Strata's sets of arguments
+    "gpt": ("val_loss<=2.1", {"strata": ["bench/time_to_target/gpt.yaml"]}),
+    "fashion": ("accuracy>=0.87", {"strata": FASHION, "strata own": [*FASHION, "--set", "model.own_operations=true"]}),
+    "adult": ("auc>=0.926", {"strata": ADULT}),
 }
 
 
@@ -37,9 +36,9 @@ def quiet(command):
 
 
 def measure(task, runs, only, folder):
-    target, ours, peers = TASKS[task]
+    target, ours = TASKS[task]
     contestants = {name: [STRATA, "train", *arguments, "--target", target] for name, arguments in ours.items()}
-    contestants |= {name: [PYTHON, str(HERE / "torch_peer.py"), task, "--target", target, *options] for name, options in peers.items()}
+    contestants |= {name: [PYTHON, str(HERE / "torch_peer.py"), task, "--target", target, *options] for name, options in PEERS.items()}
     contestants = {name: command for name, command in contestants.items() if not only or name in only}
     for seed in range(1, runs + 1):
         # Every other round runs in reverse order, so that no contestant always follows another.
@@ -51,7 +50,7 @@ def measure(task, runs, only, folder):
             quiet([*contestants[name], *ends])
             print(f"{task} {target}  run {seed}/{runs}  {name}", file=sys.stderr, flush=True)
     for name in filter(contestants.__contains__, ours):
-        for peer in filter(contestants.__contains__, peers):
+        for peer in filter(contestants.__contains__, PEERS):
             command = [STRATA, "compare", name.replace(" ", "-"), peer.replace(" ", "-")]
             print(subprocess.run(command, cwd=folder / task, capture_output=True, text=True, check=True).stdout, flush=True)
 

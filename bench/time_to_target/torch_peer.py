@@ -8,6 +8,7 @@ torch.distributed.pipelining, a thread each, by 1F1B with eight micro-batches.
 """
 
 import argparse
+import copy
 import json
 import sys
 import time
@@ -49,9 +50,19 @@ class Stages:
         self.dist, self.task, self.last = dist, task, options.stages - 1
         self.rank = dist.get_rank()
         self.writes = self.rank == self.last
-        self.model = task.parts(options.stages)[self.rank]
-        stage = PipelineStage(self.model, self.rank, options.stages, torch.device("cpu"))
+        parts = task.parts(options.stages)
+        self.model = parts[self.rank]
+        stage = PipelineStage(self.model, self.rank, options.stages, torch.device("cpu"), *self.examples(parts))
         self.schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=task.loss)
+
+    def examples(self, parts):
+        """Inputs and output of this stage for one micro-batch. Without them PyTorch runs the stage on uninitialised memory to
+        learn its shapes, which puts NaN into the running statistics of batch norms."""
+        inputs, _ = self.task.batch(0)
+        x = tuple(each[: len(each) // MICRO_BATCHES] for each in inputs)
+        for part in parts[: self.rank + 1]:
+            inputs, x = x, (copy.deepcopy(part)(*x).detach().requires_grad_(),)
+        return inputs, x
 
     def backward(self, inputs, targets):
         self.schedule.step(*(inputs if self.rank == 0 else ()), target=targets if self.rank == self.last else None,

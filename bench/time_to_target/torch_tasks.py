@@ -179,12 +179,19 @@ class Adult:
         return scaled, torch.from_numpy(numpy.stack(ids, 1)) + self.first, labels
 
     def parts(self, count):
-        assert count == 1
-        return [Scores(self.rows, len(self.first), len(self.numbers))]
+        below = Scores(self.rows, len(self.first), len(self.numbers))
+        if count == 1:
+            return [below]
+        net = below.net
+        above = nn.Sequential(*net.top, net.head, nn.Flatten(0))
+        net.top, net.head = nn.ModuleList(), nn.Identity()  # the first stage ends with the cross layers
+        return [below, above]
 
     def optimizers(self, model):
-        return [torch.optim.AdamW(adamw(model.net, self.decay), lr=self.peak, betas=self.betas, fused=True),
-                torch.optim.Adagrad(model.table.parameters(), lr=0.03, initial_accumulator_value=0.01, fused=True)]
+        found = [torch.optim.AdamW(adamw(getattr(model, "net", model), self.decay), lr=self.peak, betas=self.betas, fused=True)]
+        if hasattr(model, "table"):
+            found.append(torch.optim.Adagrad(model.table.parameters(), lr=0.03, initial_accumulator_value=0.01, fused=True))
+        return found
 
     def batch(self, step):
         index = self.order[(step * 256 + torch.arange(256)) % len(self.y)]
