@@ -9,11 +9,11 @@ namespace strata {
 ReadAhead::ReadAhead(MiniBatchSource source, int threads)
     : source_(std::move(source)), pool_(threads), reader_(tensor_executor("read ahead")) {}
 
-MiniBatch ReadAhead::at(std::int64_t samples_seen) {
+MiniBatch ReadAhead::at(std::int64_t samples_seen, bool is_last) {
   const std::shared_ptr<Read> wanted = reads_.change([&](Reads& reads) {
     reads.erase(reads.begin(), reads.lower_bound(samples_seen));
     std::shared_ptr<Read> read = begun(reads, samples_seen);
-    begun(reads, source_.seen_after(samples_seen));
+    if (!is_last) begun(reads, source_.seen_after(samples_seen));
     return read;
   });
   wanted->ended.wait();

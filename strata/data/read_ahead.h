@@ -32,9 +32,9 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// Returns the mini-batch after so many samples, and begins to read the one after it. Forgets the
-  /// earlier ones: positions do not decrease.
-  MiniBatch at(std::int64_t samples_seen);
+  /// Returns the mini-batch after so many samples and, unless it is the last of the run, begins to
+  /// read the next one. Forgets the earlier ones: positions do not decrease.
+  MiniBatch at(std::int64_t samples_seen, bool is_last = false);
 
  private:
   struct Read {

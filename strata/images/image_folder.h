@@ -6,8 +6,10 @@
 /// Other files than .png, .jpg and .jpeg are left out.
 ///
 /// Threads  const, any thread.
-/// Cost     the list of files is read once; samples() decodes each image that it returns.
-/// Errors   UserError `[images.folder]`: no subfolder, or no image in one; as image_file.h.
+/// Cost     the list of files is read once; samples() decodes each image that it returns, with the
+///          calling thread's pool.
+/// Errors   UserError `[images.folder]`: no subfolder, or no image in one; as image_file.h,
+///          for a damaged image (any, if there are several).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "strata/task/mean_loss_run.h"
 
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <numeric>
 #include <vector>
@@ -16,8 +17,8 @@ class MeanLossRank final : public TaskRank {
  public:
   explicit MeanLossRank(MeanLossRun& run) : run_(run) {}
 
-  MiniBatch mini_batch(std::int64_t, std::int64_t samples_seen) override {
-    return run_.mini_batch(samples_seen);
+  MiniBatch mini_batch(std::int64_t step, std::int64_t samples_seen) override {
+    return run_.mini_batch(step, samples_seen);
   }
 
   Evaluation evaluate(Trainer& trainer, Group& group) override {
@@ -64,15 +65,22 @@ std::unique_ptr<TaskRank> MeanLossRun::rank(Group&) {
   return std::make_unique<MeanLossRank>(*this);
 }
 
-MiniBatch MeanLossRun::mini_batch(std::int64_t samples_seen) {
-  return ahead_ ? ahead_->at(samples_seen) : data_.at(samples_seen);
+MiniBatch MeanLossRun::mini_batch(std::int64_t step, std::int64_t samples_seen) {
+  return ahead_ ? ahead_->at(samples_seen, step + 1 >= data_.steps()) : data_.at(samples_seen);
 }
 
 std::vector<MiniBatch> MeanLossRun::validation() {
   // The host keeps these batches; the device holds one micro-batch of them at a time.
   const UnchargedScope uncharged;
   if (data_.validation_changes()) return data_.validation();
-  std::call_once(reads_validation_, [&] { validation_ = data_.validation(); });
+  std::call_once(reads_validation_, [&] {
+    try {
+      validation_ = data_.validation();
+    } catch (...) {
+      validation_error_ = std::current_exception();
+    }
+  });
+  if (validation_error_) std::rethrow_exception(validation_error_);
   return validation_;
 }
 

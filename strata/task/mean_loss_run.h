@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,7 +31,7 @@ class MeanLossRun final : public TaskRun {
   std::unique_ptr<TaskRank> rank(Group& group) override;
 
   // For its ranks, from any thread. They share the tensors, which must not be written.
-  MiniBatch mini_batch(std::int64_t samples_seen);
+  MiniBatch mini_batch(std::int64_t step, std::int64_t samples_seen);
   std::vector<MiniBatch> validation();
   const std::string& score() const { return score_; }
 
@@ -40,6 +41,7 @@ class MeanLossRun final : public TaskRun {
   std::once_flag reads_ahead_, reads_validation_;
   std::optional<ReadAhead> ahead_;
   std::vector<MiniBatch> validation_;
+  std::exception_ptr validation_error_;  // of the reading, for every rank
 };
 
 }  // namespace strata

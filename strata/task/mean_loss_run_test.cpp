@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
 #include "strata/device/device.h"
 
@@ -17,7 +18,7 @@ constexpr std::int64_t kSamples = 4;
 constexpr int kSteps = 10, kRanks = 3;
 
 // Counts what is read.
-class CountedData final : public TaskData {
+class CountedData : public TaskData {
  public:
   CountedData(bool is_read_ahead, bool validation_changes)
       : is_read_ahead_(is_read_ahead), validation_changes_(validation_changes) {}
@@ -65,7 +66,7 @@ int reads_of_training(bool is_read_ahead) {
 }
 
 TEST(MeanLossRun, RanksShareMiniBatchesThatAreReadAhead) {
-  EXPECT_EQ(reads_of_training(true), kSteps + 1);
+  EXPECT_EQ(reads_of_training(true), kSteps);
 }
 
 TEST(MeanLossRun, EveryRankReadsMiniBatchesThatAreQuicklyRead) {
@@ -85,6 +86,23 @@ TEST(MeanLossRun, ValidationIsReadOnceUnlessItChanges) {
     });
     EXPECT_EQ(data.validations, changes ? 2 * kRanks : 1);
   }
+}
+
+class DamagedData final : public CountedData {
+ public:
+  DamagedData() : CountedData(true, false) {}
+  std::vector<MiniBatch> validation() const override {
+    ++validations;
+    throw UserError({.operation = "images.file", .what = "a damaged image"});
+  }
+};
+
+TEST(MeanLossRun, EveryRankGetsErrorOfValidation) {
+  const DamagedData data;
+  MeanLossRun run(data);
+  run_thread_ranks({.ranks = kRanks},
+                   [&](Group&, MemoryAccount&) { EXPECT_THROW(run.validation(), UserError); });
+  EXPECT_EQ(data.validations, 1);
 }
 
 }  // namespace

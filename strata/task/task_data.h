@@ -2,7 +2,7 @@
 /// The only state of the order is the number of samples seen, which the caller keeps: a resumed run
 /// can continue at any sample.
 ///
-/// Threads  const, any thread: every rank reads its own copy.
+/// Threads  const, any thread. Ranks may share the tensors, which must not be written.
 #pragma once
 
 #include <cstdint>
