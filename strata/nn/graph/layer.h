@@ -5,7 +5,8 @@
 ///
 /// Shapes   inputs and outputs carry the samples of one micro-batch in dimension 0.
 /// Threads  all methods const and callable from any thread.
-/// Errors   UserError from outputs() on inputs that don't fit; forward() assumes they do.
+/// Errors   UserError from outputs() on inputs that don't fit; forward() assumes they do
+///          and does not write its inputs, which ranks may share.
 /// Example  examples/04_own_layer.cpp: weights(), outputs() and forward() are enough.
 #pragma once
 
