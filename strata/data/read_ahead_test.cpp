@@ -6,14 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <future>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
-#include "strata/device/parallel.h"
+#include "strata/device/thread_pool.h"
 
 namespace strata {
 namespace {
@@ -30,6 +29,14 @@ MiniBatch batch_at(std::int64_t samples_seen) {
 std::int64_t after(std::int64_t samples_seen) { return samples_seen + kSamples; }
 
 std::int64_t value(const MiniBatch& batch) { return batch.inputs[0].select(0, 0).item().toLong(); }
+
+MiniBatchSource counting(std::atomic<int>& reads) {
+  return {[&](std::int64_t seen) {
+            ++reads;
+            return batch_at(seen);
+          },
+          after};
+}
 
 TEST(ReadAhead, ReadsNextMiniBatchBeforeAnyRankAsks) {
   std::promise<void> next_is_read;
@@ -48,12 +55,7 @@ TEST(ReadAhead, ReadsNextMiniBatchBeforeAnyRankAsks) {
 TEST(ReadAhead, ReadsEachMiniBatchOnceForAllRanks) {
   std::atomic<int> reads = 0;
   {
-    ReadAhead data({[&](std::int64_t seen) {
-                      ++reads;
-                      return batch_at(seen);
-                    },
-                    after},
-                   1);
+    ReadAhead data(counting(reads), 1);
     for (std::int64_t step = 0; step < 50; ++step)
       for (int rank = 0; rank < 4; ++rank)
         EXPECT_EQ(value(data.at(step * kSamples, step == 49)), step * kSamples);
@@ -88,7 +90,7 @@ TEST(ReadAhead, EveryRankGetsErrorOfItsMiniBatchAlone) {
                   },
                   after},
                  1);
-  EXPECT_EQ(value(data.at(0)), 0);  // its successor fails, which concerns no rank yet
+  EXPECT_EQ(value(data.at(0)), 0);  // the next one fails, but no rank has asked for it
   for (int rank = 0; rank < 2; ++rank) EXPECT_THROW(data.at(kSamples), UserError);
   EXPECT_EQ(value(data.at(2 * kSamples)), 2 * kSamples);
 }
@@ -96,12 +98,7 @@ TEST(ReadAhead, EveryRankGetsErrorOfItsMiniBatchAlone) {
 TEST(ReadAhead, EndsWhileMiniBatchesAreRead) {
   std::atomic<int> reads = 0;
   {
-    ReadAhead data({[&](std::int64_t seen) {
-                      ++reads;
-                      return batch_at(seen);
-                    },
-                    after},
-                   1);
+    ReadAhead data(counting(reads), 1);
     data.at(0);
   }
   EXPECT_EQ(reads, 2);

@@ -2,21 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "strata/nn/graph/same_layer_test.h"
+
 namespace strata {
 namespace {
 
 // Saves 400 bytes, 100 fewer at each level after kCheap, where backward repeats 1, then 3 billion
 // operations. Its backward has 14 kernels, like that of any small layer.
-class LevelLayer final : public Layer {
+class LevelLayer final : public SameLayer {
  public:
-  std::vector<WeightSpec> weights() const override { return {}; }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    return {inputs[0]};
-  }
-  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
-                                  std::span<const at::Tensor> inputs) const override {
-    return {inputs[0]};
-  }
   LayerBytes bytes(std::span<const TensorSpec>, Recompute level) const override {
     if (level == Recompute::kNone) return {.saved = 1000};
     return {.saved = 500 - 100 * static_cast<std::int64_t>(level)};
@@ -29,16 +23,8 @@ class LevelLayer final : public Layer {
   }
 };
 
-class LayerWithoutLevels final : public Layer {
+class LayerWithoutLevels final : public SameLayer {
  public:
-  std::vector<WeightSpec> weights() const override { return {}; }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    return {inputs[0]};
-  }
-  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
-                                  std::span<const at::Tensor> inputs) const override {
-    return {inputs[0]};
-  }
   LayerBytes bytes(std::span<const TensorSpec>, Recompute level) const override {
     EXPECT_LE(level, Recompute::kCheap);
     return {.saved = 7};

@@ -10,6 +10,7 @@
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
 #include "strata/device/device.h"
+#include "strata/device/thread_pool.h"
 
 namespace strata {
 namespace {
@@ -25,6 +26,7 @@ class CountedData : public TaskData {
 
   MiniBatch at(std::int64_t samples_seen) const override {
     ++reads;
+    threads = thread_pool().threads();
     return {.inputs = {at::full({kSamples}, samples_seen, host_options(at::kLong))},
             .samples = kSamples,
             .valid_tokens = kSamples};
@@ -42,7 +44,7 @@ class CountedData : public TaskData {
   }
   bool validation_changes() const override { return validation_changes_; }
 
-  mutable std::atomic<int> reads = 0, validations = 0;
+  mutable std::atomic<int> reads = 0, validations = 0, threads = 0;  // threads of the last reader
 
  private:
   bool is_read_ahead_, validation_changes_;
@@ -67,6 +69,14 @@ int reads_of_training(bool is_read_ahead) {
 
 TEST(MeanLossRun, RanksShareMiniBatchesThatAreReadAhead) {
   EXPECT_EQ(reads_of_training(true), kSteps);
+}
+
+TEST(MeanLossRun, ReadsAheadWithAsManyThreadsAsRankHas) {
+  const CountedData data(true, false);
+  MeanLossRun run(data);
+  run_thread_ranks({.ranks = 1, .threads_per_rank = 3},
+                   [&](Group& group, MemoryAccount&) { run.rank(group)->mini_batch(0, 0); });
+  EXPECT_EQ(data.threads, 3);
 }
 
 TEST(MeanLossRun, EveryRankReadsMiniBatchesThatAreQuicklyRead) {

@@ -4,6 +4,8 @@
 #include <ATen/ops/mm.h>
 #include <gtest/gtest.h>
 
+#include "strata/nn/graph/same_layer_test.h"
+
 namespace strata {
 namespace {
 
@@ -42,21 +44,8 @@ TEST(MeasuredBytes, CountSavedAndTransientBytes) {
   EXPECT_EQ(Square().bytes(rows(3 * kRows), Recompute::kCheap).saved, 3 * bytes.saved);
 }
 
-// Returns its input: allocates and keeps nothing.
-class Same final : public Layer {
- public:
-  std::vector<WeightSpec> weights() const override { return {}; }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    return {inputs[0]};
-  }
-  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
-                                  std::span<const at::Tensor> inputs) const override {
-    return {inputs[0].view_as(inputs[0])};
-  }
-};
-
 TEST(MeasuredBytes, AreZeroForLayerThatKeepsNothing) {
-  const LayerBytes bytes = Same().bytes(rows(kRows), Recompute::kCheap);
+  const LayerBytes bytes = SameLayer().bytes(rows(kRows), Recompute::kCheap);
   EXPECT_EQ(bytes.saved, 0);
   EXPECT_EQ(bytes.forward_transient, 0);
 }
@@ -64,7 +53,7 @@ TEST(MeasuredBytes, AreZeroForLayerThatKeepsNothing) {
 TEST(LayerDefaults, DistinguishSizesAndCountProductsOfEveryRow) {
   EXPECT_EQ(Square().signature(), Square().signature());
   EXPECT_NE(Square().signature(), Square(kWidth).signature());
-  EXPECT_NE(Square().signature(), Same().signature());
+  EXPECT_NE(Square().signature(), SameLayer().signature());
   EXPECT_DOUBLE_EQ(Square().forward_flops(rows(kRows)), 2.0 * kRows * 2 * kWidth * kInside);
   EXPECT_TRUE(Square().cache(1, 10).empty());
   EXPECT_TRUE(Square().recomputable());

@@ -77,6 +77,7 @@ TEST_F(GraphDataTest, ImagesTakeTheShapeOfTheModelAndAreScaled) {
   EXPECT_EQ(batch.valid_tokens, 3);
   EXPECT_FALSE(data.evaluates());
   EXPECT_EQ(data.unit(), "sample");
+  EXPECT_TRUE(data.is_read_ahead());
 }
 
 TEST_F(GraphDataTest, TheLastSamplesValidateAndNoOther) {
