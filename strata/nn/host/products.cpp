@@ -11,10 +11,11 @@
 // Libraries add up one to three rows in another order than more rows. A token of a text that is
 // being generated must have the bits of the same token in a whole sample, so few rows are computed
 // by a kernel of the library's order, or as four, the missing ones zeros, where that kernel's bits
-// differ (few_rows.h). Up to 64 rows the kernel is also faster: it packs a weight once, not rows
-// and weight for each product. Few rows are cut by columns of the output: they take as long as
-// reading their weight. Tested as above, on the same instruction sets: columns computed separately
-// have the same bits if they begin at multiples of 16.
+// differ (few_rows.h); in 16 bit as so many that the library multiplies them. Up to 64 rows the
+// kernel is also faster: it packs a weight once, not rows and weight for each product. Few rows are
+// cut by columns of the output: they take as long as reading their weight. Tested as above, on the
+// same instruction sets: columns computed separately have the same bits if they begin at multiples
+// of 16.
 //
 // Widened operands exist for one piece, so that they stay in the cache.
 //
@@ -51,8 +52,9 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kLeastRows = 64, kLeastSum = 64, kLeastBlock = 192, kUnit = 16;
-constexpr std::int64_t kSameOrder = 4;           // from so many rows on, each row has the same bits
-constexpr std::int64_t kConstantRows = 256;      // rows per piece with constant cuts
+constexpr std::int64_t kSameOrder = 4;  // from so many rows on, each row has the same bits
+constexpr std::int64_t kMostOwnWork = 16 * 16 * 16;  // rows x in x out that ATen multiplies itself
+constexpr std::int64_t kConstantRows = 256;          // rows per piece with constant cuts
 constexpr std::int64_t kConstantRead = 1 << 22;  // elements of a weight per such piece of columns
 constexpr std::int64_t kLeastRead = 1 << 16;     // so many take longer than to wake a thread
 
@@ -222,9 +224,16 @@ at::Tensor multiply_in_order(const at::Tensor& x, const at::Tensor& weight, cons
   return rounded;
 }
 
+// The number of rows from which on each row has the same bits. In 16 bit on a processor that
+// multiplies them, larger products are oneDNN's, which adds up in another order than ATen.
+std::int64_t rows_in_same_order(const at::Tensor& x, const at::Tensor& weight) {
+  if (is_fp32(x) || widens_products(x.scalar_type())) return kSameOrder;
+  return std::max(kSameOrder, kMostOwnWork / std::max<std::int64_t>(1, weight.numel()) + 1);
+}
+
 at::Tensor multiply_padded(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                           at::ScalarType dtype) {
-  const at::Tensor rows = at::zeros({kSameOrder, x.size(1)}, x.options());
+                           at::ScalarType dtype, std::int64_t padded) {
+  const at::Tensor rows = at::zeros({padded, x.size(1)}, x.options());
   rows.narrow(0, 0, x.size(0)).copy_(x);
   return multiply(rows, weight, bias, dtype).narrow(0, 0, x.size(0));
 }
@@ -241,8 +250,9 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   if (multiplies_in_order(x, weight))
     return multiply_in_order(x.detach(), weight.detach(), bias, dtype);
   if (is_quantised(weight)) return multiply(x, dequantised(weight), bias, dtype);
-  if (x.size(0) > 0 && x.size(0) < kSameOrder)
-    return multiply_padded(x.detach(), weight, bias, dtype);
+  const std::int64_t least = rows_in_same_order(x, weight);
+  if (x.size(0) > 0 && x.size(0) < least)
+    return multiply_padded(x.detach(), weight, bias, dtype, least);
   const bool widen = widens_products(x.scalar_type());
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(dtype));
   const at::Tensor columns = (widen ? widened(weight) : weight.detach()).t();
