@@ -1,6 +1,7 @@
 #include "strata/checkpoint/loader.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -96,8 +97,37 @@ void StateLoader::read_weights(const std::vector<NamedState>& weights) const {
   for (const NamedState& weight : weights) read(*checkpoint_, model_.names(), weight);
 }
 
+namespace {
+
+// The mean over the replicas of the run that saved, for a replica of a run with another number.
+void read_mean(const CheckpointReader& checkpoint, NamedState state, int replicas,
+               const std::string& name) {
+  if (state.runs.empty()) return;
+  const UnchargedScope uncharged;
+  const NamedState mean = state;
+  at::Tensor sum = at::zeros_like(state.local);
+  state.local = at::zeros_like(state.local);  // also between the runs
+  for (int replica = 0; replica < replicas; ++replica) {
+    state.name = name + std::to_string(replica);
+    read(checkpoint, {}, state);
+    sum.add_(state.local);
+  }
+  mean.local.copy_(sum.div_(replicas));
+}
+
+void read_slot(const CheckpointReader& checkpoint, const NamedState& slot) {
+  if (slot.replicas == 0) return read(checkpoint, {}, slot);
+  const std::string name = slot.name.substr(0, slot.name.rfind('.') + 1);
+  int saved = 0;
+  while (checkpoint.contains(name + std::to_string(saved))) ++saved;
+  if (saved == slot.replicas || saved == 0) return read(checkpoint, {}, slot);
+  read_mean(checkpoint, slot, saved, name);
+}
+
+}  // namespace
+
 void StateLoader::read_slots(const std::vector<NamedState>& slots) const {
-  for (const NamedState& slot : slots) read(*checkpoint_, {}, slot);
+  for (const NamedState& slot : slots) read_slot(*checkpoint_, slot);
 }
 
 TrainingPosition load_states(const std::string& path, const CheckpointModel& model,

@@ -27,6 +27,9 @@ struct NamedState {
   std::vector<Run> runs;            ///< elements of `local` and their positions in the whole
   at::Tensor remainder = {};        ///< for bf16 weights: the missing bits (optim/master_weights.h)
   std::shared_ptr<const Pin> pin = {};  ///< pins the bytes while the state is used
+  /// Of a state that every replica has for itself, whose name ends with ".<replica>": how many
+  /// replicas there are. 0: all have the same.
+  int replicas = 0;
   bool is_copy = false;  ///< the bytes are not shared, so they may become part of another tensor
 
   std::int64_t numel() const;  ///< elements of the whole

@@ -25,7 +25,9 @@ namespace {
 Group with_all(const Group& group) {
   std::vector<int> ranks(static_cast<std::size_t>(group.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return group.subgroup(ranks, "checkpoint");
+  Group all = group.subgroup(ranks, "checkpoint");
+  all.count_alone();  // a run sends the same with and without checkpoints
+  return all;
 }
 
 // The account of all ranks' copies; never freed, because tensors may outlive everything.

@@ -93,6 +93,7 @@ void AllGather::start_by_communicator() {
   RankDevice& device = group_->rank_device();
   Communicator& communicator = group_->communicator();
   make_flat();
+  group_->count_sent(static_cast<std::int64_t>(shard_.nbytes()) * (group_->size() - 1));
   if (are_even(shards_) && flat_.numel() > 0) {
     in_flight_ = InFlight(
         device, {shard_, flat_},

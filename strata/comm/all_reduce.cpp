@@ -41,6 +41,7 @@ void all_reduce_on_device(Group& group, const at::Tensor& x) {
   RankDevice& device = group.rank_device();
   if (device.reduction == Reduction::kNative && by_communicator(group, x)) {
     Communicator& communicator = group.communicator();
+    group.count_sent(2 * static_cast<std::int64_t>(x.nbytes()) * (group.size() - 1) / group.size());
     return InFlight(device, {x},
                     [&](const Stream& stream) { communicator.all_reduce_sum(x, stream); })
         .finish();

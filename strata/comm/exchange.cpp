@@ -88,8 +88,11 @@ std::vector<ImportedBuffer> exchange_by_communicator(
   RankDevice& device = group.rank_device();
   std::vector<Communicator::Part> sends, receives;
   std::vector<at::Tensor> used, all;
-  for (int peer = 0; peer < group.size(); ++peer)
-    if (peer != group.rank()) used.push_back(sends.emplace_back(peer, part(peer)).tensor);
+  for (int peer = 0; peer < group.size(); ++peer) {
+    if (peer == group.rank()) continue;
+    used.push_back(sends.emplace_back(peer, part(peer)).tensor);
+    group.count_sent(static_cast<std::int64_t>(used.back().nbytes()));
+  }
   const at::Tensor own = part(group.rank());
   for (int peer = 0; peer < group.size(); ++peer) {
     all.push_back(peer == group.rank() ? own : device.ops->empty_like(device.stream, own));

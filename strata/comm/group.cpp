@@ -53,7 +53,10 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& purpose)
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(members_.at(rank));
   const std::uint64_t id = id_of(id_, members, purpose);
-  return {mailboxes_, std::move(members), members_[rank_], id, account_, device_, communicators_};
+  Group group(mailboxes_, std::move(members), members_[rank_], id, account_, device_,
+              communicators_);
+  group.sent_bytes_ = sent_bytes_;
+  return group;
 }
 
 void Group::fail(const Error& error) {
@@ -74,6 +77,7 @@ Address Group::from(int peer, const MessageTag& tag) const {
 void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool exported,
                  const Completion& ready) {
   const Address address = to(peer, tag);
+  count_sent(static_cast<std::int64_t>(tensor.nbytes()));
   if (!device_->owns(tensor)) return mailboxes_->post(address, {std::move(tensor), {}});
   if (!mailboxes_->is_local(address.to)) {
     device_->stream.wait(ready);
@@ -91,6 +95,11 @@ void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool export
   if (exported || elsewhere)
     message.open_export = device_->exports.add(message.tensor, address.to, elsewhere);
   mailboxes_->post(address, std::move(message));
+}
+
+void Group::post(int peer, const MessageTag& tag, std::vector<double> numbers) {
+  count_sent(static_cast<std::int64_t>(numbers.size() * sizeof(double)));
+  mailboxes_->post(to(peer, tag), {{}, std::move(numbers)});
 }
 
 void Group::send(int peer, const MessageTag& tag, at::Tensor tensor) {
@@ -167,7 +176,7 @@ void Group::all_reduce(std::span<double> values) {
   if (size() == 1) return;
   const MessageTag tag = next_collective();
   if (rank_ > 0) {
-    mailboxes_->post(to(0, tag), {{}, {values.begin(), values.end()}});
+    post(0, tag, {values.begin(), values.end()});
     const std::vector<double> sum = mailboxes_->take(from(0, tag)).numbers;
     std::copy(sum.begin(), sum.end(), values.begin());
     return;
@@ -179,7 +188,7 @@ void Group::all_reduce(std::span<double> values) {
     STRATA_CHECK_EQ(contribution.size(), sum.size(), "comm.all_reduce");
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += contribution[i];
   }
-  for (int peer = 1; peer < size(); ++peer) mailboxes_->post(to(peer, tag), {{}, sum});
+  for (int peer = 1; peer < size(); ++peer) post(peer, tag, sum);
   std::copy(sum.begin(), sum.end(), values.begin());
 }
 
@@ -194,6 +203,7 @@ MeshGroups make_mesh_groups(const Group& world, const Mesh& mesh, int shard_rank
   STRATA_CHECK_EQ(mesh[Axis::kData] % shards, 0, "comm.make_mesh_groups");
   auto lines = PerAxis<Group>::made_by(
       [&](Axis axis) { return world.subgroup(mesh.line(rank, axis), name_of(axis)); });
+  for (const AxisInfo& axis : kAxes) lines[axis.id].count_alone();
   const Group& dp = lines[Axis::kData];
   std::vector<int> all(static_cast<std::size_t>(mesh.size())), shard, replica;
   std::iota(all.begin(), all.end(), 0);

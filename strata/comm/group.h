@@ -13,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -57,8 +58,17 @@ class Group {
 
   /// A group of some ranks of this group, including this one, in ascending order. Every member
   /// creates it with the same arguments, without communication; `purpose` distinguishes groups of
-  /// the same ranks.
+  /// the same ranks. What its ranks send counts for this group, too.
   Group subgroup(const std::vector<int>& ranks, const std::string& purpose) const;
+
+  /// Bytes of tensors and numbers that this rank has sent in this group and its subgroups, one copy
+  /// for each receiver. Bytes that a peer reads in place count like those that move, so threads and
+  /// processes count the same.
+  std::int64_t sent_bytes() const { return *sent_bytes_; }
+  /// Adds what a communicator sends.
+  void count_sent(std::int64_t bytes) { *sent_bytes_ += bytes; }
+  /// From now on what is sent in this group does not count for the group that created it.
+  void count_alone() { sent_bytes_ = std::make_shared<std::atomic<std::int64_t>>(0); }
 
   /// Sends a tensor to `peer`; never waits. Ranks of one process and device share the storage, so
   /// the sender must not write to it again. The sender is charged until the receiver takes the
@@ -112,6 +122,7 @@ class Group {
   Address from(int peer, const MessageTag& tag) const;
   void post(int peer, const MessageTag& tag, at::Tensor tensor, bool exported,
             const Completion& ready);
+  void post(int peer, const MessageTag& tag, std::vector<double> numbers);
 
   std::shared_ptr<Mailboxes> mailboxes_;
   std::vector<int> members_;
@@ -122,6 +133,9 @@ class Group {
   // shared by all groups of the rank; null on a CPU
   std::shared_ptr<Communicators> communicators_;
   std::uint32_t collectives_ = 0;
+  // shared with subgroups, which other threads of the rank may use
+  std::shared_ptr<std::atomic<std::int64_t>> sent_bytes_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
 };
 
 /// A group of one.
@@ -133,9 +147,10 @@ std::unique_ptr<Group> single_rank();
 struct MeshGroups {
   Mesh mesh;
   Group world;
-  PerAxis<Group> lines;  ///< the ranks that differ from this one on one axis only
-  Group shard;           ///< part of the dp line
-  Group replica;         ///< part of the dp line, across shard groups
+  /// the ranks that differ from this one on one axis only; each counts its bytes alone
+  PerAxis<Group> lines;
+  Group shard;    ///< part of the dp line
+  Group replica;  ///< part of the dp line, across shard groups
 
   Group& operator[](Axis axis) { return lines[axis]; }
   const Group& operator[](Axis axis) const { return lines[axis]; }

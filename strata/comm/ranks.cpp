@@ -169,6 +169,7 @@ struct World::Parts {
       transport =
           choice.kind == TransportKind::kUcx ? connect_ucx(bootstrap) : connect_sockets(bootstrap);
     }
+    transport = with_limit(std::move(transport), options.link);
     peers = std::make_unique<PeerProtocol>(
         *mailboxes, *transport,
         PeerProtocol::Options{.name_of = [this](int rank) { return name_of(options, rank); },

@@ -25,6 +25,7 @@
 #include "strata/device/device.h"
 #include "strata/layout/mesh.h"
 #include "strata/transport/rendezvous.h"
+#include "strata/transport/slow_link.h"
 #include "strata/transport/transport.h"
 #include "strata/transport/transport_choice.h"
 
@@ -44,6 +45,7 @@ struct RanksOptions {
   double stall_seconds = 10;        ///< a rank without progress is named after these; 0: never
   double stall_fatal_seconds = 60;  ///< and ends the run after these; 0: never
   TransportKind transport = TransportKind::kAuto;
+  LinkLimit link;  ///< emulated between processes; one process has no link
   /// order of sums on devices; a CPU's is always ordered
   Reduction reduction = Reduction::kOrdered;
   /// What each rank of this process computes on; empty: what the build has for `device`.

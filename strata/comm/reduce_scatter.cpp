@@ -56,6 +56,7 @@ void ReduceScatter::start_by_communicator(const at::Tensor& flat, const Shards& 
   RankDevice& device = group_->rank_device();
   Communicator& communicator = group_->communicator();
   const at::Tensor own = shard_of(flat, shards, group_->rank());
+  group_->count_sent(static_cast<std::int64_t>(flat.nbytes() - own.nbytes()));
   if (device.reduction == Reduction::kNative) {
     const at::Tensor sum = device.ops->empty_like(device.stream, own);
     in_flight_ = InFlight(device, {flat, sum}, [&](const Stream& stream) {

@@ -127,6 +127,7 @@ struct CostTable {
   std::vector<LayerCost> layers;
   std::vector<ValueCost> values;          ///< as Dataflow::values
   double overhead_seconds = 0;            ///< per action: interpreter and hand-over
+  double latency_seconds = 0;             ///< from the end of a value's transfer to its arrival
   std::vector<double> micro_batch_scale;  ///< per micro-batch, 1 = full size; empty: all full
   int weight_element_bytes = 4;
   /// the tensors of the mini-batch, on every rank that reads them

@@ -16,7 +16,7 @@ std::optional<BetterOrder> better_order(const Plan& plan,
                                         const std::vector<LayerSeconds>& trained) {
   const StepDecisions& decisions = plan.decisions();
   const Dataflow& dataflow = plan.steps.dataflow();
-  const CostTable costs = with_trained_seconds(plan.costs, trained);
+  const CostTable costs = with_trained_seconds(plan.costs, trained, !plan.mesh.sends_signs);
   const OrderRequest request{.dataflow = dataflow,
                              .costs = costs,
                              .partition = decisions.partition,
@@ -32,10 +32,9 @@ std::optional<BetterOrder> better_order(const Plan& plan,
                                    {.recompute = decisions.recompute,
                                     .shards = plan.steps.shards(),
                                     .tiers = decisions.tiers});
-    return simulate(
-        lowered, dataflow, decisions.partition, costs,
-        collective_seconds(plan.costs, plan.steps.shards(), plan.axis_rates[Axis::kData]),
-        tier_seconds(plan, costs));
+    return simulate(lowered, dataflow, decisions.partition, costs,
+                    collective_seconds(plan.costs, plan.steps.shards(), plan.mesh),
+                    tier_seconds(plan, costs));
   };
   const double before = simulated(*decisions.order).step_seconds;
   Simulation after = simulated(found.schedule);

@@ -168,6 +168,10 @@ Recompute level_of(const Layer& layer, const CostRequest& request) {
   return std::min(request.recompute, layer.deepest_recompute());
 }
 
+// A layer's messages are at most 3 bits a weight: those that it sends, receives and returns.
+// Three layers have messages at a time (pipeline/one_bit_update.cpp).
+constexpr double kSignBytes = 3 * 3 / 8.0;
+
 CostTable byte_costs(const Sequential& model, const CostRequest& request) {
   CostTable costs;
   LayerBytesTable table, kept, cheap;
@@ -209,7 +213,10 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .weight_bytes = own * weight_bytes,
          .gradient_bytes = layout.total_numel * kFloatBytes,
          .state_bytes = states,
-         .update_bytes = matrices.bytes,
+         .update_bytes =
+             matrices.bytes +
+             (request.sends_signs ? static_cast<std::int64_t>(kSignBytes * static_cast<double>(own))
+                                  : 0),
          .shared_update_bytes = matrices.shared_bytes,
          .replica_bytes = borrowed_numel(layout) * weight_bytes,
          .input_bytes = input_bytes,

@@ -15,6 +15,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
+#include "strata/comm/one_bit_mean.h"
 #include "strata/comm/ranks.h"
 #include "strata/device/block_malloc.h"
 #include "strata/measure/probe_cache.h"
@@ -22,6 +23,7 @@
 #include "strata/nn/primitives/primitive_choice.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/muon.h"
+#include "strata/optim/one_bit_adam.h"
 #include "strata/optim/optimizer.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/pipeline/layer_graph.h"
@@ -114,6 +116,7 @@ class ProbedLayer {
         layout_(layout),
         optimizer_(optimizer),
         halves_(request.halves),
+        sends_signs_(request.sends_signs),
         device_(request.device),
         stream_(stream),
         ahead_(ahead),
@@ -217,7 +220,7 @@ class ProbedLayer {
                               .remainder = master.remainder};
       if (on_host()) {
         sum_of_squares(own);
-        optimizer_.update(range, runs_ + 1, 0.0);
+        sends_signs_ ? update_by_signs(range) : optimizer_.update(range, runs_ + 1, 0.0);
       } else {
         const FlatRange whole{0, own.numel()};
         const at::Tensor sums = at::zeros({num_blocks(own.numel())}, device_.options(at::kDouble));
@@ -227,6 +230,19 @@ class ProbedLayer {
       }
     }
     pin.zero_gradients();
+  }
+
+  // What a replica computes if it sends signs: one of n replicas averages an n-th of n vectors.
+  void update_by_signs(const UpdateRange& range) {
+    const OneBitStep step =
+        one_bit_step(optimizer_.options(), optimizer_.options().freeze_step + 1, 0.0, 1.0, 1);
+    add_momenta(step, range);
+    OneBitMean mean = OneBitMean::start(*alone_, *alone_, range.slots.at(kWorkerErrorSlot),
+                                        {{0, range.gradients.numel()}});
+    mean.add_average(range.slots.at(kServerErrorSlot));
+    mean.send_average(range.slots.at(kServerErrorSlot));
+    mean.finish(range.gradients);
+    move_weights(step, range, range.gradients);
   }
 
   // Takes the time of the directions' orthogonalisation.
@@ -242,6 +258,8 @@ class ProbedLayer {
   const LayerLayout& layout_;
   const Optimizer& optimizer_;
   bool halves_;
+  bool sends_signs_;
+  const std::unique_ptr<Group> alone_ = single_rank();
   Device device_;
   const Stream& stream_;
   const Ahead& ahead_;
@@ -419,9 +437,10 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
                                     const ProbeOptions& options) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const std::string how =
-      std::string(request.halves ? "halves " : "") + name_of(options.optimizer) + " " +
-      std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
-      std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "") +
+      std::string(request.halves ? "halves " : "") + name_of(options.optimizer) +
+      (request.sends_signs ? " signs " : " ") + std::to_string(options.ranks) + "x" +
+      std::to_string(options.threads_per_rank) + " of " + std::to_string(model.split().ranks) +
+      (model.split().sequence ? " sequence" : "") +
       (chosen_primitives(request.device.kind) == PrimitivesChoice::kOwn ? "" : " aten") +
       (request.device.kind == DeviceKind::kCpu
            ? ""

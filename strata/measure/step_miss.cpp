@@ -22,10 +22,10 @@ std::string signed_seconds(double seconds) {
 
 StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
                    double measured_seconds) {
-  const CostTable costs = with_trained_seconds(plan.costs, trained);
+  const CostTable costs = with_trained_seconds(plan.costs, trained, !plan.mesh.sends_signs);
   const Simulation replayed =
       simulate(plan.schedule(), plan.steps.dataflow(), plan.decisions().partition, costs,
-               collective_seconds(plan.costs, plan.steps.shards(), plan.axis_rates[Axis::kData]),
+               collective_seconds(plan.costs, plan.steps.shards(), plan.mesh),
                tier_seconds(plan, costs), plan.recorded);
   return {plan.simulation.step_seconds, replayed.step_seconds, measured_seconds};
 }

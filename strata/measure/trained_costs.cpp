@@ -2,7 +2,8 @@
 
 namespace strata {
 
-CostTable with_trained_seconds(CostTable costs, const std::vector<LayerSeconds>& trained) {
+CostTable with_trained_seconds(CostTable costs, const std::vector<LayerSeconds>& trained,
+                               bool updates) {
   if (!trained.empty()) costs.devices = {};
   for (std::size_t layer = 0; layer < costs.layers.size() && layer < trained.size(); ++layer) {
     const LayerSeconds& own = trained[layer];
@@ -11,7 +12,7 @@ CostTable with_trained_seconds(CostTable costs, const std::vector<LayerSeconds>&
     const bool halves = own[LayerPart::kWeights].samples > 0;
     if (halves) cost.weight_seconds = own.weights();
     if (halves || own[LayerPart::kBackward].samples > 0) cost.backward_seconds = own.backward();
-    if (own[LayerPart::kUpdate].samples > 0) cost.update_seconds = own.update();
+    if (updates && own[LayerPart::kUpdate].samples > 0) cost.update_seconds = own.update();
   }
   return costs;
 }

@@ -9,7 +9,9 @@
 namespace strata {
 
 /// `trained`: by layer; parts that were not measured keep the seconds of `costs`. Spans of ranks
-/// that share a device include each other's work, so the result has no shared devices.
-CostTable with_trained_seconds(CostTable costs, const std::vector<LayerSeconds>& trained);
+/// that share a device include each other's work, so the result has no shared devices. `updates`:
+/// also those of updates, which training does not measure if replicas send signs.
+CostTable with_trained_seconds(CostTable costs, const std::vector<LayerSeconds>& trained,
+                               bool updates = true);
 
 }  // namespace strata

@@ -3,6 +3,7 @@
 #include "strata/base/errors.h"
 #include "strata/device/element_of.h"
 #include "strata/device/parallel.h"
+#include "strata/optim/one_bit_adam.h"
 #include "strata/optim/step_primitives.h"
 
 namespace strata {
@@ -71,11 +72,27 @@ void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArr
       kLine);
 }
 
+std::vector<std::string> Optimizer::slot_names() const {
+  std::vector<std::string> names = strata::slot_names(rule_of(options_));
+  if (options_.kind == OptimizerKind::kOneBitAdam)
+    names.insert(names.end(), {kWorkerError, kServerError});
+  return names;
+}
+
+// Without the errors of later updates.
+UpdateRange Optimizer::with_slots_of_rule(UpdateRange range) const {
+  if (options_.kind != OptimizerKind::kOneBitAdam) return range;
+  STRATA_CHECK_EQ(range.slots.size(), std::size_t{kOneBitSlots}, "optim.update");
+  range.slots.resize(static_cast<std::size_t>(kernels::num_slots(rule_of(options_))));
+  return range;
+}
+
 void Optimizer::update(const UpdateRange& range, std::int64_t step, double learning_rate,
                        double gradient_factor) const {
   const kernels::UpdateStep constants = update_step(options_, step, learning_rate, gradient_factor);
   STRATA_CHECK(range.weights.is_cpu(), "optim.update");
-  update_on_threads(constants, update_arrays(range, kernels::num_slots(constants.rule)),
+  update_on_threads(constants,
+                    update_arrays(with_slots_of_rule(range), kernels::num_slots(constants.rule)),
                     range.weights.numel());
 }
 
@@ -86,7 +103,8 @@ BegunUpdate Optimizer::begin_update(const StepScalars& scalars, Device device) c
 
 void Optimizer::update(const UpdateRange& range, const BegunUpdate& step) const {
   STRATA_CHECK(step.constants.device() == range.weights.device(), "optim.update");
-  step_primitives(range.weights.device().type()).update(rule_of(options_), range, step);
+  step_primitives(range.weights.device().type())
+      .update(rule_of(options_), with_slots_of_rule(range), step);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {

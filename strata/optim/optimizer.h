@@ -47,7 +47,12 @@ class Optimizer {
   /// Whether hidden matrices are updated whole (muon.h), with the first slot as their velocity.
   bool orthogonalises() const { return options_.kind == OptimizerKind::kMuon; }
 
-  std::vector<std::string> slot_names() const { return strata::slot_names(rule_of(options_)); }
+  /// Whether replicas send momenta in one bit (one_bit_adam.h) in this update, counted from 1.
+  bool sends_signs(std::int64_t update) const {
+    return options_.kind == OptimizerKind::kOneBitAdam && update > options_.freeze_step;
+  }
+
+  std::vector<std::string> slot_names() const;
 
   /// `step` counts from 1; `learning_rate` is that of this step; gradients are multiplied by
   /// `gradient_factor`.
@@ -59,6 +64,8 @@ class Optimizer {
   void update(const UpdateRange& range, const BegunUpdate& step) const;
 
  private:
+  UpdateRange with_slots_of_rule(UpdateRange range) const;
+
   OptimizerOptions options_;
 };
 

@@ -10,8 +10,11 @@ using kernels::UpdateRule;
 
 const char* name_of(OptimizerKind kind) {
   using enum OptimizerKind;
-  static constexpr EnumNames<OptimizerKind> kNames{
-      {kAdamW, "adamw"}, {kSgd, "sgd"}, {kAdagrad, "adagrad"}, {kMuon, "muon"}};
+  static constexpr EnumNames<OptimizerKind> kNames{{kAdamW, "adamw"},
+                                                   {kSgd, "sgd"},
+                                                   {kAdagrad, "adagrad"},
+                                                   {kMuon, "muon"},
+                                                   {kOneBitAdam, "onebit-adam"}};
   return kNames[kind];
 }
 
@@ -22,9 +25,11 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
   // An element whose gradients are all 0 is divided by epsilon alone; states are fp32.
   constexpr double kSmallestEpsilon = 1e-30;
   constexpr double kLargest = 1e30;
+  constexpr double kMostSteps = 1e12;
   set.add(prefix + ".kind", &options.kind, all_named<OptimizerKind>(),
           {.help = "How gradients change the weights; muon: hidden matrices by Muon, the others by "
-                   "AdamW."});
+                   "AdamW; onebit-adam: AdamW, whose replicas send one bit a weight instead of "
+                   "gradients after freeze_step."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
           {.help = "Peak learning rate, reached at the end of the warm-up.",
            .minimum = 0,
@@ -55,12 +60,19 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
        .unit = "ratio",
        .minimum = 0,
        .maximum = kBelowOne});
+  set.add(prefix + ".freeze_step", &options.freeze_step,
+          {.help = "Onebit-adam: updates as AdamW, before the mean squared gradients stay as they "
+                   "are and replicas send one bit a weight; 15 to 25 % of all steps.",
+           .unit = "steps",
+           .minimum = 1,
+           .maximum = kMostSteps});
 }
 
 UpdateRule rule_of(const OptimizerOptions& options) {
   switch (options.kind) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kMuon:
+    case OptimizerKind::kOneBitAdam:
       return UpdateRule::kAdamW;
     case OptimizerKind::kAdagrad:
       return UpdateRule::kAdagrad;

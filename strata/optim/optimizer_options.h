@@ -11,8 +11,9 @@
 
 namespace strata {
 
-enum class OptimizerKind : std::uint8_t { kAdamW, kSgd, kAdagrad, kMuon };
-const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd", "adagrad", "muon"
+enum class OptimizerKind : std::uint8_t { kAdamW, kSgd, kAdagrad, kMuon, kOneBitAdam };
+/// "adamw", "sgd", "adagrad", "muon", "onebit-adam"
+const char* name_of(OptimizerKind kind);
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;
@@ -22,11 +23,12 @@ struct OptimizerOptions {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double momentum = 0.9;
+  std::int64_t freeze_step = 100;  ///< updates of kOneBitAdam as AdamW
 };
 
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options);
 
-/// Of weights other than the hidden matrices of Muon.
+/// Of weights other than the hidden matrices of Muon, and of kOneBitAdam before its freeze step.
 kernels::UpdateRule rule_of(const OptimizerOptions& options);
 
 kernels::UpdateConstants constants_of(const OptimizerOptions& options);

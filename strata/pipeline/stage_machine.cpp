@@ -105,6 +105,7 @@ void StageMachine::perform(const Action& action) {
   // the run here.
   if (const MemoryAccount* account = current_memory_account(groups_.world.device().kind))
     account->require_within_budget();
+  if (action.op != Op::kUpdate) finish_sign_updates();
   switch (action.op) {
     case Op::kForward:
       return forward(action);

@@ -5,6 +5,7 @@
 /// Errors   passes on what layers, the group and the allocator throw, prefixed with the action.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <utility>
@@ -13,10 +14,12 @@
 #include "strata/base/executor.h"
 #include "strata/base/track_trace.h"
 #include "strata/comm/group.h"
+#include "strata/comm/one_bit_mean.h"
 #include "strata/comm/tensor_group.h"
 #include "strata/data/batch.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/graph/sequential.h"
+#include "strata/optim/one_bit_adam.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_rows.h"
 #include "strata/pipeline/device_tracks.h"
@@ -78,7 +81,10 @@ class StageMachine final : public Machine {
   void perform(const Action& action) override;
 
   /// Call after the last action of a step; its outcome can be taken at any later time.
-  void end() { step_end_.post(inputs_.valid_tokens); }
+  void end() {
+    finish_sign_updates();
+    step_end_.post(inputs_.valid_tokens);
+  }
   /// The outcome of the oldest step that ended and was not taken; waits for the device.
   StepOutcome take_outcome() { return step_end_.take(); }
 
@@ -176,11 +182,21 @@ class StageMachine final : public Machine {
   bool updates_on_host(int layer) const;
   bool has_hidden_matrices(int layer) const;
   void update_with_matrices(const Pin& pin, const UpdateRange& range, const BegunUpdate& begun);
+  /// Whether replicas keep their own gradients in this step and send the signs of momenta.
+  bool sends_signs() const;
+  void update_by_signs(LayerRange layers);
+  void update_alone(const OneBitStep& step, int layer);
+  void send_signs(const OneBitStep& step, int layer);
+  struct SignUpdate;
+  void average_signs(SignUpdate& update);
+  void finish_first_sign_update();
+  void finish_sign_updates();
   UpdateRange update_range(const Pin& pin) const;
   /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
   /// other weights.
   using ColumnStatistics = std::vector<at::Tensor>;
   ColumnStatistics find_statistics(int layer);  // collective over replicas
+  void move_statistics_of(const Pin& pin, const ColumnStatistics& found);
   void update_shard(const Pin& pin, const BegunUpdate& step, const ColumnStatistics& found);
   void update_on_host(int layer);
   void gather_weights(const Action& action);
@@ -208,6 +224,18 @@ class StageMachine final : public Machine {
   std::map<std::pair<int, int>, LayerGraph> graphs_;  // (layer, micro-batch)
   std::map<int, LayerCuts> cuts_;                     // layer
   std::map<int, GradientReduction> reductions_;       // per layer: in progress
+  /// The update of a layer whose replicas send signs.
+  struct SignUpdate {
+    OneBitStep step;
+    Pin pin;
+    ColumnStatistics found;
+    UpdateRange range;
+    std::vector<FlatRange> padding;
+    FlatRange own;  ///< the part that this rank averages
+    OneBitMean mean;
+    bool averaged = false;
+  };
+  std::deque<SignUpdate> sign_updates_;  // in progress, in the order of their layers
   LayerTimes layer_times_;
   /// Sums of squares of a layer's gradient that the host computes once the gradient has been
   /// offloaded.

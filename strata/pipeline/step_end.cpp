@@ -115,12 +115,22 @@ void StepEnd::add_over(Group& group, const at::Tensor& sums) const {
 
 void StepEnd::end(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
                   const at::Tensor& loss) {
-  const StepPrimitives& primitives = step_primitives(sums_.device().type());
   add_over(groups_[Axis::kData], blocks);
-  // One entry per layer and tensor-parallel rank, written by one rank only (adding zeros is exact),
-  // followed by the loss.
+  end_with(blocks, std::move(layers), loss, groups_[Axis::kData].rank() == 0);
+}
+
+void StepEnd::end_apart(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
+                        const at::Tensor& loss) {
+  end_with(blocks, std::move(layers), loss, /*counts_layers=*/true);
+}
+
+void StepEnd::end_with(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
+                       const at::Tensor& loss, bool counts_layers) {
+  const StepPrimitives& primitives = step_primitives(sums_.device().type());
+  // One entry per layer and tensor-parallel rank, written by one rank only (adding zeros is exact)
+  // or by each replica, followed by the loss.
   sums_.zero_();
-  if (groups_[Axis::kData].rank() == 0) {
+  if (counts_layers) {
     for (LayerBlocks& layer : layers)
       layer.target = layer.target * groups_[Axis::kTensor].size() + groups_[Axis::kTensor].rank();
     primitives.sum_layers(blocks, layers, sums_);

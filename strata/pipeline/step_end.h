@@ -60,6 +60,8 @@ class StepEnd {
   /// Collective. `blocks`: sums of this rank's layers, complete once all replicas have added
   /// theirs. `layers`: the blocks of each layer, with the layer as target. `loss` fp64 [1].
   void end(const at::Tensor& blocks, std::vector<LayerBlocks> layers, const at::Tensor& loss);
+  /// The same, if each replica's sums are complete and all replicas' are to be added.
+  void end_apart(const at::Tensor& blocks, std::vector<LayerBlocks> layers, const at::Tensor& loss);
 
   /// Call after the last action of a step: starts to read its results.
   void post(std::int64_t valid_tokens);
@@ -80,6 +82,8 @@ class StepEnd {
   static constexpr int kUnderWay = 2;  // one step runs, one is being enqueued
 
   void add_over(Group& group, const at::Tensor& sums) const;
+  void end_with(const at::Tensor& blocks, std::vector<LayerBlocks> layers, const at::Tensor& loss,
+                bool counts_layers);
 
   MeshGroups& groups_;
   double clip_;

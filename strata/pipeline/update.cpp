@@ -85,12 +85,18 @@ const LayerCuts& StageMachine::cuts_of(int layer) {
 void StageMachine::reduce_gradients(const Action& action) {
   const int layer = action.layers.begin;
   const auto span = device_span(TrackKind::kCommunicate, layer);
+  if (sends_signs()) {
+    if (model_.split().sequence)
+      add_partial_gradients(groups_[Axis::kTensor], store_.acquire(layer, StateKind::kGradients));
+    return;
+  }
   reductions_.emplace(
       layer, GradientReduction::start(groups_, store_.acquire(layer, StateKind::kGradients),
                                       cuts_of(layer), model_.split().sequence));
 }
 
 void StageMachine::await_gradients(const Action& action) {
+  if (sends_signs()) return;
   const int layer = action.layers.begin;
   const auto last_of_step = static_cast<int>(inputs_.micro_batches.size()) - 1;
   const bool last = action.micro_batch < 0 || action.micro_batch == last_of_step;
@@ -177,9 +183,11 @@ void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
   const double began = now_seconds();
   const Pin pin = store_.acquire(layer, StateKind::kGradientShard);
   const auto span = device_span(TrackKind::kCompute, layer);
-  part_squares(pin.layout(), part_of(layer), pin.placement().shard, groups_[Axis::kTensor].rank(),
+  const FlatRange part = sends_signs() ? FlatRange{0, pin.layout().own_numel} : part_of(layer);
+  part_squares(pin.layout(), part, pin.placement().shard, groups_[Axis::kTensor].rank(),
                pin.gradient_shard(), blocks);
-  layer_times_.add_update(layer, now_seconds() - began);
+  // An update by signs waits for other ranks, so it is not measured.
+  if (!sends_signs()) layer_times_.add_update(layer, now_seconds() - began);
 }
 
 // Other ranks read a gradient in place until they have finished their own reductions.
@@ -214,7 +222,13 @@ void StageMachine::reduce_norm_and_loss() {
   host_squares_.clear();
   const auto span =
       device_span(groups_.world.size() > 1 ? TrackKind::kCommunicate : TrackKind::kCompute, -1);
-  step_end_.end(blocks, std::move(layers), loss_.sum);
+  if (sends_signs()) {
+    // The root mean square over replicas of the norm that their gradient has if all have the same.
+    blocks.mul_(groups_[Axis::kData].size());
+    step_end_.end_apart(blocks, std::move(layers), loss_.sum);
+  } else {
+    step_end_.end(blocks, std::move(layers), loss_.sum);
+  }
   store_.end_offload();
 }
 
@@ -223,6 +237,8 @@ bool StageMachine::updates_on_host(int layer) const {
 }
 
 void StageMachine::update(const Action& action) {
+  if (optimizer_->sends_signs(update_number(step_end_.known())))
+    return update_by_signs(action.layers);
   std::optional<BegunUpdate> begun;
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
@@ -329,6 +345,10 @@ void StageMachine::update_shard(const Pin& pin, const BegunUpdate& step,
   } else {
     optimizer_->update(update_range(pin), step);
   }
+  move_statistics_of(pin, found);
+}
+
+void StageMachine::move_statistics_of(const Pin& pin, const ColumnStatistics& found) {
   move_statistics(statistics_of(pin, found), step_end_.scalars());
 }
 

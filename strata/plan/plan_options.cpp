@@ -13,8 +13,23 @@ constexpr double kMostRanksOfMesh = 1 << 20;  // check_mesh() rejects larger pro
 constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
 constexpr double kMostStallSeconds = 1e6;
+constexpr double kMostLatencySeconds = 10;
 constexpr double kMostWindow = 1 << 20;
 constexpr double kMostStepsOfACommit = 1e12;
+
+void describe_link(OptionSet& set, const std::string& prefix, MeshOptions& options) {
+  set.add(
+      prefix + ".bandwidth", &options.link_bandwidth,
+      {.help = "Most that a process sends to all others in a second; emulated, to show what a run "
+               "takes on a slow network (0: no limit)",
+       .unit = "bytes",
+       .minimum = 0});
+  set.add(prefix + ".latency", &options.link_latency,
+          {.help = "Time that a message between processes takes longer; emulated",
+           .unit = "s",
+           .minimum = 0,
+           .maximum = kMostLatencySeconds});
+}
 
 }  // namespace
 
@@ -82,6 +97,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".transport", &options.transport, all_named<TransportKind>(),
           {.help = "What carries messages between processes; auto: ucx between machines that all "
                    "have an RDMA device (InfiniBand, RoCE) and UCX, sockets elsewhere"});
+  describe_link(set, prefix + ".link", options);
   set.retire(prefix + ".stall_seconds", "10",
              "set mesh.stall_fatal_seconds; after a sixth of it a stalled rank is named");
   set.add(prefix + ".stall_fatal_seconds", &options.stall_fatal_seconds,

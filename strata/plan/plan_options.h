@@ -11,6 +11,7 @@
 #include "strata/layout/recompute.h"
 #include "strata/layout/zero.h"
 #include "strata/schedule/action.h"
+#include "strata/transport/slow_link.h"
 #include "strata/transport/transport.h"
 
 namespace strata {
@@ -29,12 +30,19 @@ struct MeshOptions {
   std::string schedule_file;                       ///< of kFile
   std::int64_t threads = 0;                        ///< per rank; 0: cores / ranks
   TransportKind transport = TransportKind::kAuto;  ///< between processes
+  Bytes link_bandwidth{};   ///< a second, that a process sends to others; emulated; 0: no limit
+  double link_latency = 0;  ///< seconds that messages between processes take longer; emulated
   /// After this time without progress the run ends, after a sixth of it a rank that others wait for
   /// is named; 0: named after 10 s, the run never ends.
   double stall_fatal_seconds = 60;
 
   /// Stages that every rank holds: virtual_stages, unless the schedule has a number of its own.
   std::int64_t stages_per_rank() const;
+  /// The network between processes that is emulated.
+  LinkLimit link() const {
+    return {.bytes_per_second = static_cast<double>(link_bandwidth.count),
+            .latency_seconds = link_latency};
+  }
   int rank_count() const { return ranks > 0 ? static_cast<int>(ranks) : axes.size(); }
 };
 

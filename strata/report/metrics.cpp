@@ -86,6 +86,10 @@ std::string to_metrics_line(const StepRecord& record) {
   json["step_seconds"] = record.step_seconds;
   json["bubble"] = record.bubble;
   json["peak_bytes"] = record.peak_bytes;
+  if (const auto& sent = record.sent) {
+    for (const AxisInfo& axis : kAxes) json["sent_bytes"][axis.name] = sent->axes[axis.id];
+    json["sent_bytes"]["other"] = sent->other;
+  }
   if (const auto& offload = record.offload) {
     json["offload"] = {{"host_peak_bytes", offload->host_peak_bytes},
                        {"bytes_to_device", offload->bytes_to_device},

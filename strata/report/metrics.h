@@ -4,6 +4,9 @@
 /// Keys    step, loss, loss_hex (the exact bits, as C's %a), gradient_norm, gradient_norm_hex,
 ///         learning_rate, tokens_per_second (or samples_per_second: the unit of the loss),
 ///         step_seconds, bubble, peak_bytes (a list, one per rank), samples_seen.
+///         sent_bytes (of several ranks): what ranks sent each other since the last step, by axis
+///         (pp, dp, tp), and other: sums of the step's numbers; checkpoints do not count. A tensor
+///         that a peer reads in place counts like one that moves.
 ///         offload (if any state lives in host memory): host_peak_bytes (a list), bytes_to_device,
 ///         bytes_to_host, weights_wait_seconds, gradients_wait_seconds, activations_wait_seconds;
 ///         disk (if any state lives on a disk): bytes_read, bytes_written, read_seconds,
@@ -26,6 +29,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "strata/layout/axis.h"
 
 namespace strata {
 
@@ -83,6 +88,12 @@ using NamedMetrics = std::vector<std::pair<std::string, double>>;
 std::string metrics_text(const NamedMetrics& metrics);  ///< "auc 0.7931, calibration 1.0021"
 std::optional<double> metric_named(const NamedMetrics& metrics, const std::string& name);
 
+/// Bytes that ranks sent each other since the last step, over all ranks.
+struct SentBytes {
+  PerAxis<std::int64_t> axes;
+  std::int64_t other = 0;
+};
+
 /// The numbers of one finished step, for the progress line, metrics and the report.
 struct StepRecord {
   std::int64_t step = 0;     ///< steps finished, including this one: the first is 1
@@ -94,6 +105,7 @@ struct StepRecord {
   double step_seconds = 0;
   double bubble = 0;                           ///< idle fraction of all ranks' time
   std::vector<std::int64_t> peak_bytes{};      ///< one per rank
+  std::optional<SentBytes> sent{};             ///< if there are several ranks
   std::optional<OffloadRecord> offload{};      ///< if any state lives on the host
   std::optional<EmbeddingRecord> embedding{};  ///< if the model is a recommender
   std::optional<double> validation_loss{};     ///< if a validation followed this step, nats

@@ -47,6 +47,13 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
     // Processes of one machine read each other's memory unless STRATA_SOCKETS forbids it.
     request.mesh.reads_in_place = !sockets_only();
   }
+  if (const LinkLimit link = recipe.mesh.link(); link.is_set()) {
+    // A plan without processes assumes one for each rank; a run without them is refused.
+    const int joined = processes > 1 ? processes : mesh.size();
+    request.mesh.rates = link_rates(link, mesh, joined);
+    request.mesh.latency = link_latency(link, mesh, joined);
+    request.mesh.reads_in_place = joined == 1;
+  }
   request.mesh.rates = gpu_axis_rates(request.machine, mesh, request.mesh.rates);
   const SharedDevices shared = shared_devices(mesh, devices.of_rank, devices.bytes);
   for (CostTable& costs : request.costs) costs.devices = shared;
@@ -59,6 +66,23 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
   const std::int64_t bytes = communicator_bytes(mesh, recipe.mesh.zero.shard_ranks,
                                                 {.processes = processes, .devices = here});
   for (CostTable& costs : request.costs) costs.communicator_bytes = bytes;
+}
+
+// Most steps of a run of 1-bit Adam are after its freeze step, and these are planned.
+bool sends_signs(const Recipe& recipe) {
+  return recipe.optimizer.kind == OptimizerKind::kOneBitAdam && recipe.mesh.axes[Axis::kData] > 1;
+}
+
+MeshRequest mesh_of(const Recipe& recipe) {
+  MeshRequest mesh = mesh_request(recipe.mesh);
+  mesh.sends_signs = sends_signs(recipe);
+  if (!mesh.sends_signs || mesh.zero.stage == 0) return mesh;
+  throw UserError({.operation = "run.plan",
+                   .where = "train.optimizer.kind",
+                   .what = "onebit-adam needs all states of its layers on every replica",
+                   .expected = "mesh.zero: 0",
+                   .got = "mesh.zero: " + std::to_string(mesh.zero.stage),
+                   .fix = "set mesh.zero=0, or train.optimizer.kind=adamw"});
 }
 
 bool has_level(const Sequential& model, Recompute level) {
@@ -122,6 +146,7 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
           .orthogonalises = make_optimizer(recipe.optimizer)->orthogonalises(),
+          .sends_signs = sends_signs(recipe),
           .precision = train.precision,
           .recompute = level_of(recipe.memory.recompute),
           .halves = traits_of(recipe.mesh.schedule).halves && recipe.mesh.axes[Axis::kPipeline] > 1,
@@ -140,7 +165,7 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
                       .order = read_order_of(recipe.mesh),
                       .memory = recipe.memory,
                       .micro_batch = train.micro_batch,
-                      .mesh = mesh_request(recipe.mesh),
+                      .mesh = mesh_of(recipe),
                       .sample_tokens = recipe.task->sample_tokens(),
                       .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
                       .machine = machine,

@@ -95,17 +95,19 @@ LevelKeys measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& reso
 void check_decisions(const Recipe& recipe, const PlannedRun& run, int processes) {
   const StepDecisions& decisions = run.plan.decisions();
   recipe.task->check_plan(decisions, processes);
-  if (!make_optimizer(recipe.optimizer)->orthogonalises()) return;
+  const OptimizerKind kind = recipe.optimizer.kind;
+  if (kind != OptimizerKind::kMuon && kind != OptimizerKind::kOneBitAdam) return;
   constexpr ErrorSource kErrors{"run.plan", "set train.optimizer.kind=adamw"};
+  const auto refuse = [&](const std::string& what, const std::string& expected,
+                          const std::string& got) {
+    throw kErrors.user("train.optimizer.kind", name_of(kind) + what, expected, got);
+  };
   if (recipe.device_kind() != DeviceKind::kCpu)
-    throw kErrors.user("train.optimizer.kind", "muon has not been written for GPUs",
-                       "ranks on the CPU", "mesh.device: cuda");
+    refuse(" has not been written for GPUs", "ranks on the CPU", "mesh.device: cuda");
   for (const LayerTiers& tiers : decisions.tiers.layers)
     if (tiers.updates_on_host())
-      throw kErrors.user("train.optimizer.kind",
-                         "muon updates matrices on the device, and this plan keeps their states on "
-                         "the host",
-                         "weights and states on the device", placement_text(run.plan.placement));
+      refuse(" updates weights on the device, and this plan keeps their states on the host",
+             "weights and states on the device", placement_text(run.plan.placement));
 }
 
 }  // namespace

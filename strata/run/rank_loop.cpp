@@ -23,6 +23,7 @@
 #include "strata/schedule/trace.h"
 #include "strata/train/disk_commit.h"
 #include "strata/train/offload_statistics.h"
+#include "strata/train/sent_statistics.h"
 #include "strata/train/step_sums.h"
 #include "strata/train/trainer.h"
 
@@ -134,6 +135,7 @@ class RankLoop final : public RankBetweenSteps {
     load();
     samples_seen_ = begun_at_.samples_seen;
     task_->begin(position());
+    sent_.restart(trainer_.groups());
   }
 
   void load() {
@@ -264,12 +266,14 @@ class RankLoop final : public RankBetweenSteps {
     sums.of_each_rank(account_.peak_bytes(), &record.peak_bytes);
     sums.any(state_.request.stop && *state_.request.stop, &stop);
     sums.sum(is_root() ? now_seconds() - begin : 0, &record.step_seconds);
+    if (group_.size() > 1) sent_.add(sums, trainer_.groups(), record.sent.emplace());
     // If a plan keeps anything on the host, it does so on every rank.
     const bool offloads = !state_.run.plan.decisions().tiers.layers.empty();
     if (offloads) offload_.add(sums, trainer_.offload_use());
     task_->add_statistics(sums, record);
     keep_events(begin);
     sums.share();
+    sent_.restart(trainer_.groups());
     if (offloads) record.offload = offload_.record(trainer_.on_disk());
     if (is_root()) task_->complete_record(record, is_read_at_once(record.step));
     record.units_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
@@ -447,6 +451,7 @@ class RankLoop final : public RankBetweenSteps {
   Group stage_;
   CheckpointSaver saver_;
   OffloadStatistics offload_;
+  SentStatistics sent_;
   TrainingPosition begun_at_;
   std::int64_t committed_ = -1;  // the last step that was committed to disk
   std::int64_t commits_ = 0;     // number of commits of this run

@@ -63,6 +63,7 @@ RanksOptions ranks_options(const Recipe& recipe) {
           .stall_seconds = fatal > 0 ? fatal / kStallDivisor : RanksOptions{}.stall_seconds,
           .stall_fatal_seconds = fatal,
           .transport = recipe.mesh.transport,
+          .link = recipe.mesh.link(),
           .reduction = recipe.mesh.reduction};
 }
 

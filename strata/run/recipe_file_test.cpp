@@ -73,14 +73,15 @@ TEST(Recipe, EffectiveTextParsesToSameRecipe) {
 // The effective recipe in a checkpoint of an earlier version names all of its fields.
 TEST(Recipe, IgnoresRetiredFieldsOfEarlierVersion) {
   std::string text = parse({}).text;
-  const auto insert = [&](const std::string& after, const std::string& line) {
-    const std::size_t at = text.find(after);
+  const auto insert = [&](const std::string& section, const std::string& after,
+                          const std::string& line) {
+    const std::size_t at = text.find(after, text.find(section));
     ASSERT_NE(at, std::string::npos) << text;
     text.insert(at + after.size(), line);
   };
-  insert("\nmesh:\n", "  stall_seconds: 10\n");
-  insert("\n  link:\n", "    latency: 0\n");
-  insert("\n  disk:\n", "    io: auto\n");
+  insert("\nmesh:\n", "\nmesh:\n", "  stall_seconds: 10\n");
+  insert("\nmemory:\n", "\n  link:\n", "    latency: 0\n");
+  insert("\nmemory:\n", "\n  disk:\n", "    io: auto\n");
   EXPECT_EQ(parse_recipe(text, "manifest", {}).text, parse({}).text);
   text.replace(text.find("stall_seconds: 10"), 17, "stall_seconds: 30");
   const ErrorText error = refusal(text);

@@ -208,6 +208,8 @@ TEST_F(RecommenderLimits, RefuseImpossibleRunsAtParsing) {
            {{"memory.weights=disk", "memory.states=disk"}, "memory.weights"},
            {{"train.precision=bf16"}, "precision"},
            {{"embedding.mode=synchronous", "embedding.staleness=2"}, "embedding.mode"},
+           {{"embedding.mode=asynchronous", "train.optimizer.kind=onebit-adam"},
+            "train.optimizer.kind"},
            {{"model.kind=dcn", "model.bottom=[8]"}, "model.bottom"},
            {{"model.bottom=[9]"}, "model.interaction"},
            {{"embedding.servers=[]"}, "embedding.servers"},

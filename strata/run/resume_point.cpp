@@ -54,6 +54,22 @@ void require_states(const OptimizerOptions& now, Changes changes, const std::str
                           " without --resume"});
 }
 
+// The variances are frozen at that step, and its number corrects them.
+void require_same_freeze_step(const OptimizerOptions& now, const Changes& changes,
+                              std::int64_t steps_done, const std::string& resume) {
+  if (now.kind != OptimizerKind::kOneBitAdam) return;
+  for (const OptionChange& change : changes) {
+    if (change.path != "train.optimizer.freeze_step") continue;
+    if (steps_done <= std::min(now.freeze_step, std::int64_t{std::stoll(change.before)})) continue;
+    throw UserError({.operation = "run.resume",
+                     .where = resume,
+                     .what = "the optimizer's variances are frozen, or would be thawed",
+                     .expected = change.path + "=" + change.before,
+                     .got = change.path + "=" + change.now,
+                     .fix = "set " + change.path + "=" + change.before});
+  }
+}
+
 // Where the schedule places stages, if not one after another.
 std::string placement_text(const MeshOptions& mesh) {
   const bool read = mesh.schedule == ScheduleKind::kFile;
@@ -147,6 +163,7 @@ ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
   }
   point.changes = changed_options(before, through_json(recipe.text));  // normalised like `before`
   require_states(recipe.optimizer, point.changes, resume);
+  require_same_freeze_step(recipe.optimizer, point.changes, point.steps_done, resume);
   return point;
 }
 

@@ -93,6 +93,35 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
   }
 }
 
+// What each axis sends in a step, over all ranks.
+void add_communication(ReportInput& input, const PlannedRun& run, const TrainingResult& result) {
+  if (run.ranks == 1 || result.records.empty()) return;
+  const Communication& planned = run.plan.communication;
+  ReportTable table{
+      .title = "Communication",
+      .note =
+          "What all ranks send each other in a step: as planned, and as counted (median of the "
+          "steps). Exposed: what the step would save without it, as planned.",
+      .columns = {"axis", "places", "planned", "counted", "exposed"},
+      .rows = {}};
+  for (const AxisInfo& axis : kAxes) {
+    const int places = run.mesh.axes[axis.id];
+    if (places == 1) continue;
+    double bytes = 0;  // of one replica and slice
+    for (const RankTraffic& rank : planned.ranks) bytes += rank[axis.id].bytes;
+    std::vector<std::int64_t> counted;
+    for (const StepRecord& record : result.records)
+      if (record.sent) counted.push_back(record.sent->axes[axis.id]);
+    if (counted.empty()) return;
+    std::ranges::nth_element(counted, counted.begin() + std::ssize(counted) / 2);
+    table.rows.push_back({std::string(axis.name) + ": " + axis.traffic, std::to_string(places),
+                          format_bytes(std::llround(bytes * run.mesh.axes.stage_size())),
+                          format_bytes(counted[counted.size() / 2]),
+                          format_seconds(planned.exposed_seconds[axis.id])});
+  }
+  input.tables.push_back(std::move(table));
+}
+
 std::string title_of(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result) {
   const std::string title = recipe.task->title() + ", " +
                             format_count(static_cast<double>(run.model.num_weights())) + " weights";
@@ -133,6 +162,7 @@ ReportInput report_input(const Recipe& recipe, const PlannedRun& run, const Trai
   input.validation_metrics = result.validation_metrics;
   input.tables = result.inspection.tables;
   std::ranges::copy(result.inspection.report_tables, std::back_inserter(input.tables));
+  add_communication(input, run, result);
   add_timelines(input, run, result);
   add_memory(input, recipe, run, result);
   return input;

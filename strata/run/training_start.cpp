@@ -51,6 +51,10 @@ TrainingStart start_training(World& world, ResolvedRun& run, const TrainingReque
   ResumePoint begin;
   std::unique_ptr<const TaskData> data;
   const std::string steps = world.agree([&] {
+    if (recipe.mesh.link().is_set() && world.processes() == 1)
+      throw kStartErrors.user("mesh.link", "the run has one process, whose ranks need no link",
+                              "at least 2 processes", "1 process",
+                              "start several processes (strata launch), or remove mesh.link");
     if (request.resume.empty() && !request.from.empty())
       recipe.task->check_first_weights(request.from);
     begin = resume_point(recipe, request.resume);

@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 
 namespace strata {
-namespace {
 
 void add_partial_gradients(Group& tp, const Pin& pin) {
   const LayerLayout& layout = pin.layout();
@@ -16,8 +15,6 @@ void add_partial_gradients(Group& tp, const Pin& pin) {
     all_reduce_sum(tp, gradient);
   }
 }
-
-}  // namespace
 
 GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const LayerCuts& cuts,
                                            bool sequence_parallel) {

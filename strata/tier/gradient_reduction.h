@@ -16,6 +16,9 @@
 
 namespace strata {
 
+/// Adds the layer's gradients that each tensor-parallel rank has for a part of the sequence.
+void add_partial_gradients(Group& tp, const Pin& pin);
+
 class GradientReduction {
  public:
   /// `pin` is for the layer's gradients and lives until the reduction is destroyed. If only a shard

@@ -8,6 +8,7 @@
 #include "strata/device/account.h"
 #include "strata/measure/byte_costs.h"
 #include "strata/models/model.h"
+#include "strata/optim/one_bit_adam.h"
 #include "strata/plan/search/planner.h"
 #include "strata/plan/search/proposal.h"
 #include "strata/train/mesh_run_test.h"
@@ -30,12 +31,15 @@ struct Case {
   std::int64_t samples = 16;
   MeshOptions mesh = {};  ///< replicas, tensor-parallel ranks, zero, sequence_parallel
   TierChoice activations = TierChoice::kDevice;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  at::ScalarType precision = at::kFloat;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.stages << " stages, " << name_of(c.schedule) << ", " << name_of(c.recompute)
              << (c.tie ? ", tied" : "") << (c.skip ? ", skip" : "") << ", dropout " << c.dropout
-             << ", " << c.samples << " samples, activations on " << name_of(c.activations);
+             << ", " << c.samples << " samples, activations on " << name_of(c.activations) << ", "
+             << name_of(c.optimizer) << ", " << c.precision;
 }
 
 constexpr std::int64_t kMicroBatch = 4, kContext = 64, kVocab = 512;
@@ -49,7 +53,10 @@ std::vector<Peak> measured_peaks(const Case& c, const Sequential& model, const P
   const Mesh mesh = plan.decisions().mesh;
   std::vector<Peak> peaks(mesh.size());
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& group, MemoryAccount& account) {
-    Trainer trainer(model, plan.steps, group, {.machine = {.clip = 1.0}});
+    Trainer trainer(model, plan.steps, group,
+                    {.machine = {.clip = 1.0},
+                     .precision = c.precision,
+                     .optimizer = {.kind = c.optimizer, .freeze_step = 1}});
     trainer.initialise();
     const at::Tensor text = at::randint(kVocab, {c.samples, kContext}, at::kLong);
     const MiniBatch batch{
@@ -74,13 +81,21 @@ Sequential model_of(const Case& c) {
                    .dropout = c.dropout,
                    .tie = c.tie,
                    .skip = c.skip},
-                  DecoderOutput::kLoss, {c.mesh.axes[Axis::kTensor], c.mesh.sequence_parallel});
+                  DecoderOutput::kLoss, {c.mesh.axes[Axis::kTensor], c.mesh.sequence_parallel},
+                  c.precision);
 }
 
 PlanRequest request_of(const Case& c, const Sequential& model) {
   const std::vector<TensorSpec> inputs(2, {{kMicroBatch, kContext}, at::kLong});
   const std::int64_t samples = c.samples / c.mesh.axes[Axis::kData];  // samples of one replica
-  CostRequest costs{.batch_inputs = inputs, .samples = samples, .micro_batch = kMicroBatch};
+  CostRequest costs{.batch_inputs = inputs,
+                    .samples = samples,
+                    .micro_batch = kMicroBatch,
+                    .precision = c.precision};
+  if (c.optimizer == OptimizerKind::kOneBitAdam) {
+    costs.optimizer_slots = kOneBitSlots;
+    costs.sends_signs = true;
+  }
   PlanRequest request{.dataflow = model.dataflow(),
                       .micro_batches = static_cast<int>((samples + kMicroBatch - 1) / kMicroBatch),
                       .virtual_stages = c.virtual_stages,
@@ -197,6 +212,18 @@ INSTANTIATE_TEST_SUITE_P(
              0,
              16,
              {.axes = {{Axis::kTensor, 2}}, .sequence_parallel = true}}));
+
+INSTANTIATE_TEST_SUITE_P(Signs, MemoryPrediction,
+                         ::testing::Values(Case{1, k1f1b, kFull, 1, false, false, 0, 8,
+                                                replicas(2, 0, ReduceMode::kOnce),
+                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam},
+                                           Case{1, k1f1b, kFull, 1, false, false, 0, 8,
+                                                replicas(2, 0, ReduceMode::kOnce),
+                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam,
+                                                at::kBFloat16},
+                                           Case{2, k1f1b, kCheap, 1, false, false, 0, 24,
+                                                replicas(3, 0, ReduceMode::kOnce),
+                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam}));
 
 INSTANTIATE_TEST_SUITE_P(
     ActivationsOnTheHost, MemoryPrediction,

@@ -200,6 +200,9 @@ class Trainer {
   void for_each_weight(const std::vector<int>& layers, StateKinds kinds, bool owned, F f);
   std::vector<NamedState> weight_states(const std::vector<int>& layers, bool owned);
   std::vector<NamedState> slot_states(const std::vector<int>& layers, bool owned);
+  void add_state_of_each_replica(std::vector<NamedState>& states, const std::string& name,
+                                 const std::shared_ptr<const Pin>& pin, std::size_t weight,
+                                 const at::Tensor& flat, bool owned) const;
 
   const Sequential& model_;
   StepPlan plan_;

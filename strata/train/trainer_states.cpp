@@ -3,6 +3,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/nn/graph/weight_name.h"
+#include "strata/optim/one_bit_adam.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -69,17 +70,38 @@ std::vector<NamedState> Trainer::weight_states(const std::vector<int>& layers, b
   return states;
 }
 
+// Each replica owns its own whole state. If they are saved, all replicas list all of them.
+void Trainer::add_state_of_each_replica(std::vector<NamedState>& states, const std::string& name,
+                                        const std::shared_ptr<const Pin>& pin, std::size_t weight,
+                                        const at::Tensor& flat, bool owned) const {
+  const Group &tp = groups_[Axis::kTensor], &dp = groups_[Axis::kData];
+  const bool elsewhere = owned && tp.rank() > 0 && !is_split(pin->layout().specs[weight]);
+  const FlatRange whole = elsewhere ? FlatRange{} : FlatRange{0, pin->layout().own_numel};
+  for (int replica = 0; replica < dp.size(); ++replica) {
+    const bool own = replica == dp.rank();
+    if (!own && !owned) continue;
+    states.push_back(state_of(name + "." + std::to_string(replica), pin, weight, {flat},
+                              own ? whole : FlatRange{}, tp));
+    states.back().replicas = dp.size();
+  }
+}
+
 std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, bool owned) {
   const std::vector<std::string> names = optimizer_->slot_names();
   std::vector<NamedState> states;
-  for_each_weight(layers, StateKind::kOptimizer, owned,
-                  [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
-                    if (is_statistic(pin, i)) return;
-                    const std::vector<at::Tensor> slots = pin->slots();
-                    for (std::size_t slot = 0; slot < names.size(); ++slot)
-                      states.push_back(state_of(name + "." + names[slot], pin, i, {slots[slot]},
-                                                wanted, groups_[Axis::kTensor]));
-                  });
+  for_each_weight(
+      layers, StateKind::kOptimizer, owned,
+      [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
+        if (is_statistic(pin, i)) return;
+        const std::vector<at::Tensor> slots = pin->slots();
+        for (std::size_t slot = 0; slot < names.size(); ++slot) {
+          const std::string full = name + "." + names[slot];
+          if (names[slot] == kWorkerError)
+            add_state_of_each_replica(states, full, pin, i, slots[slot], owned);
+          else
+            states.push_back(state_of(full, pin, i, {slots[slot]}, wanted, groups_[Axis::kTensor]));
+        }
+      });
   const bool first = !layers.empty() && !layers_.empty() && layers.front() == layers_.front();
   if (first && options_.precision == at::kHalf &&
       (!owned || groups_[Axis::kPipeline].rank() == 0)) {

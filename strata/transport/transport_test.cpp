@@ -17,6 +17,7 @@
 
 #include "strata/transport/faulty_transport.h"
 #include "strata/transport/join.h"
+#include "strata/transport/slow_link.h"
 
 namespace strata {
 namespace {
@@ -251,21 +252,110 @@ TEST(SocketTransport, ReportsLossAfterAllArrivedMessages) {
   EXPECT_EQ(recorders[0].messages.size(), 2u);
 }
 
-Form fake() {
-  return {"Fake", [] {
-            static std::vector<std::unique_ptr<FaultyNetwork>> networks;
-            networks.push_back(std::make_unique<FaultyNetwork>(
-                kProcesses, Faults{.most_delay = std::chrono::microseconds(300)}));
-            Transports transports;
-            for (int i = 0; i < kProcesses; ++i)
-              transports.push_back(networks.back()->transport(i));
-            return transports;
-          }};
+Transports limited(Transports transports, const LinkLimit& limit) {
+  for (auto& transport : transports) transport = with_limit(std::move(transport), limit);
+  return transports;
 }
+
+Transports connect_fakes() {
+  static std::vector<std::unique_ptr<FaultyNetwork>> networks;
+  networks.push_back(std::make_unique<FaultyNetwork>(
+      kProcesses, Faults{.most_delay = std::chrono::microseconds(300)}));
+  Transports transports;
+  for (int i = 0; i < kProcesses; ++i) transports.push_back(networks.back()->transport(i));
+  return transports;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Runs sends of process 0 over a limited link; returns when each message had arrived at process 1.
+class OverSlowLink : public testing::Test {
+ protected:
+  void connect(const LinkLimit& limit) {
+    transports_ = limited(connect_fakes(), limit);
+    for (int process = 0; process < kProcesses; ++process)
+      transports_[process]->start(recorders_[process]);
+    begin_ = std::chrono::steady_clock::now();
+  }
+  double arrival_of(std::size_t messages, int process = 1) {
+    EXPECT_TRUE(
+        recorders_[process].await([&] { return recorders_[process].messages.size() >= messages; }));
+    return seconds_since(begin_);
+  }
+  void TearDown() override {
+    for (const auto& transport : transports_) transport->abort();
+  }
+  RecordingReceiver recorders_[kProcesses];
+  Transports transports_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+TEST_F(OverSlowLink, MessagesLeaveOneAfterAnotherAtTheBandwidth) {
+  connect({.bytes_per_second = 1e6});
+  transports_[0]->send(1, message_of(0, 50000 - kMessageHeaderBytes));
+  transports_[0]->send(2, message_of(1, 50000 - kMessageHeaderBytes));  // the same link
+  transports_[0]->send(1, message_of(2, 50000 - kMessageHeaderBytes));
+  EXPECT_GE(arrival_of(1), 0.05);
+  EXPECT_GE(arrival_of(1, 2), 0.10);
+  EXPECT_GE(arrival_of(2), 0.15);
+  EXPECT_LT(arrival_of(2), 3);
+}
+
+TEST_F(OverSlowLink, HeadersTakeTime) {
+  connect({.bytes_per_second = 10 * kMessageHeaderBytes});
+  for (int i = 0; i < 2; ++i) transports_[0]->send(1, message_of(i, 0));
+  EXPECT_GE(arrival_of(2), 0.2);
+}
+
+TEST_F(OverSlowLink, LatenciesOfMessagesOverlap) {
+  connect({.latency_seconds = 0.3});
+  for (int i = 0; i < 20; ++i) transports_[0]->send(1, message_of(i, 100));
+  EXPECT_GE(arrival_of(1), 0.3);
+  EXPECT_LT(arrival_of(20), 3);  // one after another they would take 6 s
+}
+
+TEST_F(OverSlowLink, ProcessesSendAtTheSameTime) {
+  connect({.bytes_per_second = 5e5});
+  for (int i = 0; i < 10; ++i)
+    for (const int from : {0, 2}) transports_[from]->send(1, message_of(i, 50000));
+  EXPECT_GE(arrival_of(20), 1);
+  EXPECT_LT(arrival_of(20), 1.9);  // over one link they would take 2 s
+}
+
+TEST_F(OverSlowLink, MemoryIsNotReadInPlace) {
+  connect({.bytes_per_second = 1e9});
+  EXPECT_FALSE(transports_[0]->reads_in_place(1));
+}
+
+TEST_F(OverSlowLink, AbortDropsWhatWaits) {
+  connect({.bytes_per_second = 1e3});
+  OutgoingMessage message = message_of(0, 1 << 20);  // would take 17 minutes
+  const std::weak_ptr<const void> payload = message.owner;
+  transports_[0]->send(1, std::move(message));
+  transports_[0]->abort();
+  EXPECT_TRUE(payload.expired());
+  transports_[0]->send(1, message_of(1, 10));
+  EXPECT_LT(seconds_since(begin_), 10);
+}
+
+TEST(SlowLink, UnlimitedTransportIsLeftAsItIs) {
+  Transports transports = connect_fakes();
+  const Transport* before = transports[0].get();
+  EXPECT_EQ(with_limit(std::move(transports[0]), {}).get(), before);
+}
+
+Form fake() { return {"Fake", &connect_fakes}; }
 
 INSTANTIATE_TEST_SUITE_P(
     Forms, Transported,
     testing::Values(fake(), Form{"Sockets", [] { return connect_all(&connect_sockets); }},
+                    Form{"SlowSockets",
+                         [] {
+                           return limited(connect_all(&connect_sockets),
+                                          {.bytes_per_second = 100e6, .latency_seconds = 0.01});
+                         }},
                     Form{"UcxTcp",
                          [] {
                            ::setenv("UCX_TLS", "tcp", 1);

@@ -90,6 +90,64 @@ class PipelineTest(unittest.TestCase):
         for name, parameter in eager.named_parameters():
             torch.testing.assert_close(state[name].double(), parameter.detach(), atol=2e-4, rtol=1e-3, msg=name)
 
+    def test_onebit_adam_sends_signs_as_its_formulas_say(self):
+        """Algorithm 1 of https://arxiv.org/abs/2102.02888 in fp64, on momenta divided by the roots of their variances."""
+        class Blocks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(5)
+                self.first, self.second = (nn.Sequential(nn.Linear(32, 64, bias=False), nn.Tanh(), nn.Linear(64, 32, bias=False)) for _ in range(2))
+
+            def forward(self, x):
+                return self.second(x + self.first(x))
+
+        freeze, rate, beta1, beta2, replicas = 4, 0.01, 0.9, 0.99, 2
+        model, eager = Blocks(), Blocks().double()
+        options = {"kind": "onebit-adam", "freeze_step": freeze, "beta1": beta1, "beta2": beta2}
+        pipe = strata.Pipeline(model, optimizer=options, lr=rate, mesh={"dp": replicas}, layers=["first", "second"])
+        parameters = list(eager.parameters())  # each is one part of its layer
+        mean, square, server = ([torch.zeros_like(p) for p in parameters] for _ in range(3))
+        worker = [[torch.zeros_like(p) for p in parameters] for _ in range(replicas)]
+
+        def sent(x):
+            """What a message of one bit an element says; leaves the rest in x."""
+            message = torch.where(x < 0, -1.0, 1.0) * x.abs().mean()
+            x -= message
+            return message
+
+        random = torch.Generator().manual_seed(6)
+        for step in range(1, 13):
+            x, y = torch.randn(16, 32, generator=random), torch.randint(0, 32, (16,), generator=random)
+            gradients = []
+            for rows in (slice(0, 8), slice(8, 16)):
+                loss = nn.functional.cross_entropy(eager(x[rows].double()), y[rows], reduction="sum") / 16
+                gradients.append(torch.autograd.grad(loss, parameters))
+            whole = nn.functional.cross_entropy(eager(x.double()), y)
+            self.assertAlmostEqual(pipe.step(x, y)["loss"], whole.item(), delta=1e-5 if step <= freeze else 2e-3)
+            with torch.no_grad():
+                for i, parameter in enumerate(parameters):
+                    if step <= freeze:
+                        gradient = gradients[0][i] + gradients[1][i]
+                        mean[i].mul_(beta1).add_(gradient, alpha=1 - beta1)
+                        square[i].mul_(beta2).add_(gradient ** 2, alpha=1 - beta2)
+                        root = (square[i] / (1 - beta2 ** step)).sqrt() + 1e-8
+                        direction = mean[i] / root
+                    else:
+                        root = (square[i] / (1 - beta2 ** freeze)).sqrt() + 1e-8
+                        most = (1 - beta1) / (1 - beta2) ** 0.5
+                        for replica in range(replicas):
+                            by_gradient = (1 - beta1) * replicas * gradients[replica][i] / root
+                            worker[replica][i] += beta1 * mean[i] / root + by_gradient.clamp(-most, most)
+                            server[i] += sent(worker[replica][i]) / replicas
+                        direction = sent(server[i])
+                        mean[i] = direction * root
+                    parameter -= rate / (1 - beta1 ** step) * direction
+        state = pipe.state_dict()
+        for name, parameter in eager.named_parameters():
+            # In fp32 a few elements near zero have the other sign.
+            close = (state[name].double() - parameter).abs() < 1e-4
+            self.assertGreater(close.double().mean().item(), 0.98, name)
+
     def test_every_mesh_has_the_same_bits(self):
         expected = losses_of(network(), batches(), chunks=4)
         for options in ({"mesh": {"pp": 2}}, {"mesh": {"pp": 3}, "schedule": "gpipe"}, {"mesh": {"pp": 2, "virtual_stages": 2}, "schedule": "interleaved"},

@@ -73,7 +73,7 @@ struct Plan {
   CostTable costs;  ///< of each layer at its level, with the mesh's seconds
   Simulation simulation = {};
   Ledger ledger = {};
-  AxisRates axis_rates = {};  ///< of the request's mesh
+  MeshRequest mesh = {};  ///< the request's
   TierRates rates = {};
   TierPlacement placement = {};
   std::vector<TierTraffic> traffic = {};  ///< per rank; empty: nothing leaves the device

@@ -127,7 +127,7 @@ class Proposer {
               .micro_batches = shape_.micro_batches,
               .memory = request_.memory,
               .costs = level_costs_.at(choices.recompute.levels),
-              .axis_rates = mesh.rates,
+              .mesh = mesh,
               .rates = rates_,
               .machine = request_.machine,
               .sample_tokens = request_.sample_tokens};
@@ -138,9 +138,9 @@ class Proposer {
     plan.placement = placement_of_layers(choices.tiers, tiers);
     if (request_.recording != RecordingPlan::kNever && costs.launch.kernel > 0)
       plan.recorded = recorded_programs(plan.steps, schedule);
-    plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs,
-                               collective_seconds(costs, shards, request_.mesh.rates[Axis::kData]),
-                               tier_seconds(plan, costs), plan.recorded);
+    plan.simulation =
+        simulate(schedule, *dataflow_, choices.partition, costs,
+                 collective_seconds(costs, shards, mesh), tier_seconds(plan, costs), plan.recorded);
     plan.ledger =
         make_ledger(schedule, *dataflow_, choices.partition, costs, plan.simulation, shards,
                     request_.mesh.reads_in_place, tiers, plan.recorded, validation_pools(plan));

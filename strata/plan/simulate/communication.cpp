@@ -14,6 +14,30 @@ double seconds_at(double bytes, double rate) { return rate > 0 ? bytes / rate : 
 // The bytes that one of n ranks sends when they scatter or gather `bytes`.
 double scattered(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
+// Processes have equally many ranks, in order. The ranks of a line that are in one process:
+int ranks_in_process(const Mesh& mesh, Axis axis, int processes) {
+  const int stride = mesh.span(axis) / mesh[axis];
+  return std::clamp(mesh.size() / processes / stride, 1, mesh[axis]);
+}
+
+bool leaves_process(const Mesh& mesh, Axis axis, int processes) {
+  return ranks_in_process(mesh, axis, processes) < mesh[axis];
+}
+
+// While a layer's signs are on their way, the rank works on the next two layers, so a layer waits
+// for one message's latency.
+void add_sign_seconds(CostTable& costs, const MeshRequest& request) {
+  const ShardLayout replicas{.replicas = request.axes[Axis::kData]};
+  if (replicas.replicas == 1) return;
+  const std::vector<ShardBytes> bytes = shard_bytes(costs, replicas, request.reads_in_place);
+  for (std::size_t l = 0; l < bytes.size(); ++l) {
+    if (bytes[l].own_gradients == 0) continue;
+    const double sent = replica_traffic(bytes[l], replicas, /*sends_signs=*/true).reduce;
+    costs.layers[l].update_seconds +=
+        seconds_at(sent, request.rates[Axis::kData]) + request.latency[Axis::kData];
+  }
+}
+
 }  // namespace
 
 MeshRequest mesh_request(const MeshOptions& options) {
@@ -21,10 +45,32 @@ MeshRequest mesh_request(const MeshOptions& options) {
       .axes = options.axes, .zero = options.zero, .sequence_parallel = options.sequence_parallel};
 }
 
+AxisRates link_rates(const LinkLimit& link, const Mesh& mesh, int processes) {
+  return AxisRates::made_by([&](Axis axis) {
+    if (!leaves_process(mesh, axis, processes)) return kThreadRates[axis];
+    if (link.bytes_per_second == 0) return kProcessRates[axis];
+    const int here = mesh.size() / processes;
+    // Of each stage, one rank of a line sends over a border between processes.
+    if (axis == Axis::kPipeline) return link.bytes_per_second / std::min(here, mesh.stage_size());
+    // A rank sends as much to each rank of its line, and only a part of them is elsewhere.
+    const double others = mesh[axis] - 1;
+    const double elsewhere = mesh[axis] - ranks_in_process(mesh, axis, processes);
+    return link.bytes_per_second / here * others / elsewhere;
+  });
+}
+
+PerAxis<double> link_latency(const LinkLimit& link, const Mesh& mesh, int processes) {
+  return PerAxis<double>::made_by(
+      [&](Axis axis) { return leaves_process(mesh, axis, processes) ? link.latency_seconds : 0; });
+}
+
 double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, ranks); }
 
-ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout) {
-  const auto gradients = static_cast<double>(layer.own_gradients);
+ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout,
+                               bool sends_signs) {
+  constexpr double kGradientBits = 32;
+  const double bits = sends_signs ? 1 : kGradientBits;
+  const auto gradients = static_cast<double>(layer.own_gradients) * bits / kGradientBits;
   if (layout.shards == 1) return {.reduce = all_reduce_bytes(gradients, layout.replicas)};
   // Gradients are scattered inside a shard group, then each shard is summed over the groups.
   const int ranks = layout.shards, groups = layout.replicas / ranks;
@@ -39,12 +85,24 @@ ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layou
 }
 
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
-                                     double rate) {
-  CollectiveSeconds seconds;
+                                     const MeshRequest& mesh) {
+  const double rate = mesh.rates[Axis::kData], latency = mesh.latency[Axis::kData];
+  const bool gathers_sums = layout.shards < layout.replicas;
+  double norm_latency = latency;  // to the first rank of a line and back, then the same of the mesh
+  for (const AxisInfo& axis : kAxes) norm_latency = std::max(norm_latency, mesh.latency[axis.id]);
+  CollectiveSeconds seconds{
+      .fetch = {},
+      .reduce = {},
+      .gather = {},
+      .gather_latency = latency,
+      .reduce_latency = mesh.sends_signs ? 0
+                        : gathers_sums   ? 2 * latency
+                                         : latency,
+      .norm_latency = (mesh.sends_signs ? 0 : 2 * latency) + 2 * norm_latency};
   for (const ShardBytes& layer : shard_bytes(costs, layout, /*reads_in_place=*/true)) {
-    const ReplicaTraffic traffic = replica_traffic(layer, layout);
+    const ReplicaTraffic traffic = replica_traffic(layer, layout, mesh.sends_signs);
     seconds.fetch.push_back(seconds_at(traffic.fetch, rate));
-    seconds.reduce.push_back(seconds_at(traffic.reduce, rate));
+    seconds.reduce.push_back(mesh.sends_signs ? 0 : seconds_at(traffic.reduce, rate));
     seconds.gather.push_back(seconds_at(traffic.gather, rate));
   }
   return seconds;
@@ -64,10 +122,12 @@ CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
     value.transfer_seconds =
         seconds_at(static_cast<double>(value.bytes), request.rates[Axis::kPipeline]);
   }
+  costs.latency_seconds = request.latency[Axis::kPipeline];
   const int shards = request.zero.shards(request.axes[Axis::kData]);
   if (shards > 1) {
     for (LayerCost& layer : costs.layers) layer.update_seconds /= shards;
   }
+  if (request.sends_signs) add_sign_seconds(costs, request);
   return costs;
 }
 
@@ -78,7 +138,7 @@ class Counter {
   Counter(const CostTable& costs, const MeshRequest& mesh, const ShardLayout& layout)
       : costs_(costs), mesh_(mesh) {
     for (const ShardBytes& layer : shard_bytes(costs, layout, mesh.reads_in_place)) {
-      replicas_.push_back(replica_traffic(layer, layout));
+      replicas_.push_back(replica_traffic(layer, layout, mesh.sends_signs));
     }
   }
 
@@ -155,22 +215,28 @@ Communication communication_of(const StepPlan& steps, int micro_batches, const C
   Counter count(costs, mesh, steps.shards());
   for (const Program& program : schedule.programs) result.ranks.push_back(count(program));
 
-  const auto step = [&](const CostTable& table, double dp_rate) {
+  const auto step = [&](const CostTable& table, const MeshRequest& request) {
     return simulate(schedule, steps.dataflow(), steps.decisions().partition, table,
-                    collective_seconds(table, steps.shards(), dp_rate), tier_seconds, recorded)
+                    collective_seconds(table, steps.shards(), request), tier_seconds, recorded)
         .step_seconds;
   };
+  const auto without = [&](Axis axis) {
+    MeshRequest request = mesh;
+    request.rates[axis] = request.latency[axis] = 0;
+    return request;
+  };
   const CostTable all = with_mesh_seconds(costs, mesh);
-  const double whole = step(all, mesh.rates[Axis::kData]);
+  const double whole = step(all, mesh);
   CostTable no_transfers = all;
   for (ValueCost& value : no_transfers.values) value.transfer_seconds = 0;
-  MeshRequest no_sums = mesh;
-  no_sums.rates[Axis::kTensor] = 0;
-  result.exposed_seconds[Axis::kPipeline] =
-      std::max(0.0, whole - step(no_transfers, mesh.rates[Axis::kData]));
-  result.exposed_seconds[Axis::kData] = std::max(0.0, whole - step(all, 0));
+  no_transfers.latency_seconds = 0;
+  const auto exposed = [&](double rest) { return std::max(0.0, whole - rest); };
+  result.exposed_seconds[Axis::kPipeline] = exposed(step(no_transfers, without(Axis::kPipeline)));
+  const MeshRequest no_replicas = without(Axis::kData);
+  result.exposed_seconds[Axis::kData] =
+      exposed(step(with_mesh_seconds(costs, no_replicas), no_replicas));
   result.exposed_seconds[Axis::kTensor] =
-      std::max(0.0, whole - step(with_mesh_seconds(costs, no_sums), mesh.rates[Axis::kData]));
+      exposed(step(with_mesh_seconds(costs, without(Axis::kTensor)), mesh));
   return result;
 }
 

@@ -30,12 +30,23 @@ inline constexpr AxisRates kThreadRates{
 inline constexpr AxisRates kProcessRates{
     {Axis::kPipeline, 1e9}, {Axis::kData, 1e9}, {Axis::kTensor, 1e9}};
 
+/// The rates where `processes` with equally many ranks are joined by an emulated link, which the
+/// ranks of a process share. An axis whose lines are inside a process keeps kThreadRates.
+AxisRates link_rates(const LinkLimit& link, const Mesh& mesh, int processes);
+/// The latency of the axes whose lines leave a process.
+PerAxis<double> link_latency(const LinkLimit& link, const Mesh& mesh, int processes);
+
 struct MeshRequest {
   Mesh axes = {};
   ZeroPolicy zero = {};  ///< reduce kAuto: once per step if that fits
   bool sequence_parallel = false;
+  /// Instead of gradients, replicas send the signs of what they update by, in the update.
+  bool sends_signs = false;
   bool reads_in_place = true;  ///< as for shard_bytes(): false where processes send gradients
   AxisRates rates = kThreadRates;
+  /// seconds from the departure of a message's last byte to its arrival, on axes between processes;
+  /// sums of tensor-parallel ranks are counted without it
+  PerAxis<double> latency = {};
 };
 
 MeshRequest mesh_request(const MeshOptions& options);
@@ -45,15 +56,16 @@ double all_reduce_bytes(double bytes, int ranks);
 
 /// Bytes that a rank sends for one layer when replicas ...
 struct ReplicaTraffic {
-  double reduce = 0;  ///< sum its gradients once
+  double reduce = 0;  ///< sum its gradients once, or average their signs
   double fetch = 0;   ///< gather its weights once
   double gather = 0;  ///< exchange its updated weights
 };
-ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout);
+ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout,
+                               bool sends_signs = false);
 
 /// The same in seconds, for the simulator.
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
-                                     double rate);
+                                     const MeshRequest& mesh);
 
 /// Adds the time of the mesh: forwards and backwards wait for the sums of tensor-parallel ranks,
 /// transfers between stages take the axis' rate unless they were measured, and updates of sharded

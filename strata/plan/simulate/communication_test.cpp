@@ -93,6 +93,56 @@ TEST(Communication, StagesSendEachValueAndGradientOncePerMicroBatch) {
   EXPECT_GT(all.exposed_seconds[Axis::kPipeline], 0);
 }
 
+TEST(LinkRates, AreThoseOfLinkOnAxesThatLeaveProcess) {
+  const LinkLimit link{.bytes_per_second = 8e6, .latency_seconds = 0.01};
+  const Mesh mesh{{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kTensor, 2}};
+  const AxisRates two = link_rates(link, mesh, 2);  // a stage a process
+  EXPECT_EQ(two[Axis::kPipeline], 8e6 / 4);         // four ranks send over one link
+  EXPECT_EQ(two[Axis::kData], kThreadRates[Axis::kData]);
+  EXPECT_EQ(two[Axis::kTensor], kThreadRates[Axis::kTensor]);
+  const AxisRates eight = link_rates(link, mesh, 8);
+  for (const AxisInfo& axis : kAxes) EXPECT_EQ(eight[axis.id], 8e6);
+  const AxisRates unlimited = link_rates({.latency_seconds = 0.01}, mesh, 2);
+  EXPECT_EQ(unlimited[Axis::kPipeline], kProcessRates[Axis::kPipeline]);
+  EXPECT_EQ(link_latency(link, mesh, 2), (PerAxis<double>{{Axis::kPipeline, 0.01}}));
+  // Of the ranks of a line, two are in each process.
+  EXPECT_EQ(link_rates(link, {{Axis::kData, 4}}, 2)[Axis::kData], 8e6 / 2 * 3 / 2);
+  EXPECT_EQ(link_rates(link, {{Axis::kPipeline, 4}}, 2)[Axis::kPipeline], 8e6);
+  EXPECT_EQ(link_latency(link, {{Axis::kData, 2}}, 2), (PerAxis<double>{{Axis::kData, 0.01}}));
+}
+
+// A step of one replica takes 4 x 1 s forward, 4 x 2 s backward and 4 x 0.5 s of updates.
+TEST(Communication, LatencyIsExposedOncePerExchange) {
+  Model model;
+  model.micro_batches = 1;
+  const MeshRequest replicas{
+      .axes = {{Axis::kData, 2}}, .rates = {{Axis::kData, 1e15}}, .latency = {{Axis::kData, 0.25}}};
+  // The last layer's sum is scattered and gathered; the norm goes to a rank and back, twice.
+  EXPECT_NEAR(model.communication(1, replicas).exposed_seconds[Axis::kData], 2 * 0.25 + 4 * 0.25,
+              1e-6);
+  const MeshRequest stages{.rates = {{Axis::kPipeline, 1e15}},
+                           .latency = {{Axis::kPipeline, 0.25}}};
+  // One value forward, its gradient back; the norm of the mesh goes to a rank and back.
+  EXPECT_NEAR(model.communication(2, stages).exposed_seconds[Axis::kPipeline], 2 * 0.25 + 2 * 0.25,
+              1e-6);
+}
+
+// Signs leave in the update: a bit instead of 32, and one latency a layer. The norm is summed over
+// the mesh alone.
+TEST(Communication, SignsAreSentInUpdate) {
+  Model model;
+  model.micro_batches = 1;
+  MeshRequest mesh{.axes = {{Axis::kData, 2}}, .rates = {{Axis::kData, kWeights}}};
+  const double whole = model.communication(1, mesh).ranks[0][Axis::kData].bytes;
+  mesh.sends_signs = true;
+  const Communication signs = model.communication(1, mesh);
+  EXPECT_DOUBLE_EQ(signs.ranks[0][Axis::kData].bytes, whole / 32);
+  EXPECT_NEAR(signs.exposed_seconds[Axis::kData], 4 / 32.0, 1e-9);
+  mesh.latency[Axis::kData] = 0.5;
+  EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData],
+              4 / 32.0 + 4 * 0.5 + 2 * 0.5, 1e-9);
+}
+
 // Megatron (SC'21), section 3.2: 8 b s h (t - 1) / t elements a block and micro-batch.
 TEST(Communication, TensorRanksSendPublishedBytesPerBlock) {
   Model model;

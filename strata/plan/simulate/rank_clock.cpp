@@ -101,10 +101,21 @@ void RankClock::perform(const Action& action) {
   timeline_.events.push_back(event_of(action, begin));
   timeline_.events.back().end_seconds = now_;
   if (is_compute(action.op) || action.op == Op::kUpdate) timeline_.busy_seconds += worked;
-  if (is_send(action.op)) {
-    shared_->arrivals[message_key(action, rank_)] = {launches_.enqueued(), now_,
-                                                     now_ + transfer_seconds(action)};
+  if (is_send(action.op)) send(action);
+}
+
+// A rank's messages leave one after another.
+void RankClock::send(const Action& action) {
+  const double seconds = transfer_seconds(action);
+  double begin = now_, latency = 0;
+  if (seconds > 0) {
+    double& free = shared_->link_free[rank_];
+    begin = std::max(free, now_);
+    free = begin + seconds;
   }
+  if (&shared_->clock_of(action.peer) != &now_) latency = shared_->costs->latency_seconds;
+  shared_->arrivals[message_key(action, rank_)] = {launches_.enqueued(), begin,
+                                                   begin + seconds + latency};
 }
 
 // Adjusts an action that started at `begin` and would end now to its host's launches.
@@ -181,7 +192,8 @@ double RankClock::end_of(const Action& action) {
       break;
     case Op::kReduceNormAndLoss:
       // Other ranks on the same device may have passed it and done more.
-      return std::max(now_, shared_->collectives[left_++].last_seconds) + overhead;
+      return std::max(now_, shared_->collectives[left_++].last_seconds) +
+             shared_->collective_seconds->norm_latency + overhead;
     // Compute and receives have returned above.
     case Op::kForward:
     case Op::kRecompute:

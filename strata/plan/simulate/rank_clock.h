@@ -31,6 +31,7 @@ class RankClock : public Machine {
   double update(LayerRange layers);
   int kernels_of(const Action& action) const;
   double compute_seconds(const Action& action) const;
+  void send(const Action& action);
   double transfer_seconds(const Action& action) const;
   void wait_for_fetch(double until);
   void wait_for_offload(double until);

@@ -40,6 +40,7 @@ SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow
                      .dataflow = &dataflow,
                      .layer_seconds = ComputeSeconds(costs),
                      .recorded = &recorded};
+  shared.link_free.resize(schedule.num_ranks());
   const std::vector<int>& devices = costs.devices.of_rank;
   shared.device_clocks.resize(devices.empty() ? schedule.num_ranks()
                                               : *std::ranges::max_element(devices) + 1);

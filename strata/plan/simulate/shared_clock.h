@@ -42,7 +42,7 @@ struct MessageHash {
 /// A message in transit.
 struct Arrival {
   double enqueued = 0;  ///< when the sender's host has enqueued it
-  double sent = 0;      ///< when the sender's device has sent it
+  double sent = 0;      ///< when it begins to leave the sender's device
   double seconds = 0;
 };
 
@@ -54,6 +54,7 @@ struct Collective {
 
 struct SharedClock {
   const CostTable* costs = nullptr;
+  std::vector<double> link_free;      ///< per rank: when its last message has left
   std::vector<double> device_clocks;  ///< per device: when it has completed its queue
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;

@@ -79,6 +79,10 @@ struct CollectiveSeconds {
   std::vector<double> fetch;   ///< to gather weights
   std::vector<double> reduce;  ///< to sum gradients
   std::vector<double> gather;  ///< to exchange updated weights
+  // From the end of one of these to its arrival; others use the network meanwhile.
+  double gather_latency = 0;  ///< also of a fetch
+  double reduce_latency = 0;
+  double norm_latency = 0;  ///< of the sums of squares and losses
 };
 
 /// The seconds that executors and copy streams spend on a layer of which a part lives on the host.

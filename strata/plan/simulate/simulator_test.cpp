@@ -321,12 +321,21 @@ TEST(Simulation, StepIsNoShorterThanEmbeddingWork) {
 
 TEST(Simulation, SendsWithoutWaiting) {
   // Rank 0 forwards both micro-batches without a gap although transfers take longer than a forward.
+  // The second transfer begins when the first has ended.
   TwoRanks model;
   model.costs.values[0].transfer_seconds = 5;
   const Simulation simulation = model.run(kGpipe, 2);
   EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kForward, 1).begin_seconds, 1);
   EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kForward, 0).begin_seconds, 6);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kForward, 1).begin_seconds, 7);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kForward, 1).begin_seconds, 11);
+}
+
+TEST(Simulation, LatenciesOfMessagesOverlap) {
+  TwoRanks model;
+  model.costs.latency_seconds = 10;
+  const Simulation simulation = model.run(kGpipe, 2);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kForward, 0).begin_seconds, 1 + 0.5 + 10);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kForward, 1).begin_seconds, 2 + 0.5 + 10);
 }
 
 TEST(Simulation, RecomputeCostsForwardAndPrecedesGradient) {
@@ -431,6 +440,10 @@ TEST(Simulator, FetchesAndReductionsOverlapWithCompute) {
   EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 2}}), 6.5);
   EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 5}}), 9.5);   // one after another
   EXPECT_DOUBLE_EQ(step({.gather = {0.25, 0.5}}), 6);  // fetched weights are not gathered
+  // Both reductions are complete at 8, one latency after the channel was free.
+  EXPECT_DOUBLE_EQ(step({.reduce = {1, 1}, .reduce_latency = 1}), 8);
+  EXPECT_DOUBLE_EQ(step({.fetch = {0.5, 0.5}, .gather_latency = 2}), 6.5 + 2);
+  EXPECT_DOUBLE_EQ(step({.norm_latency = 0.25}), 6.25);
 }
 
 TEST(Simulator, GathersWeightsUpdatedInShards) {
@@ -442,6 +455,10 @@ TEST(Simulator, GathersWeightsUpdatedInShards) {
                                   {.shards = {.layers = {kGathered, kGathered}}});
   const CollectiveSeconds seconds{.gather = {0.25, 0.5}};
   EXPECT_DOUBLE_EQ(simulate(schedule, dataflow, partition, costs, seconds).step_seconds, 7);
+  EXPECT_DOUBLE_EQ(
+      simulate(schedule, dataflow, partition, costs, {.gather = {0.25, 0.5}, .gather_latency = 3})
+          .step_seconds,
+      10);
 }
 
 // Rank 0, which waits for no other rank, reaches the norm last although it is simulated first.

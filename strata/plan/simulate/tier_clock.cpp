@@ -1,6 +1,7 @@
 #include "strata/plan/simulate/tier_clock.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace strata {
 namespace {
@@ -28,19 +29,22 @@ void TierClock::fetch(int layer, double now) {
   const std::vector<double>& exchanged = shared_->collective_seconds->fetch;
   const LayerTierSeconds* host = shared_->on_host(layer);
   double& at = of_layer(state_.weights_at, layer);
+  const double latency = shared_->collective_seconds->gather_latency;
   if (host == nullptr) {
-    at = exchange(layer, exchanged, now);
+    at = exchange(layer, exchanged, now) + latency;
     return;
   }
   double from = std::max(now, of_layer(state_.updated_at, layer));
   if (host->fetch_read_seconds > 0)
     from = run(TrackKind::kDiskRead, layer, from, host->fetch_read_seconds);
   if (!host->comes_back) from = run(TrackKind::kToDevice, layer, from, host->fetch_seconds);
-  at = !exchanged.empty() && exchanged[layer] > 0 ? exchange(layer, exchanged, from) : from;
+  at = !exchanged.empty() && exchanged[layer] > 0 ? exchange(layer, exchanged, from) + latency
+                                                  : from;
 }
 
 void TierClock::reduce(int layer, double now) {
-  of_layer(reduced_at_, layer) = exchange(layer, shared_->collective_seconds->reduce, now);
+  of_layer(reduced_at_, layer) = exchange(layer, shared_->collective_seconds->reduce, now) +
+                                 shared_->collective_seconds->reduce_latency;
 }
 
 void TierClock::offload(int layer, double from) {
@@ -97,6 +101,9 @@ double TierClock::gather(LayerRange layers, double now) {
   double seconds = 0;
   for (int l = layers.begin; !gather.empty() && l < layers.end; ++l) seconds += gather[l];
   const double begin = std::max(latest(layers, state_.updated_at, now), channel_free_);
+  // All layers were updated before the first is gathered, so their latencies overlap.
+  if (std::exchange(gathers_, true) == false)
+    seconds += shared_->collective_seconds->gather_latency;
   const double end = begin + seconds;
   if (draws_communication_) add(TrackKind::kCommunicate, layers.begin, begin, end);
   for (int l = layers.begin; l < layers.end; ++l)

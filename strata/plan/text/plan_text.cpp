@@ -63,7 +63,11 @@ std::string ranks_text(const Plan& plan) {
 std::string mesh_text(const Plan& plan) {
   if (is_pipeline_alone(plan)) return "";
   std::string text = traffic_table(plan) + "\n";
-  if (plan.decisions().mesh[Axis::kData] > 1) {
+  if (plan.decisions().mesh[Axis::kData] > 1 && plan.mesh.sends_signs) {
+    text +=
+        "reduce     one bit a weight, in the update; steps until train.optimizer.freeze_step "
+        "send 32 times as much\n";
+  } else if (plan.decisions().mesh[Axis::kData] > 1) {
     text += std::string("reduce     ") +
             (plan.decisions().zero.reduce == ReduceMode::kEach ? "after each micro-batch"
                                                                : "once a step") +

@@ -30,7 +30,16 @@ void check_disk(const MemoryOptions& memory, const FieldPlace& where) {
 }
 
 // FTRL divides by its learning rate.
-void check_optimizers(const RecommenderFields& fields, const FieldPlace& where) {
+void check_optimizers(const RecommenderFields& fields, const OptimizerOptions& dense,
+                      const FieldPlace& where) {
+  if (fields.embedding.mode == EmbeddingMode::kAsynchronous &&
+      dense.kind == OptimizerKind::kOneBitAdam)
+    throw kRecommenderLimits.user(
+        where("train.optimizer.kind"),
+        "train.optimizer.kind: an asynchronous net applies summed gradients late, and onebit-adam "
+        "sums none",
+        "another optimizer", "onebit-adam",
+        "set embedding.mode=hybrid, or train.optimizer.kind=adamw");
   for (const FeatureSpec& table : worker_options(fields).tables)
     if (table.optimizer.kind == RowOptimizerKind::kFtrl && table.optimizer.learning_rate == 0)
       throw kRecommenderLimits.user(
@@ -56,7 +65,7 @@ void check_batch(const RecommenderFields& fields, const TrainOptions& train,
 void check_recommender(const RecommenderFields& fields, const Recipe& recipe,
                        const FieldPlace& where) {
   check_disk(recipe.memory, where);
-  check_optimizers(fields, where);
+  check_optimizers(fields, recipe.optimizer, where);
   check_batch(fields, recipe.train, where);
   if (fields.data.format == SampleFormat::kSynthetic)
     require_steps(fields, recipe.train, fields.data.synthetic.samples, where);

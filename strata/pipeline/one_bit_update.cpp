@@ -1,0 +1,136 @@
+// Updates by momenta that replicas average in one bit an element (optim/one_bit_adam.h). Part of
+// StageMachine.
+//
+// Replicas do not sum gradients then. While the messages of a layer are on their way, the rank
+// computes those of the next layers: it averages a layer when it has sent the next one, and moves
+// its weights one layer later. The first action that is no update finishes what is on its way.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "strata/base/measurement.h"
+#include "strata/comm/one_bit_mean.h"
+#include "strata/optim/one_bit_adam.h"
+#include "strata/pipeline/stage_machine.h"
+
+namespace strata {
+namespace {
+
+// The elements of each part that are trained.
+Shards trained_parts(const LayerCuts& cuts, std::int64_t trained) {
+  Shards parts;
+  for (const FlatRange& part : cuts.parts)
+    parts.push_back({std::min(part.begin, trained), std::min(part.end, trained)});
+  return parts;
+}
+
+// The elements between weights, and those that make slices equally long.
+std::vector<FlatRange> padding_of(const LayerLayout& layout, const Group& slices) {
+  std::vector<FlatRange> weights, padding;
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const WeightPlacement& place = layout.placements[i];
+    if (place.borrowed) continue;
+    for (const Run& run : slice_runs(layout.specs[i], slices.rank(), slices.size()))
+      weights.push_back({place.offset + run.local, place.offset + run.local + run.numel});
+  }
+  std::ranges::sort(weights, {}, &FlatRange::begin);
+  std::int64_t end = 0;
+  for (const FlatRange& weight : weights) {
+    if (end < weight.begin) padding.push_back({end, weight.begin});
+    end = weight.end;
+  }
+  if (end < layout.trained_numel) padding.push_back({end, layout.trained_numel});
+  return padding;
+}
+
+// Padding stays zero, as signs are not. `flat`: the elements of the layer from `begin` on.
+void clear(const at::Tensor& flat, std::int64_t begin, const std::vector<FlatRange>& padding) {
+  for (const FlatRange& range : padding) {
+    const std::int64_t from = std::max<std::int64_t>(range.begin - begin, 0);
+    const std::int64_t to = std::min(range.end - begin, flat.numel());
+    if (from < to) flat.narrow(0, from, to - from).zero_();
+  }
+}
+
+}  // namespace
+
+bool StageMachine::sends_signs() const {
+  const StepScalars& scalars = step_end_.known();
+  return optimizer_ != nullptr && groups_[Axis::kData].size() > 1 && scalars.updates != 0 &&
+         optimizer_->sends_signs(update_number(scalars));
+}
+
+void StageMachine::update_by_signs(LayerRange layers) {
+  const StepScalars& scalars = step_end_.known();
+  if (scalars.skip != 0) return;
+  const OneBitStep step =
+      one_bit_step(optimizer_->options(), update_number(scalars), scalars.learning_rate,
+                   scalars.factor, groups_[Axis::kData].size());
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    if (store_.layout(layer).own_numel == 0) continue;
+    groups_[Axis::kData].size() == 1 ? update_alone(step, layer) : send_signs(step, layer);
+  }
+}
+
+// A replica alone sends nothing and omits nothing.
+void StageMachine::update_alone(const OneBitStep& step, int layer) {
+  const double began = now_seconds();
+  const ColumnStatistics found = find_statistics(layer);
+  const Pin pin = store_.acquire(
+      layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
+  const UpdateRange range = update_range(pin);
+  add_momenta(step, range);
+  at::Tensor direction = range.slots.at(kWorkerErrorSlot);
+  direction.add_(range.slots.at(kServerErrorSlot));
+  move_weights(step, range, direction);
+  direction.zero_();
+  range.slots.at(kServerErrorSlot).zero_();
+  move_statistics_of(pin, found);
+  layer_times_.add_update(layer, now_seconds() - began);
+}
+
+// Collective over the replicas.
+void StageMachine::send_signs(const OneBitStep& step, int layer) {
+  ColumnStatistics found = find_statistics(layer);
+  Pin pin = store_.acquire(
+      layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
+  UpdateRange range = update_range(pin);
+  const at::Tensor sent = range.slots.at(kWorkerErrorSlot);
+  std::vector<FlatRange> padding = padding_of(pin.layout(), groups_[Axis::kTensor]);
+  add_momenta(step, range);
+  clear(sent, 0, padding);
+  const Shards parts = trained_parts(cuts_of(layer), range.gradients.numel());
+  const FlatRange own = parts[static_cast<std::size_t>(groups_[Axis::kData].rank())];
+  OneBitMean mean = OneBitMean::start(groups_[Axis::kData], groups_[Axis::kTensor], sent, parts);
+  if (!sign_updates_.empty()) average_signs(sign_updates_.back());
+  sign_updates_.push_back({step, std::move(pin), std::move(found), std::move(range),
+                           std::move(padding), own, std::move(mean)});
+  constexpr std::size_t kOnTheirWay = 3;
+  if (sign_updates_.size() == kOnTheirWay) finish_first_sign_update();
+}
+
+void StageMachine::average_signs(SignUpdate& update) {
+  if (std::exchange(update.averaged, true)) return;
+  const at::Tensor error =
+      update.range.slots.at(kServerErrorSlot).narrow(0, update.own.begin, update.own.size());
+  update.mean.add_average(error);
+  clear(error, update.own.begin, update.padding);
+  update.mean.send_average(error);
+}
+
+void StageMachine::finish_first_sign_update() {
+  SignUpdate& first = sign_updates_.front();
+  average_signs(first);
+  const at::Tensor direction = first.range.gradients;  // which are not read again
+  first.mean.finish(direction);
+  clear(direction, 0, first.padding);
+  move_weights(first.step, first.range, direction);
+  move_statistics_of(first.pin, first.found);
+  sign_updates_.pop_front();
+}
+
+void StageMachine::finish_sign_updates() {
+  while (!sign_updates_.empty()) finish_first_sign_update();
+}
+
+}  // namespace strata

@@ -1,0 +1,393 @@
+// Tests training with 1-bit Adam: AdamW until the freeze step, then the same bits for any cut, and
+// states that survive a save, also with another number of replicas. tests/python/pipeline_test.py
+// compares it with PyTorch.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "strata/base/scratch_folder.h"
+#include "strata/checkpoint/named_state.h"
+#include "strata/checkpoint/reader.h"
+#include "strata/checkpoint/saver.h"
+#include "strata/comm/message.h"
+#include "strata/comm/ranks.h"
+#include "strata/optim/one_bit_adam.h"
+#include "strata/train/mesh_run_test.h"
+#include "strata/transport/faulty_transport.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kFreeze = 3;
+
+MeshCase one_bit_case(int replicas, int steps = 8) {
+  MeshCase c;
+  c.model = {.layers = 2, .width = 32, .heads = 4, .vocab = 48, .context = 16, .dropout = 0.1};
+  c.mesh[Axis::kData] = replicas;
+  c.optimizer = OptimizerKind::kOneBitAdam;
+  c.steps = steps;
+  return c;
+}
+
+void freeze(TrainerOptions& options) {
+  options.optimizer.freeze_step = kFreeze;
+  // AdamW's own epsilon: a large one would hide what division by small roots does.
+  options.optimizer.epsilon = 1e-8;
+}
+
+MeshRecord train(const MeshCase& c) { return train_on_mesh(c, freeze); }
+
+// Without the errors, which AdamW does not have.
+void expect_same_weights(const MeshRecord& run, const MeshRecord& reference) {
+  EXPECT_EQ(run.losses, reference.losses);
+  for (const auto& [name, weight] : reference.weights)
+    EXPECT_TRUE(at::equal(run.weights.at(name), weight)) << name;
+}
+
+TEST(OneBitTraining, IsAdamWUntilFreezeStep) {
+  for (const int replicas : {1, 3}) {
+    MeshCase c = one_bit_case(replicas, kFreeze);
+    c.mini_batch = 12;
+    const MeshRecord run = train(c);
+    c.optimizer = OptimizerKind::kAdamW;
+    expect_same_weights(run, train(c));
+    for (const auto& [name, slot] : run.slots)
+      if (name.find("error") != std::string::npos) EXPECT_EQ(slot.abs().max().item<float>(), 0);
+  }
+}
+
+TEST(OneBitTraining, KeepsVariancesAfterFreezeStep) {
+  const MeshRecord frozen = train(one_bit_case(2, kFreeze)), later = train(one_bit_case(2));
+  int errors = 0;
+  for (const auto& [name, slot] : later.slots) {
+    if (name.ends_with("exp_avg_sq")) EXPECT_TRUE(at::equal(slot, frozen.slots.at(name))) << name;
+    if (name.ends_with("exp_avg")) EXPECT_FALSE(at::equal(slot, frozen.slots.at(name))) << name;
+    if (name.find(kWorkerError) != std::string::npos) {
+      ++errors;
+      EXPECT_GT(slot.abs().max().item<float>(), 0) << name;
+    }
+  }
+  // Each weight has two, one of each replica, and three other states.
+  EXPECT_EQ(errors * 3, (static_cast<int>(later.slots.size()) - errors) * 2);
+}
+
+TEST(OneBitTraining, HasSameBitsForAnyCut) {
+  for (const bool tie : {false, true}) {
+    MeshCase one = one_bit_case(2, 6);
+    one.model.tie = tie;
+    const MeshRecord alone = train(one);
+    for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
+                                                  {3, ScheduleKind::k1f1b, "cheap"},
+                                                  {2, ScheduleKind::kZbH1, "mixed"}}) {
+      MeshCase c = one;
+      c.mesh[Axis::kPipeline] = pp;
+      c.schedule = schedule;
+      c.recompute = recompute;
+      SCOPED_TRACE(testing::Message() << c);
+      expect_same_bits(train(c), alone);
+    }
+  }
+}
+
+TEST(OneBitTraining, OneReplicaOmitsNothing) {
+  const MeshRecord run = train(one_bit_case(1));
+  for (const auto& [name, slot] : run.slots)
+    if (name.find("error") != std::string::npos)
+      EXPECT_EQ(slot.abs().max().item<float>(), 0) << name;
+  // It is AdamW with frozen variances, which stays close for a few steps.
+  MeshCase adam = one_bit_case(1);
+  adam.optimizer = OptimizerKind::kAdamW;
+  EXPECT_NEAR(run.losses.back(), train(adam).losses.back(), 0.2);
+}
+
+// Messages of the next layer leave before the average of this one, so latencies overlap.
+TEST(OneBitTraining, LayersSendWhileOthersWait) {
+  MeshCase c = one_bit_case(2, kFreeze + 1);
+  c.model.layers = 4;
+  const Sequential model = mesh_model(c);
+  const StepPlan plan = mesh_plan(c, model);
+  TrainerOptions options = mesh_options(c);
+  freeze(options);
+  std::mutex mutex;
+  std::vector<int> tags;  // of messages in bytes from rank 0: two for each layer, ascending
+  FaultyNetwork network(2, {.fate = [&](const Faults::Sent& sent) {
+                          Frame frame;
+                          std::memcpy(&frame, sent.header.data(), sizeof frame);
+                          const std::lock_guard lock(mutex);
+                          if (sent.from == 0 && frame.kind == FrameKind::kMessage &&
+                              frame.has_tensor &&
+                              frame.dtype == static_cast<std::int8_t>(at::kByte))
+                            tags.push_back(frame.address.tag.value);
+                          return Faults::Fate::kDeliver;
+                        }});
+  std::vector<std::jthread> processes;
+  for (int process = 0; process < 2; ++process)
+    processes.emplace_back([&, process] {
+      run_ranks({.ranks = 2,
+                 .rendezvous = Rendezvous{.process = process, .processes = 2},
+                 .connect = [&](const Rendezvous& at) { return network.transport(at.process); }},
+                [&](Group& group, MemoryAccount&) {
+                  Trainer trainer(model, plan, group, options);
+                  trainer.initialise();
+                  for (int step = 0; step < c.steps; ++step)
+                    trainer.step(mesh_batch(c, step), 1e-2);
+                });
+    });
+  processes.clear();
+  EXPECT_EQ(tags.size(), 2u * static_cast<std::size_t>(model.num_layers()));
+  int overtaking = 0;
+  for (std::size_t i = 1; i < tags.size(); ++i) overtaking += tags[i] < tags[i - 1] ? 1 : 0;
+  EXPECT_EQ(overtaking, model.num_layers() - 1);
+}
+
+// Every replica and slice of undivided weights must move by the same bits, which assemble() does
+// not compare.
+TEST(OneBitTraining, TensorParallelRanksStayEqual) {
+  for (const bool sequence : {false, true}) {
+    MeshCase c = one_bit_case(2);
+    c.mesh[Axis::kTensor] = 2;
+    c.sequence = sequence;
+    const Sequential model = mesh_model(c);
+    const StepPlan plan = mesh_plan(c, model);
+    TrainerOptions options = mesh_options(c);
+    freeze(options);
+    std::mutex mutex;
+    std::map<std::string, at::Tensor> first;
+    int compared = 0;
+    run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
+      Trainer trainer(model, plan, group, options);
+      trainer.initialise();
+      for (int step = 0; step < c.steps; ++step) trainer.step(mesh_batch(c, step), 1e-2);
+      const std::lock_guard lock(mutex);
+      for (const NamedState& state : trainer.weights()) {
+        if (state.runs.size() != 1 || state.runs[0].numel != state.numel()) continue;  // divided
+        const auto [entry, fresh] = first.try_emplace(state.name, state.tensor().clone());
+        if (fresh) continue;
+        ++compared;
+        EXPECT_TRUE(at::equal(entry->second, state.tensor())) << state.name;
+      }
+    });
+    EXPECT_GT(compared, 0);
+  }
+}
+
+TEST(OneBitTraining, DividedSlicesLearnTheSame) {
+  MeshCase c = one_bit_case(2);
+  c.model.dropout = 0;
+  const MeshRecord alone = train(c);
+  c.mesh[Axis::kTensor] = 2;
+  const MeshRecord divided = train(c);
+  // The scales are those of other buckets: only the losses are close.
+  for (std::size_t i = 0; i < alone.losses.size(); ++i)
+    EXPECT_NEAR(divided.losses[i], alone.losses[i], 0.05 * alone.losses[i]) << i;
+}
+
+TEST(OneBitTraining, RunsInSixteenBits) {
+  for (const at::ScalarType precision : {at::kBFloat16, at::kHalf}) {
+    MeshCase c = one_bit_case(2);
+    c.precision = precision;
+    const MeshRecord run = train(c);
+    c.precision = at::kFloat;
+    const MeshRecord fp32 = train(c);
+    for (std::size_t i = 0; i < run.losses.size(); ++i)
+      EXPECT_NEAR(run.losses[i], fp32.losses[i], 0.05 * fp32.losses[i]) << precision << ' ' << i;
+    MeshCase cut = c;
+    cut.precision = precision;
+    cut.mesh[Axis::kPipeline] = 2;
+    expect_same_bits(train(cut), run);
+  }
+}
+
+// The mini-batch of a step, the same samples for both replicas.
+MiniBatch doubled_batch(const MeshCase& c, int step) {
+  MeshCase half = c;
+  half.mini_batch = c.mini_batch / 2;
+  const MiniBatch one = mesh_batch(half, step);
+  return {
+      .inputs = {at::cat({one.inputs[0], one.inputs[0]}), at::cat({one.inputs[1], one.inputs[1]})},
+      .samples = c.mini_batch,
+      .valid_tokens = 2 * one.valid_tokens};
+}
+
+// Then the norm that replicas compute from their own gradients is that of the sum.
+TEST(OneBitTraining, NormIsThatOfSumIfReplicasHaveSameGradients) {
+  MeshCase c = one_bit_case(2);
+  c.model.dropout = 0;
+  std::vector<std::vector<double>> norms(2);
+  for (const OptimizerKind kind : {OptimizerKind::kOneBitAdam, OptimizerKind::kAdamW}) {
+    c.optimizer = kind;
+    const Sequential model = mesh_model(c);
+    const StepPlan plan = mesh_plan(c, model);
+    TrainerOptions options = mesh_options(c);
+    freeze(options);
+    run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
+      Trainer trainer(model, plan, group, options);
+      trainer.initialise();
+      for (int step = 0; step <= kFreeze; ++step) {
+        const double norm = trainer.step(doubled_batch(c, step), 1e-2).gradient_norm;
+        if (group.rank() == 0) norms[kind == OptimizerKind::kAdamW].push_back(norm);
+      }
+    });
+  }
+  // The weights before the first step after the freeze step are the same.
+  EXPECT_NEAR(norms[0].back(), norms[1].back(), 1e-6 * norms[1].back());
+}
+
+// Trains `steps`, with a save every `save_every`; begins with the checkpoint `from`, if any.
+MeshRecord train_and_save(const MeshCase& c, const std::string& folder, int steps, int save_every,
+                          const std::string& from = "") {
+  const Sequential model = mesh_model(c);
+  const StepPlan plan = mesh_plan(c, model);
+  TrainerOptions options = mesh_options(c);
+  freeze(options);
+  MeshRecord record;
+  std::mutex mutex;
+  run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, plan, group, options);
+    trainer.initialise();
+    if (!from.empty()) load_trainer(trainer, c.model, from);
+    CheckpointSaver saver({.folder = folder, .keep = 0, .model = c.model}, group,
+                          group.subgroup(c.mesh.stage_ranks(group.rank()), "stage"));
+    while (trainer.steps_done() < steps) {
+      const auto step = static_cast<int>(trainer.steps_done());
+      const StepOutcome& outcome = trainer.step(mesh_batch(c, step), 1e-2);
+      if (group.rank() == 0) {
+        record.losses.push_back(outcome.loss);
+        record.norms.push_back(outcome.gradient_norm);
+      }
+      if (trainer.steps_done() % save_every == 0)
+        saver.save({trainer.steps_done(), 0}, trainer.owned_weights(), trainer.owned_slots());
+    }
+    saver.wait();
+    const std::lock_guard lock(mutex);
+    for (const int layer : trainer.layers()) {
+      assemble(trainer.owned_weights(layer), record.weights);
+      assemble(trainer.owned_slots(layer), record.slots);
+    }
+  });
+  return record;
+}
+
+TEST(OneBitTraining, ResumedRunHasBitsOfUninterruptedOne) {
+  const ScratchFolder folder;
+  MeshCase c = one_bit_case(2, 9);
+  const MeshRecord whole = train(c);
+  // Saves change nothing.
+  expect_same_bits(train_and_save(c, folder.path("saved"), 9, 1), whole);
+  for (const int saved : {2, 6}) {  // before the freeze step and after it
+    MeshCase cut = c;
+    cut.mesh[Axis::kPipeline] = 2;
+    char name[32];
+    std::snprintf(name, sizeof name, "/step-%08d", saved);
+    MeshRecord resumed = train_and_save(cut, folder.path("again" + std::to_string(saved)), 9, 100,
+                                        folder.path("saved") + name);
+    resumed.losses.insert(resumed.losses.begin(), whole.losses.begin(),
+                          whole.losses.begin() + saved);
+    resumed.norms.insert(resumed.norms.begin(), whole.norms.begin(), whole.norms.begin() + saved);
+    expect_same_bits(resumed, whole);
+  }
+}
+
+// Slices of uneven widths are padded, and signs have no zero. A run on one rank, which has no
+// padding, continues with the same loss.
+TEST(OneBitTraining, PaddingOfSlicesStaysZero) {
+  const ScratchFolder folder;
+  MeshCase c = one_bit_case(2);
+  c.model = {.kind = DecoderKind::kLlama,
+             .layers = 2,
+             .width = 48,
+             .heads = 3,
+             .vocab = 50,
+             .context = 16,
+             .kv_heads = 3,
+             .mlp_width = 40};
+  c.mesh[Axis::kTensor] = 3;
+  const std::vector<double> divided = train_and_save(c, folder.path("three"), 8, 7).losses;
+  c.mesh[Axis::kTensor] = 1;
+  const std::vector<double> whole =
+      train_and_save(c, folder.path("one"), 8, 100, folder.path("three")).losses;
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_NEAR(whole[0], divided[7], 1e-6 * divided[7]);
+  // Checkpoints have no padding, so its errors must not count in later scales.
+  c.mesh[Axis::kTensor] = 3;
+  c.steps = 11;
+  const MeshRecord all = train(c);
+  const MeshRecord resumed =
+      train_and_save(c, folder.path("resumed"), 11, 100, folder.path("three"));
+  for (const auto& [name, weight] : all.weights)
+    EXPECT_TRUE(at::equal(resumed.weights.at(name), weight)) << name;
+  for (const auto& [name, slot] : all.slots)
+    EXPECT_TRUE(at::equal(resumed.slots.at(name), slot)) << name;
+}
+
+// A gradient that overflows skips the update on every replica, and leaves the errors as they are.
+TEST(OneBitTraining, SkippedStepChangesNoState) {
+  MeshCase c = one_bit_case(2);
+  c.precision = at::kHalf;
+  const Sequential model = mesh_model(c);
+  const StepPlan plan = mesh_plan(c, model);
+  TrainerOptions options = mesh_options(c);
+  freeze(options);
+  run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, plan, group, options);
+    trainer.initialise();
+    int step = 0;
+    while (step < 6) trainer.step(mesh_batch(c, step++), 1e-2);
+    trainer.fill([](const std::vector<NamedState>&, const std::vector<NamedState>& slots) {
+      for (const NamedState& slot : slots)
+        if (slot.name == "loss_scale") slot.local[0].fill_(1e30);
+    });
+    std::map<std::string, at::Tensor> before;
+    for (const NamedState& slot : trainer.slots())
+      if (slot.name != "loss_scale") before.emplace(slot.name, slot.values().clone());
+    EXPECT_TRUE(trainer.step(mesh_batch(c, step++), 1e-2).skipped);
+    for (const NamedState& slot : trainer.slots())
+      if (slot.name != "loss_scale") EXPECT_TRUE(at::equal(slot.values(), before.at(slot.name)));
+    EXPECT_GT(before.size(), 0u);
+  });
+}
+
+// The mean of what replicas send is what matters, so new replicas begin with the mean error.
+TEST(OneBitTraining, OtherReplicasBeginWithMeanErrors) {
+  const ScratchFolder folder;
+  MeshCase c = one_bit_case(4, 6);
+  train_and_save(c, folder.path("four"), 6, 6);
+  const CheckpointReader saved = CheckpointReader::open(folder.path("four"));
+  const double uninterrupted = train(one_bit_case(4, 9)).losses.back();
+  for (const int replicas : {1, 2, 3, 6}) {
+    c.mesh[Axis::kData] = replicas;
+    c.mini_batch = 12;
+    const MeshRecord loaded = train_and_save(c, folder.path("to" + std::to_string(replicas)), 6,
+                                             100, folder.path("four"));
+    int compared = 0;
+    for (const auto& [name, slot] : loaded.slots) {
+      const std::size_t at = name.find(kWorkerError);
+      if (at == std::string::npos) {
+        EXPECT_TRUE(at::equal(slot, saved.tensor(name))) << name;
+        continue;
+      }
+      at::Tensor mean = at::zeros_like(slot);
+      for (int i = 0; i < 4; ++i)
+        mean.add_(saved.tensor(name.substr(0, at) + kWorkerError + "." + std::to_string(i)));
+      mean.div_(4);
+      EXPECT_LE((slot - mean).abs().max().item<float>(), 1e-6f) << name;
+      ++compared;
+    }
+    EXPECT_EQ(compared % replicas, 0);
+    EXPECT_GT(compared, 0);
+    const MeshRecord trained = train_and_save(c, folder.path("on" + std::to_string(replicas)), 9,
+                                              100, folder.path("four"));
+    // The mini-batches are others than those of four replicas, but as random.
+    EXPECT_EQ(trained.losses.size(), 3u);
+    for (const double loss : trained.losses) EXPECT_NEAR(loss, uninterrupted, 0.1 * uninterrupted);
+  }
+}
+
+}  // namespace
+}  // namespace strata

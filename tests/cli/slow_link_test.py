@@ -1,0 +1,124 @@
+"""Tests an emulated slow link between processes, the counters of bytes, and replicas that send one bit a weight."""
+
+import json
+import unittest
+
+from strata_program import ProgramTest
+
+# 5 Mbit/s: a step without a limit takes some milliseconds.
+BANDWIDTH = 625_000
+REPLICAS = ["--set", "mesh.pp=1", "--set", "mesh.dp=2", "--set", "mesh.threads=1"]
+LINK = ["--set", f"mesh.link.bandwidth={BANDWIDTH}B"]
+ONE_BIT = ["--set", "train.optimizer.kind=onebit-adam", "--set", "train.optimizer.freeze_step=3"]
+PROCESSES = ("launch", "-n", "2", "--")
+
+
+class SlowLink(ProgramTest):
+    def train(self, *arguments, launch=()):
+        """The lines of the metrics."""
+        self.out = self.succeed(*launch, "train", "recipe.yaml", "--metrics", "m.jsonl", *arguments)
+        lines = self.metrics("m.jsonl")
+        (self.folder / "m.jsonl").unlink()
+        return lines
+
+    def plan(self, *arguments):
+        self.succeed("plan", "recipe.yaml", "--estimate", "--json", "plan.json", *arguments)
+        return json.loads((self.folder / "plan.json").read_text())
+
+    def sent(self, lines, axis):
+        return [line["sent_bytes"][axis] for line in lines]
+
+    def test_link_slows_steps_and_changes_no_bit(self):
+        fast = self.train(*REPLICAS, launch=PROCESSES)
+        slow = self.train(*REPLICAS, *LINK, launch=PROCESSES)
+        self.assertEqual([line["loss_hex"] for line in slow], [line["loss_hex"] for line in fast])
+        sent = self.sent(slow, "dp")
+        self.assertEqual(sent, self.sent(fast, "dp"))
+        for line in slow[1:]:  # each of two processes sends half
+            self.assertGreater(line["step_seconds"], 0.9 * line["sent_bytes"]["dp"] / 2 / BANDWIDTH)
+
+    def test_latency_slows_steps(self):
+        slow = self.train(*REPLICAS, "--set", "mesh.link.latency=0.05", "--set", "train.steps=3", launch=PROCESSES)
+        for line in slow[1:]:  # gradients are scattered and gathered
+            self.assertGreater(line["step_seconds"], 0.1)
+
+    def test_counters_agree_with_plan(self):
+        for name, places, axis in (("dp", ["mesh.pp=1", "mesh.dp=2"], "dp"), ("zero 2", ["mesh.pp=1", "mesh.dp=4", "mesh.zero=2"], "dp"),
+                                   ("pp", ["mesh.pp=2"], "pp"), ("tp", ["mesh.pp=1", "mesh.tp=2"], "tp")):
+            with self.subTest(name):
+                settings = ["--set", "mesh.threads=1", *(word for place in places for word in ("--set", place))]
+                plan = self.plan(*settings)
+                lines = self.train(*settings)
+                ranks = len(lines[0]["peak_bytes"])
+                planned = sum(rank["communication"][axis]["sent_bytes"] for rank in plan["ranks"]) * ranks / len(plan["ranks"])
+                for sent in self.sent(lines, axis):
+                    # The sums of the norm are not planned.
+                    self.assertAlmostEqual(sent, planned, delta=0.04 * planned)
+                for other in {"pp", "dp", "tp"} - {axis}:
+                    self.assertEqual(set(self.sent(lines, other)), {0})
+
+    def test_one_rank_sends_nothing(self):
+        self.assertNotIn("sent_bytes", self.train("--set", "mesh.pp=1")[0])
+
+    def test_link_of_a_run_with_one_process_is_refused(self):
+        self.refuse("train", "recipe.yaml", *REPLICAS, *LINK, says="strata launch")
+        self.refuse("train", "recipe.yaml", *REPLICAS, "--set", "mesh.link.latency=11", says="mesh.link.latency")
+
+    def test_plan_takes_seconds_from_the_link(self):
+        fast, slow = self.plan(*REPLICAS), self.plan(*REPLICAS, *LINK)
+        bytes_sent = slow["ranks"][0]["communication"]["dp"]["sent_bytes"]
+        self.assertAlmostEqual(slow["ranks"][0]["communication"]["dp"]["seconds"], bytes_sent / BANDWIDTH, delta=1e-6)
+        self.assertGreater(slow["step_seconds"], fast["step_seconds"] + 0.5 * bytes_sent / BANDWIDTH)
+
+    def test_one_bit_sends_32_times_less_than_gradients_of_fp32(self):
+        lines = self.train(*REPLICAS, *ONE_BIT, launch=PROCESSES)
+        whole, signs = self.sent(lines[:3], "dp"), self.sent(lines[3:], "dp")
+        self.assertEqual(len(signs), 5)
+        for each in signs:
+            self.assertGreater(whole[0] / each, 31)
+        plan = self.plan(*REPLICAS, *ONE_BIT)
+        planned = 2 * plan["ranks"][0]["communication"]["dp"]["sent_bytes"]
+        self.assertAlmostEqual(signs[0], planned, delta=0.04 * planned)
+        report = self.train(*REPLICAS, *ONE_BIT, "--report", "report.html")
+        self.assertEqual([line["loss_hex"] for line in report], [line["loss_hex"] for line in lines])
+        rows = self.card(self.page("report.html"), "Communication")["table"]["rows"]
+        self.assertEqual([row[0] for row in rows], ["dp: exchange between replicas"])
+
+    def test_one_bit_run_resumes_on_other_replicas(self):
+        settings = [*ONE_BIT, "--set", "train.checkpoint_folder=c", "--set", "mesh.threads=1", "--set", "mesh.pp=1"]
+        whole = self.train(*settings, "--set", "mesh.dp=2", "--set", "train.checkpoint_every=4")
+        resume = ["--resume", "c/step-00000004"]
+        settings[settings.index("train.checkpoint_folder=c")] = "train.checkpoint_folder=d"
+        same = self.train(*settings, "--set", "mesh.dp=2", *resume)
+        self.assertEqual([line["loss_hex"] for line in same], [line["loss_hex"] for line in whole[4:]])
+        settings[settings.index("train.checkpoint_folder=d")] = "train.checkpoint_folder=e"
+        other = self.train(*settings, "--set", "mesh.dp=4", "--set", "train.micro_batch=1", *resume)
+        for line, expected in zip(other, whole[4:], strict=True):
+            self.assertAlmostEqual(line["loss"], expected["loss"], delta=0.02 * expected["loss"])
+
+    def test_frozen_run_keeps_its_freeze_step(self):
+        settings = [*REPLICAS, *ONE_BIT, "--set", "train.checkpoint_folder=c", "--set", "train.checkpoint_every=2"]
+        self.train(*settings, "--set", "train.steps=6", "--set", "train.keep_checkpoints=0")
+        frozen = ["--set", "train.checkpoint_folder=d", "--resume", "c/step-00000006"]
+        for step in (2, 5):
+            self.refuse("train", "recipe.yaml", *settings, *frozen, "--set", f"train.optimizer.freeze_step={step}",
+                        says="set train.optimizer.freeze_step=3")
+        self.train(*settings, *frozen)
+        self.train(*settings, "--set", "train.checkpoint_folder=e", "--resume", "c/step-00000002", "--set",
+                   "train.optimizer.freeze_step=5")
+        self.assertIn("within 0.0001 of", self.succeed("verify", "recipe.yaml", *REPLICAS, *ONE_BIT, "--resume", "c/step-00000006"))
+
+    def test_checkpoint_of_a_run_with_a_link_is_used_by_one_process(self):
+        self.train(*REPLICAS, *LINK, "--set", "train.checkpoint_folder=c", "--set", "train.steps=3", "--report", "r.html",
+                   launch=PROCESSES)
+        self.assertTrue((self.folder / "r.html").exists())
+        self.succeed("generate", "c", "--prompt", "In the", "--tokens", "4")
+
+    def test_what_one_bit_cannot_do_is_refused(self):
+        self.refuse("plan", "recipe.yaml", *REPLICAS, *ONE_BIT, "--set", "mesh.zero=1", says="mesh.zero=0")
+        self.refuse("plan", "recipe.yaml", *REPLICAS, *ONE_BIT, "--set", "memory.states=host", says="on the host")
+        self.refuse("plan", "recipe.yaml", *ONE_BIT, "--set", "train.optimizer.freeze_step=0", says="freeze_step")
+
+
+if __name__ == "__main__":
+    unittest.main()
