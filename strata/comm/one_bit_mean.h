@@ -29,7 +29,8 @@ class OneBitMean {
   /// other slices of the same layer and some equal elements: they use one scale.
   static OneBitMean start(Group& group, Group& slices, const at::Tensor& values, Shards parts);
 
-  /// Adds the average of this rank's part to `error`: what the last average of the part has omitted.
+  /// Adds the average of this rank's part to `error`, what the last average of the part has
+  /// omitted.
   void add_average(const at::Tensor& error);
 
   /// Starts to send `error`, which becomes what this message omits.

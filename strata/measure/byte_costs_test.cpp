@@ -80,5 +80,20 @@ TEST(ByteCosts, AreTheSameAtDeeperLevelsThanALayerHas) {
   EXPECT_FALSE(attention.work.attention.runs_again);
 }
 
+class LayerWithWeight final : public SameLayer {
+ public:
+  std::vector<WeightSpec> weights() const override { return {{.name = "w", .shape = {10, 16}}}; }
+};
+
+// Three layers have messages at a time, each at most what it sends, receives and returns.
+TEST(ByteCosts, CountMessagesOfSigns) {
+  Sequential model({"x"});
+  model.add("layer", std::make_shared<LayerWithWeight>());
+  CostRequest request{.batch_inputs = {{{4, 8}, at::kFloat}}, .samples = 4, .micro_batch = 4};
+  EXPECT_EQ(byte_costs(model, request).layers[0].update_bytes, 0);
+  request.sends_signs = true;
+  EXPECT_EQ(byte_costs(model, request).layers[0].update_bytes, 160 * 9 / 8);
+}
+
 }  // namespace
 }  // namespace strata

@@ -18,8 +18,8 @@ float* host_floats(const at::Tensor& x, std::int64_t numel) {
   return x.data_ptr<float>();
 }
 
-// Calls f(weights, begin, n) for pieces of the fp32 weights; those in halves are joined piece by piece
-// in the cache.
+// Calls f(weights, begin, n) for pieces of the fp32 weights; those in halves are joined piece by
+// piece in the cache.
 template <typename F>
 void for_weights(const UpdateRange& range, std::int64_t begin, std::int64_t end, F f) {
   if (!range.remainder.defined())

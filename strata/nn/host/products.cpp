@@ -106,10 +106,7 @@ RowCuts cuts_of_gradient(const at::Tensor& dy) {
 }
 
 std::int64_t row_pieces(std::int64_t rows, std::int64_t in, std::int64_t out, RowCuts cuts) {
-  if (cuts == RowCuts::kConstant)
-    return kConstantRows * in * out <= kMostOwnWork
-               ? 1
-               : std::max<std::int64_t>(1, rows / kConstantRows);
+  if (cuts == RowCuts::kConstant) return std::max<std::int64_t>(1, rows / kConstantRows);
   if (!may_cut(in, out) || in < kLeastSum) return 1;
   if (cuts == RowCuts::kUnits && rows % kUnit != 0) return 1;
   // A piece may be one unit shorter than the mean.
