@@ -47,22 +47,15 @@ TEST(Collectives, InputMayBeOverwrittenOnReturn) {
   constexpr std::int64_t kNumel = (1 << 20) + 100;
   const at::Tensor expected = ordered_sum(2, kNumel);
   FaultyNetwork network(2, {.seed = 5, .most_delay = std::chrono::milliseconds(20)});
-  std::vector<std::jthread> processes;
-  for (int process = 0; process < 2; ++process)
-    processes.emplace_back([&, process] {
-      run_ranks({.ranks = 2,
-                 .rendezvous = Rendezvous{.process = process, .processes = 2},
-                 .connect = [&](const Rendezvous& at) { return network.transport(at.process); }},
-                [&](Group& group, MemoryAccount&) {
-                  for (int round = 0; round < 4; ++round) {
-                    at::Tensor x = example_values(group.rank(), kNumel);
-                    all_reduce_sum(group, x);
-                    const bool is_sum = at::equal(x, expected);
-                    x.fill_(-1);
-                    EXPECT_TRUE(is_sum);
-                  }
-                });
-    });
+  run_on_two_processes(network, 2, [&](Group& group, MemoryAccount&) {
+    for (int round = 0; round < 4; ++round) {
+      at::Tensor x = example_values(group.rank(), kNumel);
+      all_reduce_sum(group, x);
+      const bool is_sum = at::equal(x, expected);
+      x.fill_(-1);
+      EXPECT_TRUE(is_sum);
+    }
+  });
 }
 
 TEST(Collectives, MaxReturnsLargest) {

@@ -116,16 +116,9 @@ TEST(OneBitMean, IsThatOfPlainLoops) {
 TEST(OneBitMean, IsTheSameBetweenProcesses) {
   FaultyNetwork network(2,
                         {.seed = 3, .most_delay = std::chrono::milliseconds(1), .reorder = true});
-  std::vector<std::jthread> processes;
-  for (int process = 0; process < 2; ++process)
-    processes.emplace_back([&, process] {
-      run_ranks({.ranks = 2,
-                 .rendezvous = Rendezvous{.process = process, .processes = 2},
-                 .connect = [&](const Rendezvous& at) { return network.transport(at.process); }},
-                [&](Group& group, MemoryAccount&) {
-                  expect_means_of_oracle(group, {{0, 2048}, {2048, 5000}});
-                });
-    });
+  run_on_two_processes(network, 2, [&](Group& group, MemoryAccount&) {
+    expect_means_of_oracle(group, {{0, 2048}, {2048, 5000}});
+  });
 }
 
 // What is omitted is sent later: the sums of means and of values differ by the errors.

@@ -7,9 +7,12 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "strata/comm/group.h"
+#include "strata/comm/ranks.h"
 #include "strata/device/account.h"
+#include "strata/transport/faulty_transport.h"
 
 namespace strata {
 
@@ -40,6 +43,18 @@ inline void expect_charge_to_move(Group& group, MemoryAccount& account) {
   for (int i = 0; i < 15000 && account.current_bytes() != expected; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(account.current_bytes(), expected);
+}
+
+/// Runs ranks of two processes, which are threads here.
+inline void run_on_two_processes(FaultyNetwork& network, int ranks, const RankFunction& function) {
+  std::vector<std::jthread> processes;
+  for (int process = 0; process < 2; ++process)
+    processes.emplace_back([&, process] {
+      run_ranks({.ranks = ranks,
+                 .rendezvous = Rendezvous{.process = process, .processes = 2},
+                 .connect = [&](const Rendezvous& at) { return network.transport(at.process); }},
+                function);
+    });
 }
 
 }  // namespace strata

@@ -80,17 +80,10 @@ TEST(SentBytes, AreThoseOfClosedFormsBetweenThreads) {
 TEST(SentBytes, AreTheSameBetweenProcesses) {
   for (const bool reads_in_place : {false, true}) {
     FaultyNetwork network(2, {.reads_in_place = reads_in_place});
-    std::vector<std::jthread> processes;
-    for (int process = 0; process < 2; ++process)
-      processes.emplace_back([&, process] {
-        run_ranks({.ranks = kRanks,
-                   .rendezvous = Rendezvous{.process = process, .processes = 2},
-                   .connect = [&](const Rendezvous& at) { return network.transport(at.process); }},
-                  [](Group& group, MemoryAccount&) {
-                    expect_closed_forms(group, unplaced);
-                    expect_numbers(group);
-                  });
-      });
+    run_on_two_processes(network, kRanks, [](Group& group, MemoryAccount&) {
+      expect_closed_forms(group, unplaced);
+      expect_numbers(group);
+    });
   }
 }
 

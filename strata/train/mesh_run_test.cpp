@@ -193,8 +193,9 @@ void expect_same_bits(const MeshRecord& run, const MeshRecord& reference) {
     EXPECT_TRUE(at::equal(run.slots.at(name), slot)) << name;
 }
 
-void expect_same_bits_for_any_cut(const MeshCase& one) {
-  const MeshRecord alone = train_on_mesh(one);
+void expect_same_bits_for_any_cut(const MeshCase& one,
+                                  const std::function<void(TrainerOptions&)>& change) {
+  const MeshRecord alone = train_on_mesh(one, change);
   for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
                                                 {3, ScheduleKind::k1f1b, "cheap"},
                                                 {2, ScheduleKind::kInterleaved, "mixed"},
@@ -205,7 +206,7 @@ void expect_same_bits_for_any_cut(const MeshCase& one) {
     c.schedule = schedule;
     c.recompute = recompute;
     SCOPED_TRACE(testing::Message() << c);
-    expect_same_bits(train_on_mesh(c), alone);
+    expect_same_bits(train_on_mesh(c, change), alone);
   }
 }
 

@@ -83,8 +83,9 @@ TrainerOptions mesh_options(const MeshCase& c);
 /// The same numbers, bit for bit.
 void expect_same_bits(const MeshRecord& run, const MeshRecord& reference);
 
-/// Trains on two and three stages under three schedules with recomputation, and on one rank.
-void expect_same_bits_for_any_cut(const MeshCase& one);
+/// Trains on two and three stages under several schedules with recomputation, and on one stage.
+void expect_same_bits_for_any_cut(const MeshCase& one,
+                                  const std::function<void(TrainerOptions&)>& change = {});
 
 /// Trains the replicas of `plain`, which has no ZeRO, with ZeRO 1 on two stages, 2 and 3.
 void expect_same_bits_in_every_zero_stage(const MeshCase& plain);

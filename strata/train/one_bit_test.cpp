@@ -16,6 +16,7 @@
 #include "strata/checkpoint/reader.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/message.h"
+#include "strata/comm/rank_cases_test.h"
 #include "strata/comm/ranks.h"
 #include "strata/optim/one_bit_adam.h"
 #include "strata/train/mesh_run_test.h"
@@ -81,17 +82,7 @@ TEST(OneBitTraining, HasSameBitsForAnyCut) {
   for (const bool tie : {false, true}) {
     MeshCase one = one_bit_case(2, 6);
     one.model.tie = tie;
-    const MeshRecord alone = train(one);
-    for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
-                                                  {3, ScheduleKind::k1f1b, "cheap"},
-                                                  {2, ScheduleKind::kZbH1, "mixed"}}) {
-      MeshCase c = one;
-      c.mesh[Axis::kPipeline] = pp;
-      c.schedule = schedule;
-      c.recompute = recompute;
-      SCOPED_TRACE(testing::Message() << c);
-      expect_same_bits(train(c), alone);
-    }
+    expect_same_bits_for_any_cut(one, freeze);
   }
 }
 
@@ -126,20 +117,11 @@ TEST(OneBitTraining, LayersSendWhileOthersWait) {
                             tags.push_back(frame.address.tag.value);
                           return Faults::Fate::kDeliver;
                         }});
-  std::vector<std::jthread> processes;
-  for (int process = 0; process < 2; ++process)
-    processes.emplace_back([&, process] {
-      run_ranks({.ranks = 2,
-                 .rendezvous = Rendezvous{.process = process, .processes = 2},
-                 .connect = [&](const Rendezvous& at) { return network.transport(at.process); }},
-                [&](Group& group, MemoryAccount&) {
-                  Trainer trainer(model, plan, group, options);
-                  trainer.initialise();
-                  for (int step = 0; step < c.steps; ++step)
-                    trainer.step(mesh_batch(c, step), 1e-2);
-                });
-    });
-  processes.clear();
+  run_on_two_processes(network, 2, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, plan, group, options);
+    trainer.initialise();
+    for (int step = 0; step < c.steps; ++step) trainer.step(mesh_batch(c, step), 1e-2);
+  });
   EXPECT_EQ(tags.size(), 2u * static_cast<std::size_t>(model.num_layers()));
   int overtaking = 0;
   for (std::size_t i = 1; i < tags.size(); ++i) overtaking += tags[i] < tags[i - 1] ? 1 : 0;
