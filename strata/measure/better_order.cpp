@@ -16,7 +16,7 @@ std::optional<BetterOrder> better_order(const Plan& plan,
                                         const std::vector<LayerSeconds>& trained) {
   const StepDecisions& decisions = plan.decisions();
   const Dataflow& dataflow = plan.steps.dataflow();
-  const CostTable costs = with_trained_seconds(plan.costs, trained, !plan.mesh.sends_signs);
+  const CostTable costs = with_trained_seconds(plan, trained);
   const OrderRequest request{.dataflow = dataflow,
                              .costs = costs,
                              .partition = decisions.partition,

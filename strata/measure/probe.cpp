@@ -220,7 +220,11 @@ class ProbedLayer {
                               .remainder = master.remainder};
       if (on_host()) {
         sum_of_squares(own);
-        sends_signs_ ? update_by_signs(range) : optimizer_.update(range, runs_ + 1, 0.0);
+        if (sends_signs_) {
+          update_by_signs(range);
+        } else {
+          optimizer_.update(range, runs_ + 1, 0.0);
+        }
       } else {
         const FlatRange whole{0, own.numel()};
         const at::Tensor sums = at::zeros({num_blocks(own.numel())}, device_.options(at::kDouble));

@@ -22,7 +22,7 @@ std::string signed_seconds(double seconds) {
 
 StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
                    double measured_seconds) {
-  const CostTable costs = with_trained_seconds(plan.costs, trained, !plan.mesh.sends_signs);
+  const CostTable costs = with_trained_seconds(plan, trained);
   const Simulation replayed =
       simulate(plan.schedule(), plan.steps.dataflow(), plan.decisions().partition, costs,
                collective_seconds(plan.costs, plan.steps.shards(), plan.mesh),

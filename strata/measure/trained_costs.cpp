@@ -2,8 +2,8 @@
 
 namespace strata {
 
-CostTable with_trained_seconds(CostTable costs, const std::vector<LayerSeconds>& trained,
-                               bool updates) {
+CostTable with_trained_seconds(const Plan& plan, const std::vector<LayerSeconds>& trained) {
+  CostTable costs = plan.costs;
   if (!trained.empty()) costs.devices = {};
   for (std::size_t layer = 0; layer < costs.layers.size() && layer < trained.size(); ++layer) {
     const LayerSeconds& own = trained[layer];
@@ -12,7 +12,8 @@ CostTable with_trained_seconds(CostTable costs, const std::vector<LayerSeconds>&
     const bool halves = own[LayerPart::kWeights].samples > 0;
     if (halves) cost.weight_seconds = own.weights();
     if (halves || own[LayerPart::kBackward].samples > 0) cost.backward_seconds = own.backward();
-    if (updates && own[LayerPart::kUpdate].samples > 0) cost.update_seconds = own.update();
+    if (own[LayerPart::kUpdate].samples > 0 && !plan.mesh.sends_signs)
+      cost.update_seconds = own.update();
   }
   return costs;
 }

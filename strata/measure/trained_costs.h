@@ -5,13 +5,13 @@
 
 #include "strata/layout/costs.h"
 #include "strata/pipeline/layer_seconds.h"
+#include "strata/plan/search/planner.h"
 
 namespace strata {
 
-/// `trained`: by layer; parts that were not measured keep the seconds of `costs`. Spans of ranks
-/// that share a device include each other's work, so the result has no shared devices. `updates`:
-/// also those of updates, which training does not measure if replicas send signs.
-CostTable with_trained_seconds(CostTable costs, const std::vector<LayerSeconds>& trained,
-                               bool updates = true);
+/// `trained`: by layer; parts that were not measured keep the plan's seconds, as do updates if
+/// replicas send signs. Spans of ranks that share a device include each other's work, so the result
+/// has no shared devices.
+CostTable with_trained_seconds(const Plan& plan, const std::vector<LayerSeconds>& trained);
 
 }  // namespace strata

@@ -25,7 +25,7 @@ Shards trained_parts(const LayerCuts& cuts, std::int64_t trained) {
 }
 
 // The elements between weights, and those that make slices equally long.
-std::vector<FlatRange> padding_of(const LayerLayout& layout, const Group& slices) {
+std::vector<FlatRange> find_padding(const LayerLayout& layout, const Group& slices) {
   std::vector<FlatRange> weights, padding;
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
@@ -72,6 +72,13 @@ void StageMachine::update_by_signs(LayerRange layers) {
   }
 }
 
+const std::vector<FlatRange>& StageMachine::padding_of(int layer) {
+  const auto known = padding_.find(layer);
+  if (known != padding_.end()) return known->second;
+  return padding_.emplace(layer, find_padding(model_.layout(layer), groups_[Axis::kTensor]))
+      .first->second;
+}
+
 // A replica alone sends nothing and omits nothing.
 void StageMachine::update_alone(const OneBitStep& step, int layer) {
   const double began = now_seconds();
@@ -96,34 +103,32 @@ void StageMachine::send_signs(const OneBitStep& step, int layer) {
       layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
   UpdateRange range = update_range(pin);
   const at::Tensor sent = range.slots.at(kWorkerErrorSlot);
-  std::vector<FlatRange> padding = padding_of(pin.layout(), groups_[Axis::kTensor]);
   add_momenta(step, range);
-  clear(sent, 0, padding);
+  clear(sent, 0, padding_of(layer));
   const Shards parts = trained_parts(cuts_of(layer), range.gradients.numel());
   const FlatRange own = parts[static_cast<std::size_t>(groups_[Axis::kData].rank())];
   OneBitMean mean = OneBitMean::start(groups_[Axis::kData], groups_[Axis::kTensor], sent, parts);
   if (!sign_updates_.empty()) average_signs(sign_updates_.back());
-  sign_updates_.push_back({step, std::move(pin), std::move(found), std::move(range),
-                           std::move(padding), own, std::move(mean)});
+  sign_updates_.push_back(
+      {step, std::move(pin), std::move(found), std::move(range), own, std::move(mean)});
   constexpr std::size_t kOnTheirWay = 3;
   if (sign_updates_.size() == kOnTheirWay) finish_first_sign_update();
 }
 
 void StageMachine::average_signs(SignUpdate& update) {
-  if (std::exchange(update.averaged, true)) return;
   const at::Tensor error =
       update.range.slots.at(kServerErrorSlot).narrow(0, update.own.begin, update.own.size());
   update.mean.add_average(error);
-  clear(error, update.own.begin, update.padding);
+  clear(error, update.own.begin, padding_of(update.pin.layer()));
   update.mean.send_average(error);
 }
 
 void StageMachine::finish_first_sign_update() {
   SignUpdate& first = sign_updates_.front();
-  average_signs(first);
-  const at::Tensor direction = first.range.gradients;  // which are not read again
+  if (sign_updates_.size() == 1) average_signs(first);  // the others were when the next was sent
+  const at::Tensor direction = first.range.gradients;   // which are not read again
   first.mean.finish(direction);
-  clear(direction, 0, first.padding);
+  clear(direction, 0, padding_of(first.pin.layer()));
   move_weights(first.step, first.range, direction);
   move_statistics_of(first.pin, first.found);
   sign_updates_.pop_front();

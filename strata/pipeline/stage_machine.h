@@ -191,6 +191,7 @@ class StageMachine final : public Machine {
   void average_signs(SignUpdate& update);
   void finish_first_sign_update();
   void finish_sign_updates();
+  const std::vector<FlatRange>& padding_of(int layer);
   UpdateRange update_range(const Pin& pin) const;
   /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
   /// other weights.
@@ -223,6 +224,7 @@ class StageMachine final : public Machine {
   std::vector<at::Tensor> input_gradients_;           // per batch input
   std::map<std::pair<int, int>, LayerGraph> graphs_;  // (layer, micro-batch)
   std::map<int, LayerCuts> cuts_;                     // layer
+  std::map<int, std::vector<FlatRange>> padding_;     // layer
   std::map<int, GradientReduction> reductions_;       // per layer: in progress
   /// The update of a layer whose replicas send signs.
   struct SignUpdate {
@@ -230,10 +232,8 @@ class StageMachine final : public Machine {
     Pin pin;
     ColumnStatistics found;
     UpdateRange range;
-    std::vector<FlatRange> padding;
     FlatRange own;  ///< the part that this rank averages
     OneBitMean mean;
-    bool averaged = false;
   };
   std::deque<SignUpdate> sign_updates_;  // in progress, in the order of their layers
   LayerTimes layer_times_;

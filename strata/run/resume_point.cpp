@@ -23,18 +23,28 @@ constexpr const char* kOptimizer = "train.optimizer";
 
 using Changes = std::vector<OptionChange>;
 
-// The names of each weight's states, in ascending order, if these changes are undone.
-std::vector<std::string> slots_before(OptimizerOptions options, const Changes& changes) {
+// The options if these changes are undone.
+OptimizerOptions options_before(OptimizerOptions options, const Changes& changes) {
   OptionSet set;
   describe(set, kOptimizer, options);
   for (const OptionChange& change : changes) set.set(change.path + "=" + change.before);
-  std::vector<std::string> slots = make_optimizer(options)->slot_names();
+  return options;
+}
+
+// The names of each weight's states then, in ascending order.
+std::vector<std::string> slots_before(const OptimizerOptions& options, const Changes& changes) {
+  std::vector<std::string> slots = make_optimizer(options_before(options, changes))->slot_names();
   std::ranges::sort(slots);
   return slots;
 }
 
-void require_states(const OptimizerOptions& now, Changes changes, const std::string& resume) {
+Changes of_optimizer(Changes changes) {
   std::erase_if(changes, [](const OptionChange& c) { return !c.path.starts_with(kOptimizer); });
+  return changes;
+}
+
+void require_states(const OptimizerOptions& now, const Changes& changes,
+                    const std::string& resume) {
   const std::vector<std::string> there = slots_before(now, changes);
   const auto suffices = [&](const Changes& undone) {
     return std::ranges::includes(there, slots_before(now, undone));
@@ -54,20 +64,19 @@ void require_states(const OptimizerOptions& now, Changes changes, const std::str
                           " without --resume"});
 }
 
-// The variances are frozen at that step, and its number corrects them.
+// The variances stay as they were at that step, and its number corrects them.
 void require_same_freeze_step(const OptimizerOptions& now, const Changes& changes,
                               std::int64_t steps_done, const std::string& resume) {
   if (now.kind != OptimizerKind::kOneBitAdam) return;
-  for (const OptionChange& change : changes) {
-    if (change.path != "train.optimizer.freeze_step") continue;
-    if (steps_done <= std::min(now.freeze_step, std::int64_t{std::stoll(change.before)})) continue;
-    throw UserError({.operation = "run.resume",
-                     .where = resume,
-                     .what = "the optimizer's variances are frozen, or would be thawed",
-                     .expected = change.path + "=" + change.before,
-                     .got = change.path + "=" + change.now,
-                     .fix = "set " + change.path + "=" + change.before});
-  }
+  const std::int64_t before = options_before(now, changes).freeze_step;
+  if (before == now.freeze_step || steps_done <= std::min(before, now.freeze_step)) return;
+  const std::string field = std::string(kOptimizer) + ".freeze_step=";
+  throw UserError({.operation = "run.resume",
+                   .where = resume,
+                   .what = "the checkpoint is past the old or the new freeze step",
+                   .expected = field + std::to_string(before),
+                   .got = field + std::to_string(now.freeze_step),
+                   .fix = "set " + field + std::to_string(before)});
 }
 
 // Where the schedule places stages, if not one after another.
@@ -162,8 +171,9 @@ ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
     before = checkpoint.manifest().recipe;
   }
   point.changes = changed_options(before, through_json(recipe.text));  // normalised like `before`
-  require_states(recipe.optimizer, point.changes, resume);
-  require_same_freeze_step(recipe.optimizer, point.changes, point.steps_done, resume);
+  const Changes changes = of_optimizer(point.changes);
+  require_states(recipe.optimizer, changes, resume);
+  require_same_freeze_step(recipe.optimizer, changes, point.steps_done, resume);
   return point;
 }
 

@@ -52,7 +52,8 @@ TrainingStart start_training(World& world, ResolvedRun& run, const TrainingReque
   std::unique_ptr<const TaskData> data;
   const std::string steps = world.agree([&] {
     if (recipe.mesh.link().is_set() && world.processes() == 1)
-      throw kStartErrors.user("mesh.link", "the run has one process, whose ranks need no link",
+      throw kStartErrors.user("mesh.link",
+                              "it limits messages between processes, and this run has one",
                               "at least 2 processes", "1 process",
                               "start several processes (strata launch), or remove mesh.link");
     if (request.resume.empty() && !request.from.empty())

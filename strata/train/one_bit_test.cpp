@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -43,6 +44,19 @@ void freeze(TrainerOptions& options) {
 }
 
 MeshRecord train(const MeshCase& c) { return train_on_mesh(c, freeze); }
+
+using OnRank = std::function<void(Trainer& trainer, Group& group)>;
+void on_ranks(const MeshCase& c, const OnRank& function) {
+  const Sequential model = mesh_model(c);
+  const StepPlan plan = mesh_plan(c, model);
+  TrainerOptions options = mesh_options(c);
+  freeze(options);
+  run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, plan, group, options);
+    trainer.initialise();
+    function(trainer, group);
+  });
+}
 
 // Without the errors, which AdamW does not have.
 void expect_same_weights(const MeshRecord& run, const MeshRecord& reference) {
@@ -135,16 +149,10 @@ TEST(OneBitTraining, TensorParallelRanksStayEqual) {
     MeshCase c = one_bit_case(2);
     c.mesh[Axis::kTensor] = 2;
     c.sequence = sequence;
-    const Sequential model = mesh_model(c);
-    const StepPlan plan = mesh_plan(c, model);
-    TrainerOptions options = mesh_options(c);
-    freeze(options);
     std::mutex mutex;
     std::map<std::string, at::Tensor> first;
     int compared = 0;
-    run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
-      Trainer trainer(model, plan, group, options);
-      trainer.initialise();
+    on_ranks(c, [&](Trainer& trainer, Group&) {
       for (int step = 0; step < c.steps; ++step) trainer.step(mesh_batch(c, step), 1e-2);
       const std::lock_guard lock(mutex);
       for (const NamedState& state : trainer.weights()) {
@@ -204,13 +212,7 @@ TEST(OneBitTraining, NormIsThatOfSumIfReplicasHaveSameGradients) {
   std::vector<std::vector<double>> norms(2);
   for (const OptimizerKind kind : {OptimizerKind::kOneBitAdam, OptimizerKind::kAdamW}) {
     c.optimizer = kind;
-    const Sequential model = mesh_model(c);
-    const StepPlan plan = mesh_plan(c, model);
-    TrainerOptions options = mesh_options(c);
-    freeze(options);
-    run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
-      Trainer trainer(model, plan, group, options);
-      trainer.initialise();
+    on_ranks(c, [&](Trainer& trainer, Group& group) {
       for (int step = 0; step <= kFreeze; ++step) {
         const double norm = trainer.step(doubled_batch(c, step), 1e-2).gradient_norm;
         if (group.rank() == 0) norms[kind == OptimizerKind::kAdamW].push_back(norm);
@@ -224,15 +226,9 @@ TEST(OneBitTraining, NormIsThatOfSumIfReplicasHaveSameGradients) {
 // Trains `steps`, with a save every `save_every`; begins with the checkpoint `from`, if any.
 MeshRecord train_and_save(const MeshCase& c, const std::string& folder, int steps, int save_every,
                           const std::string& from = "") {
-  const Sequential model = mesh_model(c);
-  const StepPlan plan = mesh_plan(c, model);
-  TrainerOptions options = mesh_options(c);
-  freeze(options);
   MeshRecord record;
   std::mutex mutex;
-  run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, plan, group, options);
-    trainer.initialise();
+  on_ranks(c, [&](Trainer& trainer, Group& group) {
     if (!from.empty()) load_trainer(trainer, c.model, from);
     CheckpointSaver saver({.folder = folder, .keep = 0, .model = c.model}, group,
                           group.subgroup(c.mesh.stage_ranks(group.rank()), "stage"));
@@ -312,13 +308,7 @@ TEST(OneBitTraining, PaddingOfSlicesStaysZero) {
 TEST(OneBitTraining, SkippedStepChangesNoState) {
   MeshCase c = one_bit_case(2);
   c.precision = at::kHalf;
-  const Sequential model = mesh_model(c);
-  const StepPlan plan = mesh_plan(c, model);
-  TrainerOptions options = mesh_options(c);
-  freeze(options);
-  run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, plan, group, options);
-    trainer.initialise();
+  on_ranks(c, [&](Trainer& trainer, Group&) {
     int step = 0;
     while (step < 6) trainer.step(mesh_batch(c, step++), 1e-2);
     trainer.fill([](const std::vector<NamedState>&, const std::vector<NamedState>& slots) {

@@ -2,7 +2,7 @@
 ///
 /// Three forms: sockets with same-host reads (transport/socket_transport.cpp), UCX
 /// (transport/ucx_transport.cpp), and one for tests that breaks on demand
-/// (transport/faulty_transport.h).
+/// (transport/faulty_transport.h). transport/slow_link.h slows any of them down.
 ///
 /// Messages to one peer may overtake each other, apart from its last, which arrives after all.
 ///

@@ -69,8 +69,8 @@ double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, r
 ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout,
                                bool sends_signs) {
   constexpr double kGradientBits = 32;
-  const double bits = sends_signs ? 1 : kGradientBits;
-  const auto gradients = static_cast<double>(layer.own_gradients) * bits / kGradientBits;
+  const double gradients =
+      static_cast<double>(layer.own_gradients) / (sends_signs ? kGradientBits : 1);
   if (layout.shards == 1) return {.reduce = all_reduce_bytes(gradients, layout.replicas)};
   // Gradients are scattered inside a shard group, then each shard is summed over the groups.
   const int ranks = layout.shards, groups = layout.replicas / ranks;
@@ -87,24 +87,23 @@ ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layou
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
                                      const MeshRequest& mesh) {
   const double rate = mesh.rates[Axis::kData], latency = mesh.latency[Axis::kData];
-  const bool gathers_sums = layout.shards < layout.replicas;
-  double norm_latency = latency;  // to the first rank of a line and back, then the same of the mesh
-  for (const AxisInfo& axis : kAxes) norm_latency = std::max(norm_latency, mesh.latency[axis.id]);
-  CollectiveSeconds seconds{
-      .fetch = {},
-      .reduce = {},
-      .gather = {},
-      .gather_latency = latency,
-      .reduce_latency = mesh.sends_signs ? 0
-                        : gathers_sums   ? 2 * latency
-                                         : latency,
-      .norm_latency = (mesh.sends_signs ? 0 : 2 * latency) + 2 * norm_latency};
+  CollectiveSeconds seconds{.gather_latency = latency};
   for (const ShardBytes& layer : shard_bytes(costs, layout, /*reads_in_place=*/true)) {
-    const ReplicaTraffic traffic = replica_traffic(layer, layout, mesh.sends_signs);
+    const ReplicaTraffic traffic = replica_traffic(layer, layout);
     seconds.fetch.push_back(seconds_at(traffic.fetch, rate));
-    seconds.reduce.push_back(mesh.sends_signs ? 0 : seconds_at(traffic.reduce, rate));
+    seconds.reduce.push_back(seconds_at(traffic.reduce, rate));
     seconds.gather.push_back(seconds_at(traffic.gather, rate));
   }
+  // Sums of squares go to the first rank of the mesh and back.
+  for (const AxisInfo& axis : kAxes)
+    seconds.norm_latency = std::max(seconds.norm_latency, 2 * mesh.latency[axis.id]);
+  if (mesh.sends_signs) {
+    seconds.reduce.clear();  // add_sign_seconds() counts what updates send instead
+    return seconds;
+  }
+  const bool gathers_sums = layout.shards < layout.replicas;
+  seconds.reduce_latency = (gathers_sums ? 2 : 1) * latency;
+  seconds.norm_latency += 2 * latency;  // before, to the first replica and back
   return seconds;
 }
 

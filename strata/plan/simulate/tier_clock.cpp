@@ -1,7 +1,6 @@
 #include "strata/plan/simulate/tier_clock.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace strata {
 namespace {
@@ -102,8 +101,8 @@ double TierClock::gather(LayerRange layers, double now) {
   for (int l = layers.begin; !gather.empty() && l < layers.end; ++l) seconds += gather[l];
   const double begin = std::max(latest(layers, state_.updated_at, now), channel_free_);
   // All layers were updated before the first is gathered, so their latencies overlap.
-  if (std::exchange(gathers_, true) == false)
-    seconds += shared_->collective_seconds->gather_latency;
+  if (!gathered_) seconds += shared_->collective_seconds->gather_latency;
+  gathered_ = true;
   const double end = begin + seconds;
   if (draws_communication_) add(TrackKind::kCommunicate, layers.begin, begin, end);
   for (int l = layers.begin; l < layers.end; ++l)

@@ -74,7 +74,7 @@ class TierClock {
   TierClockState state_;
   bool draws_communication_;
   double channel_free_ = 0;  // when the last collective between replicas ends
-  bool gathers_ = false;     // in this step
+  bool gathered_ = false;    // any layer, in this step
   double offloads_end_ = 0;  // of the offloads started so far
   double activations_end_ = 0;
   // (layer, micro-batch): when the inputs are back from the host
