@@ -72,7 +72,8 @@ Recipe text_recipe(Recipe recipe) {
 
 ServedModel served_model(Recipe recipe, const std::string& checkpoint, WeightType weights) {
   require_weights(weights, recipe);
-  recipe.mesh.axes[Axis::kData] = 1;  // other replicas would only repeat the work
+  // Other replicas would only repeat the work, and ranks of cp divide samples in training only.
+  recipe.mesh.axes[Axis::kData] = recipe.mesh.axes[Axis::kContext] = 1;
   return served_on(ranks_options(recipe), recipe, checkpoint, weights);
 }
 

@@ -199,22 +199,25 @@ std::unique_ptr<Group> single_rank() {
 
 MeshGroups make_mesh_groups(const Group& world, const Mesh& mesh, int shard_ranks) {
   STRATA_CHECK_EQ(world.size(), mesh.size(), "comm.make_mesh_groups");
-  const int rank = world.rank(), shards = shard_ranks == 0 ? mesh[Axis::kData] : shard_ranks;
-  STRATA_CHECK_EQ(mesh[Axis::kData] % shards, 0, "comm.make_mesh_groups");
+  const int rank = world.rank(), shards = shard_ranks == 0 ? mesh.weight_ranks() : shard_ranks;
+  STRATA_CHECK_EQ(mesh.weight_ranks() % shards, 0, "comm.make_mesh_groups");
   auto lines = PerAxis<Group>::made_by(
       [&](Axis axis) { return world.subgroup(mesh.line(rank, axis), name_of(axis)); });
   for (const AxisInfo& axis : kAxes) lines[axis.id].count_alone();
-  const Group& dp = lines[Axis::kData];
+  Group weights = world.subgroup(mesh.weight_ranks(rank), "weights");
+  weights.count_alone();
   std::vector<int> all(static_cast<std::size_t>(mesh.size())), shard, replica;
   std::iota(all.begin(), all.end(), 0);
-  for (int i = 0; i < dp.size(); ++i) {
-    if (i / shards == dp.rank() / shards) shard.push_back(i);
-    if (i % shards == dp.rank() % shards) replica.push_back(i);
+  for (int i = 0; i < weights.size(); ++i) {
+    if (i / shards == weights.rank() / shards) shard.push_back(i);
+    if (i % shards == weights.rank() % shards) replica.push_back(i);
   }
-  Group of_shard = dp.subgroup(shard, "shard"), of_replica = dp.subgroup(replica, "replica");
+  Group of_shard = weights.subgroup(shard, "shard");
+  Group of_replica = weights.subgroup(replica, "replica");
   return {.mesh = mesh,
           .world = world.subgroup(all, "mesh"),
           .lines = std::move(lines),
+          .weights = std::move(weights),
           .shard = std::move(of_shard),
           .replica = std::move(of_replica)};
 }

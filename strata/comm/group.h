@@ -141,22 +141,25 @@ class Group {
 /// A group of one.
 std::unique_ptr<Group> single_rank();
 
-/// The groups of a rank of a mesh. Replicas that share one set of ZeRO shards are adjacent on the
-/// dp axis (hybrid sharding): `shard` joins them, `replica` joins the ranks that hold the same
-/// shard.
+/// The groups of a rank of a mesh. Ranks that share one set of ZeRO shards are adjacent among those
+/// with the same weights (hybrid sharding): `shard` joins them, `replica` joins the ranks that hold
+/// the same shard.
 struct MeshGroups {
   Mesh mesh;
   Group world;
   /// the ranks that differ from this one on one axis only; each counts its bytes alone
   PerAxis<Group> lines;
-  Group shard;    ///< part of the dp line
-  Group replica;  ///< part of the dp line, across shard groups
+  /// the ranks that hold the same weights, along dp and cp: they add their gradients
+  Group weights;
+  Group shard;    ///< part of `weights`
+  Group replica;  ///< part of `weights`, across shard groups
 
   Group& operator[](Axis axis) { return lines[axis]; }
   const Group& operator[](Axis axis) const { return lines[axis]; }
 };
 
-/// `shard_ranks` divides mesh.dp; 0: all of dp. InternalError if the world has another size.
+/// `shard_ranks` divides mesh.weight_ranks(); 0: all of them. InternalError if the world has
+/// another size.
 MeshGroups make_mesh_groups(const Group& world, const Mesh& mesh, int shard_ranks = 0);
 
 }  // namespace strata

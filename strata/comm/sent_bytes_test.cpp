@@ -110,7 +110,8 @@ TEST(SentBytes, OfAnAxisCountForThatAxisAlone) {
     at::Tensor x = at::zeros({100});
     all_reduce_sum(groups.shard, x);
     all_reduce_sum(groups.replica, x);
-    EXPECT_EQ(groups[Axis::kData].sent_bytes(), 800);  // both are parts of the line
+    EXPECT_EQ(groups.weights.sent_bytes(), 800);  // both are parts of the group
+    EXPECT_EQ(groups[Axis::kData].sent_bytes(), 0);
     EXPECT_EQ(groups[Axis::kPipeline].sent_bytes(), 0);
     EXPECT_EQ(groups.world.sent_bytes(), 0);
     all_reduce_sum(groups[Axis::kPipeline], x);
@@ -118,7 +119,7 @@ TEST(SentBytes, OfAnAxisCountForThatAxisAlone) {
     all_reduce_sum(groups.world, x);
     EXPECT_EQ(groups.world.sent_bytes(), 7 * 400);
     EXPECT_EQ(world.sent_bytes(), 7 * 400);
-    EXPECT_EQ(groups[Axis::kData].sent_bytes(), 800);
+    EXPECT_EQ(groups.weights.sent_bytes(), 800);
   });
 }
 

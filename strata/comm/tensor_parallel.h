@@ -16,12 +16,15 @@
 
 #include <utility>
 
+#include "strata/layout/context_split.h"
+
 namespace strata {
 
 /// How many ranks a model is split among; fixed when its layers are made.
 struct TensorSplit {
   int ranks = 1;
-  bool sequence = false;  ///< activations between split regions are divided along the sequence
+  bool sequence = false;      ///< activations between split regions are divided along the sequence
+  ContextSplit context = {};  ///< how other ranks divide the tokens that a layer gets
 };
 
 class TensorParallel {

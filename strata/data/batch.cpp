@@ -33,6 +33,18 @@ std::int64_t padded_samples(std::int64_t samples, int replicas, std::int64_t mic
 
 }  // namespace
 
+MiniBatch context_batch(const MiniBatch& batch, const ContextSplit& split, int rank) {
+  if (split.ranks == 1) return batch;
+  MiniBatch part = batch;
+  for (at::Tensor& input : part.inputs) {
+    std::vector<at::Tensor> tokens;
+    for (const TokenRange& range : own_tokens(split, rank, input.size(1)))
+      tokens.push_back(input.narrow(1, range.first, range.count));
+    input = at::cat(tokens, 1);
+  }
+  return part;
+}
+
 SampleRange replica_samples(std::int64_t samples, int replica, int replicas,
                             std::int64_t micro_batch_samples) {
   const SampleRange part =

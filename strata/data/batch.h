@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "strata/base/ignored_target.h"
+#include "strata/layout/context_split.h"
 
 namespace strata {
 
@@ -29,6 +30,10 @@ struct MicroBatch {
 /// A replica's consecutive samples; the counts of two replicas differ by at most one.
 /// `valid_tokens` stays that of the whole mini-batch.
 MiniBatch replica_batch(const MiniBatch& batch, int replica, int replicas);
+
+/// The batch with the tokens of one rank that divides samples (axis cp): every input is [samples,
+/// tokens, ...].
+MiniBatch context_batch(const MiniBatch& batch, const ContextSplit& split, int rank);
 
 /// A replica's samples of a mini-batch, without padding.
 struct SampleRange {

@@ -14,7 +14,7 @@
 
 namespace strata {
 
-enum class Axis : std::uint8_t { kPipeline, kData, kTensor };
+enum class Axis : std::uint8_t { kPipeline, kData, kContext, kTensor };
 
 struct AxisInfo {
   Axis id;
@@ -32,13 +32,16 @@ inline constexpr std::array kAxes{
              "transfers between stages", 4096},
     AxisInfo{Axis::kData, "dp", "Replicas, each of which trains on its part of the mini-batch",
              "replicas", "exchange between replicas", 1 << 20},
+    AxisInfo{Axis::kContext, "cp", "Ranks that divide the tokens of every sample", "ranks",
+             "exchange of attention", 1 << 20},
     AxisInfo{Axis::kTensor, "tp", "Ranks that divide the work inside every layer", "ranks",
              "sums inside layers", 1 << 20},
 };
 
 /// The axes that divide the model, then those that repeat it: the order in which messages name the
 /// place of a rank and in which the planner searches.
-inline constexpr std::array kModelAxesFirst{Axis::kPipeline, Axis::kTensor, Axis::kData};
+inline constexpr std::array kModelAxesFirst{Axis::kPipeline, Axis::kTensor, Axis::kContext,
+                                            Axis::kData};
 static_assert(kModelAxesFirst.size() == kAxes.size());
 
 constexpr std::size_t index_of(Axis axis) { return static_cast<std::size_t>(axis); }
@@ -78,7 +81,7 @@ class PerAxis {
   std::array<T, kAxes.size()> values_{};
 };
 
-/// Joins the axes with their values: "pp 2, dp 4, tp 1".
+/// Joins the axes with their values: "pp 2, dp 4, cp 1, tp 1".
 std::string axes_text(const PerAxis<std::string>& values, const std::string& separator = ", ");
 
 }  // namespace strata

@@ -33,6 +33,9 @@ struct LayerWork {
   // Bytes of the whole tensors that tensor-parallel ranks sum in this layer.
   std::int64_t forward_sum_bytes = 0;
   std::int64_t backward_sum_bytes = 0;
+  // Bytes that a rank sends to others that have a part of the same samples (axis cp), on average.
+  double forward_context_bytes = 0;
+  double backward_context_bytes = 0;
   AttentionShape attention = {};
   /// that backward makes again instead of reading what forward saved; without cheap operations
   std::int64_t remade_bytes = 0;

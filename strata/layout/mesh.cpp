@@ -1,5 +1,7 @@
 #include "strata/layout/mesh.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <ranges>
 
 #include "strata/base/enum_names.h"
@@ -55,22 +57,28 @@ int Mesh::span(Axis axis) const {
 
 namespace {
 
-// The ranks with the place of `rank` on one axis.
-std::vector<int> ranks_beside(const Mesh& mesh, int rank, Axis axis) {
+// The ranks with the place of `rank` on these axes.
+std::vector<int> ranks_beside(const Mesh& mesh, int rank, std::initializer_list<Axis> axes) {
   std::vector<int> ranks;
   for (int other = 0; other < mesh.size(); ++other)
-    if (mesh.place(other)[axis] == mesh.place(rank)[axis]) ranks.push_back(other);
+    if (std::ranges::all_of(
+            axes, [&](Axis axis) { return mesh.place(other)[axis] == mesh.place(rank)[axis]; }))
+      ranks.push_back(other);
   return ranks;
 }
 
 }  // namespace
 
 std::vector<int> Mesh::stage_ranks(int rank) const {
-  return ranks_beside(*this, rank, Axis::kPipeline);
+  return ranks_beside(*this, rank, {Axis::kPipeline});
 }
 
 std::vector<int> Mesh::replica_ranks(int rank) const {
-  return ranks_beside(*this, rank, Axis::kData);
+  return ranks_beside(*this, rank, {Axis::kData, Axis::kContext});
+}
+
+std::vector<int> Mesh::weight_ranks(int rank) const {
+  return ranks_beside(*this, rank, {Axis::kPipeline, Axis::kTensor});
 }
 
 std::string Mesh::name(int rank) const {

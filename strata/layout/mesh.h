@@ -1,6 +1,8 @@
-/// Numbers the ranks of a mesh: pipeline stages x data-parallel replicas x tensor-parallel ranks.
+/// Numbers the ranks of a mesh: pipeline stages x data-parallel replicas x parts of the sequence x
+/// tensor-parallel ranks.
 ///
-/// The last axis of kAxes (layout/axis.h) is the fastest: rank = (pp * DP + dp) * TP + tp.
+/// The last axis of kAxes (layout/axis.h) is the fastest: rank = ((pp * DP + dp) * CP + cp) *
+/// TP + tp.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +43,17 @@ class Mesh : public PerAxis<int> {
   int span(Axis axis) const;
   /// All ranks of the stage of `rank`, ascending. They are adjacent.
   std::vector<int> stage_ranks(int rank) const;
-  /// All ranks of the replica of `rank`, ascending.
+  /// The ranks that hold the same weights as `rank`, ascending: its line along dp and cp. They add
+  /// their gradients and, with ZeRO, share what they hold.
+  std::vector<int> weight_ranks(int rank) const;
+  int weight_ranks() const { return (*this)[Axis::kData] * (*this)[Axis::kContext]; }
+  /// The ranks that hold one copy of the model together with `rank`, ascending.
   std::vector<int> replica_ranks(int rank) const;
   int stage_size() const { return size() / (*this)[Axis::kPipeline]; }
 
   /// "rank 3 (pp 1/4, tp 2/4, dp 0/2)"; axes of size 1 are left out, "rank 3" if all are.
   std::string name(int rank) const;
-  /// "pp 4, dp 2, tp 4"
+  /// "pp 4, dp 2, cp 1, tp 4"
   std::string text(const std::string& separator = ", ") const;
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };

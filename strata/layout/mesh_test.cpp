@@ -56,14 +56,17 @@ TEST(Axes, NamesAndOrderAreThoseOfRecipesAndCheckpoints) {
   std::vector<std::string> names, named_first;
   for (const AxisInfo& axis : kAxes) names.emplace_back(axis.name);
   for (const Axis axis : kModelAxesFirst) named_first.emplace_back(name_of(axis));
-  EXPECT_EQ(names, (std::vector<std::string>{"pp", "dp", "tp"}));
-  EXPECT_EQ(named_first, (std::vector<std::string>{"pp", "tp", "dp"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"pp", "dp", "cp", "tp"}));
+  EXPECT_EQ(named_first, (std::vector<std::string>{"pp", "tp", "cp", "dp"}));
   EXPECT_EQ(std::set<Axis>(kModelAxesFirst.begin(), kModelAxesFirst.end()).size(), kAxes.size());
 }
 
 TEST(Axes, TextJoinsEveryAxisWithItsValue) {
-  EXPECT_EQ(axes_text({{Axis::kTensor, "c"}, {Axis::kPipeline, "a"}, {Axis::kData, "b"}}, " x "),
-            "pp a x dp b x tp c");
+  EXPECT_EQ(
+      axes_text(
+          {{Axis::kTensor, "d"}, {Axis::kPipeline, "a"}, {Axis::kContext, "c"}, {Axis::kData, "b"}},
+          " x "),
+      "pp a x dp b x cp c x tp d");
 }
 
 TEST(PerAxis, MakesOneValuePerAxisInOrder) {
@@ -72,8 +75,11 @@ TEST(PerAxis, MakesOneValuePerAxisInOrder) {
     order.push_back(axis);
     return static_cast<int>(order.size());
   });
-  EXPECT_EQ(order, (std::vector<Axis>{Axis::kPipeline, Axis::kData, Axis::kTensor}));
-  EXPECT_EQ(made, (PerAxis<int>{{Axis::kPipeline, 1}, {Axis::kData, 2}, {Axis::kTensor, 3}}));
+  EXPECT_EQ(order,
+            (std::vector<Axis>{Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kTensor}));
+  EXPECT_EQ(made,
+            (PerAxis<int>{
+                {Axis::kPipeline, 1}, {Axis::kData, 2}, {Axis::kContext, 3}, {Axis::kTensor, 4}}));
 }
 
 TEST(Mesh, SizesDefaultToOne) {
@@ -130,6 +136,26 @@ TEST(Mesh, StageHoldsAllAdjacentRanksOfOnePipelinePlace) {
   }
 }
 
+TEST(Mesh, RanksWithTheSameWeightsDifferInDataAndContextOnly) {
+  for (const Mesh& mesh : example_meshes()) {
+    SCOPED_TRACE(mesh.text());
+    const std::vector<MeshPlace> places = counted_places(mesh);
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+      std::vector<int> weights, replica;
+      for (int other = 0; other < mesh.size(); ++other) {
+        const MeshPlace &a = places[rank], &b = places[other];
+        if (a[Axis::kPipeline] == b[Axis::kPipeline] && a[Axis::kTensor] == b[Axis::kTensor])
+          weights.push_back(other);
+        if (a[Axis::kData] == b[Axis::kData] && a[Axis::kContext] == b[Axis::kContext])
+          replica.push_back(other);
+      }
+      EXPECT_EQ(mesh.weight_ranks(rank), weights);
+      EXPECT_EQ(mesh.weight_ranks(), std::ssize(weights));
+      EXPECT_EQ(mesh.replica_ranks(rank), replica);
+    }
+  }
+}
+
 TEST(Mesh, NameStatesThePlaceOnEveryAxisLargerThanOne) {
   for (const Mesh& mesh : example_meshes()) {
     std::set<std::string> names;
@@ -154,7 +180,7 @@ TEST(Mesh, KeepsNumbersAndNamesOfEarlierVersions) {
   EXPECT_EQ(mesh.line(9, Axis::kData), (std::vector<int>{7, 9, 11}));
   EXPECT_EQ(mesh.line(9, Axis::kPipeline), (std::vector<int>{3, 9}));
   EXPECT_EQ(mesh.stage_ranks(9), (std::vector<int>{6, 7, 8, 9, 10, 11}));
-  EXPECT_EQ(mesh.text(), "pp 2, dp 3, tp 2");
+  EXPECT_EQ(mesh.text(), "pp 2, dp 3, cp 1, tp 2");
   const Mesh large{{Axis::kPipeline, 4}, {Axis::kData, 2}, {Axis::kTensor, 4}};
   EXPECT_EQ(large.name(14), "rank 14 (pp 1/4, tp 2/4, dp 1/2)");
   EXPECT_EQ((Mesh{{Axis::kPipeline, 2}}).name(1), "rank 1 (pp 1/2)");

@@ -15,6 +15,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
+#include "strata/comm/lone_context.h"
 #include "strata/comm/one_bit_mean.h"
 #include "strata/comm/ranks.h"
 #include "strata/device/block_malloc.h"
@@ -122,6 +123,7 @@ class ProbedLayer {
         ahead_(ahead),
         store_(Backends{}, Residency::kUntilReleased, request.device),
         slice_(split),
+        context_ranks_(split.context),
         inputs_(random_inputs(specs, request.device)) {
     store_.insert(0, layout,
                   {.shard = {0, layout.own_numel},
@@ -142,6 +144,7 @@ class ProbedLayer {
                 .recompute = level,
                 .loss = &sink_,
                 .tensor = split.ranks > 1 ? &slice_ : nullptr,
+                .context_parallel = split.context.divides() ? &context_ranks_ : nullptr,
                 .scalars = on_host() ? nullptr : &scalars()};
   }
 
@@ -270,6 +273,7 @@ class ProbedLayer {
   at::Tensor scalars_;  // the numbers of a step on a device, with a learning rate of 0
   LayerStore store_;
   LoneSlice slice_;
+  LoneContext context_ranks_;
   LossSink sink_;
   ForwardContext context_;
   std::vector<at::Tensor> inputs_;

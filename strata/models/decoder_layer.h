@@ -3,7 +3,7 @@
 ///
 /// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, the stream [B, T, C] of
 ///         the precision, [B, T/n, C] on each of n ranks with sequence parallelism; loss and logits
-///         fp32.
+///         fp32. Where ranks divide the samples (axis cp), T is the number of a rank's tokens.
 #pragma once
 
 #include <initializer_list>
@@ -56,7 +56,7 @@ class DecoderLayer : public Layer {
   /// Marks the undivided weights that are used between split regions.
   std::vector<WeightSpec> with_partial_gradients(std::vector<WeightSpec> specs) const;
 
-  /// The number of parts of the sequence between split regions.
+  /// The number of parts of the rank's tokens between split regions.
   std::int64_t parts() const { return split_.sequence ? split_.ranks : 1; }
   /// Columns of the vocabulary on one rank, padding included.
   std::int64_t columns() const { return (options_.vocab + split_.ranks - 1) / split_.ranks; }
@@ -75,12 +75,39 @@ class DecoderLayer : public Layer {
   /// Source  Narayanan et al. 2021 (SC'21), section 3.2: 8bsh(t-1)/t elements a block.
   LayerWork block_work(const TensorSpec& stream) const;
 
-  /// Operations of a rank's attention for this stream. Causal: half of all pairs of tokens.
+  /// Operations of a rank's attention for this stream. Causal: half of all pairs of tokens, of
+  /// which the ranks of cp do equal shares.
   double attention_flops(const TensorSpec& stream) const;
+
+  /// Bytes that a rank sends to others with a part of the same samples, on average.
+  struct ContextSent {
+    double forward = 0, backward = 0;
+  };
+  ContextSent context_sent(const TensorSpec& stream) const;
+
+  /// Bytes of attention where ranks divide the samples or it is made of blocks; otherwise zeros.
+  struct ContextBytes {
+    std::int64_t projections = 0;  ///< saved in addition to those of the rank's tokens
+    std::int64_t outputs = 0;      ///< the same of outputs
+    std::int64_t forward = 0;      ///< peak, the rank's projections and output included
+    std::int64_t backward = 0;     ///< in addition to the gradients of projections and output
+    std::int64_t first_half = 0;   ///< the same if the first half of a backward peaks there
+  };
+  ContextBytes context_bytes(std::int64_t rows) const;
+  static std::int64_t saved_context_bytes(const ContextBytes& bytes, Recompute recompute) {
+    return (recompute < Recompute::kProducts ? bytes.projections : 0) +
+           (drops_attention(recompute) ? 0 : bytes.outputs);
+  }
+
+  /// Bytes that dropout needs in addition to its input, `own`.
+  std::int64_t dropped_bytes(std::int64_t own, std::int64_t samples) const;
 
   /// What the backward of a transformer block does again. `columns`: of the products after norms.
   RepeatedWork repeated_block_work(const TensorSpec& stream, Recompute recompute,
                                    double columns) const;
+
+  /// What of an exchange of heads and back are the operands.
+  double operand_share() const;
 
   static bool drops_attention(Recompute recompute) { return recompute >= Recompute::kAttention; }
 

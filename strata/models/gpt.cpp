@@ -39,9 +39,10 @@ class GptEmbedding final : public DecoderLayer {
   LayerBytes bytes(std::span<const TensorSpec> inputs, Recompute) const override {
     const std::int64_t numel = inputs[0].numel() * options_.width;
     const std::int64_t whole = bytes_of(numel), own = whole / parts();
-    const std::int64_t dropped = options_.dropout > 0 ? own : 0;
+    const std::int64_t dropped = dropped_bytes(own, inputs[0].shape[0]);
+    const std::int64_t positions = split_.context.ranks > 1 ? own / inputs[0].shape[0] : 0;
     return {.saved = 0,
-            .forward_transient = std::max(dropped, whole + sum_bytes(whole) - own),
+            .forward_transient = std::max({dropped, positions, whole + sum_bytes(whole) - own}),
             .backward_transient = dropped + gathered_bytes(whole),
             .kept = own,
             .input_transient = 0};
@@ -53,7 +54,7 @@ class GptEmbedding final : public DecoderLayer {
     const auto [tokens, positions] = named<2>(weights);
     const at::Tensor x =
         embedding(inputs[0], tokens, context.cache ? packed(positions, *context.cache) : positions,
-                  context.tensor);
+                  context.tensor, context.context_parallel);
     return {dropout(x, {options_.dropout, 0}, context)};
   }
 
@@ -132,25 +133,36 @@ class GptBlock final : public DecoderLayer {
     const std::int64_t again = recompute >= Recompute::kProducts ? 4 * share : 0;  // GELU's input
     const std::int64_t unsaved = again * 7 / 4 + (drops_attention(recompute) ? share : 0);
     const std::int64_t statistics = norms + (drops_attention(recompute) ? 0 : attention);
-    const std::int64_t dropped = options_.dropout > 0 ? own : 0, summed = whole + sum_bytes(whole);
+    const std::int64_t dropped = dropped_bytes(own, inputs[0].shape[0]);
+    const std::int64_t summed = whole + sum_bytes(whole);
+    const ContextBytes others = context_bytes(rows * parts());
+    const std::int64_t saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics -
+                               unsaved + saved_context_bytes(others, recompute);
     const std::int64_t all = rows * parts(), c = options_.width, inside = 4 * c / n;
     const std::int64_t product = product_bytes(all, inside, c);
     const std::int64_t weight = weight_gradient_bytes(all, inside, c);
-    const std::int64_t forward = std::max(
-        {again + (keep ? 0 : 4 * share) + whole - own + product, own, again + summed - own});
+    const std::int64_t forward =
+        std::max({again + (keep ? 0 : 4 * share) + whole - own + product, own, dropped,
+                  again + summed - own, others.forward + attention - saved - own});
+    // In a ring or an exchange backward may peak in the attention, when the MLP's bytes are freed.
+    const std::int64_t exchanging = others.backward == 0 ? 0
+                                                         : unsaved + 4 * share + others.backward +
+                                                               gathered_bytes(whole) -
+                                                               (keep ? 8 * share + own : 4 * share);
     const std::int64_t backward =
         std::max({again + 4 * share + gathered_bytes(whole) + dropped + product,
                   again + (keep ? 0 : 8) * share + gathered_bytes(whole) + dropped + weight,
-                  again + summed}) -
+                  again + summed, exchanging}) -
         own;
-    return {
-        .saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics - unsaved,
-        .forward_transient = forward,
-        .backward_transient = backward,
-        .no_grad_transient = std::max({8 * share + whole + product, 4 * share + summed}),
-        .kept = 12 * share + 2 * whole + (keep ? 3 : 1) * own + norms,
-        .input_transient = (keep ? 7 : 11) * share + whole + own + 2 * dropped + unsaved - again,
-        .weight_transient = weight};
+    return {.saved = saved,
+            .forward_transient = forward,
+            .backward_transient = backward,
+            .no_grad_transient = std::max({8 * share + whole + product, 4 * share + summed,
+                                           others.forward + attention - own}),
+            .kept = 12 * share + 2 * whole + (keep ? 3 : 1) * own + norms,
+            .input_transient = (keep ? 7 : 11) * share + whole + own + 2 * dropped + unsaved -
+                               again + others.first_half,
+            .weight_transient = weight};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,

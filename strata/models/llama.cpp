@@ -130,27 +130,33 @@ class LlamaBlock final : public DecoderLayer {
     const std::int64_t freed = keep ? 3 * inside + own : 2 * inside;
     // In addition, the gradients of one sample, or of a quarter of the heads, before they are
     // packed.
-    const std::int64_t piece = packed / std::max<std::int64_t>(4, inputs[0].shape[0]);
+    const ContextBytes others = context_bytes(rows);
+    const std::int64_t piece =
+        std::max(packed / std::max<std::int64_t>(4, inputs[0].shape[0]), others.backward);
     const std::int64_t attention =
-        out + (options_.qk_norm ? 4 * packed : packed + piece) + entered - freed;
+        out + (options_.qk_norm ? 4 * packed + others.backward : packed + piece) + entered - freed;
     const std::int64_t backward =
         std::max({again + 3 * inside + entered + (keep ? 0 : down_weight),
                   again + entered + down_weight, again + inside + down,
                   again + 2 * inside + entered + std::max(up, up_weight) - freed + own,
                   again + 2 * inside + summed - freed + own, unsaved + attention, summed}) -
         own;
-    return {.saved = packed + out + 2 * inside + own + (keep ? 2 * own + inside : 0) + statistics -
-                     unsaved,
-            .forward_transient = forward,
+    const std::int64_t saved = packed + out + 2 * inside + own + (keep ? 2 * own + inside : 0) +
+                               statistics - unsaved + saved_context_bytes(others, recompute);
+    const std::int64_t log_sums = rows * options_.heads / n * 4;
+    return {.saved = saved,
+            .forward_transient = std::max(forward, others.forward + log_sums - saved - own),
             .backward_transient = std::max<std::int64_t>(backward, n > 1 ? own : 0),
-            .no_grad_transient = std::max({3 * inside + whole + down, 2 * inside + summed,
-                                           own + entered + 2 * inside + up, entered + packed,
-                                           packed + out - own, out + summed - own}),
+            .no_grad_transient =
+                std::max({3 * inside + whole + down, 2 * inside + summed,
+                          own + entered + 2 * inside + up, entered + packed, packed + out - own,
+                          out + summed - own, others.forward + log_sums - own}),
             .kept = packed + out + 3 * inside + 2 * whole + (keep ? 3 : 1) * own +
                     2 * rows / parts() * 4,
             .input_transient =
                 unsaved - again + (keep ? 2 : 3) * inside +
-                std::max(packed + whole + own, options_.qk_norm ? 4 * packed + entered : 0),
+                std::max(packed + whole + own, options_.qk_norm ? 4 * packed + entered : 0) +
+                others.first_half,
             .weight_transient = std::max(up_weight, down_weight)};
   }
 

@@ -26,6 +26,30 @@ void check_divides(const std::string& what, std::int64_t size, std::int64_t lega
                    .fix = "set mesh.tp to " + std::to_string(nearest)});
 }
 
+// Refuses tokens that ranks cannot divide into chunks and blocks, and fewer heads than ranks that
+// exchange them.
+void check_context(const DecoderOptions& options, const TensorSplit& split) {
+  const ContextSplit& context = split.context;
+  const std::int64_t unit = context.unit(split.sequence ? split.ranks : 1);
+  if (options.context % unit != 0)
+    throw UserError({.operation = "models.split",
+                     .where = context.block > 0 ? "mesh.cp_block" : "mesh.cp",
+                     .what = "the ranks cannot divide the positions of the context into chunks",
+                     .expected = "model.context a multiple of " + std::to_string(unit),
+                     .got = std::to_string(options.context),
+                     .fix = "set model.context to " +
+                            std::to_string((options.context + unit - 1) / unit * unit) +
+                            ", or other mesh.cp and mesh.cp_block"});
+  const std::int64_t heads = options.kv_heads / split.ranks;
+  if (context.exchange != ContextExchange::kUlysses || context.ranks <= heads) return;
+  throw UserError({.operation = "models.split",
+                   .where = "mesh.cp_exchange",
+                   .what = "more ranks than heads of keys and values to exchange",
+                   .expected = "mesh.cp of at most " + std::to_string(heads),
+                   .got = std::to_string(context.ranks),
+                   .fix = "set mesh.cp_exchange to ring, or mesh.cp to " + std::to_string(heads)});
+}
+
 // Refuses sizes that the ranks cannot divide evenly. The vocabulary may be uneven: its slices are
 // padded.
 void check_split(const DecoderOptions& options, TensorSplit split) {
@@ -36,14 +60,17 @@ void check_split(const DecoderOptions& options, TensorSplit split) {
                 legal, split.ranks);
   if (split.sequence)
     check_divides("the positions of the context", options.context, legal, split.ranks);
-  if (split.sequence && options.dropout > 0 && options.width % 4 != 0) {
+  const bool divided = split.context.ranks > 1;
+  if ((split.sequence || divided) && options.dropout > 0 && options.width % 4 != 0) {
+    const std::string field = divided ? "mesh.cp" : "mesh.sequence_parallel";
     throw UserError({.operation = "models.split",
-                     .where = "mesh.sequence_parallel",
+                     .where = field,
                      .what = "dropout on a part of the sequence",
                      .expected = "model.width a multiple of 4",
                      .got = std::to_string(options.width),
-                     .fix = "set mesh.sequence_parallel to false"});
+                     .fix = "set " + field + " to " + (divided ? "1" : "false")});
   }
+  check_context(options, split);
 }
 
 Sequential compose(const DecoderOptions& input, DecoderOutput output, TensorSplit split,

@@ -69,7 +69,7 @@ class TensorParallelRanks : public testing::TestWithParam<TensorSplit> {
     for (const WeightSpec& spec : region.specs) weights.push_back(at::randn(spec.shape) * 0.5);
     const at::Tensor dy = at::randn({kBatch, kLength, kWidth});
     const Outcome one = run(region, weights, x, dy, context);
-    const auto [ranks, sequence] = GetParam();
+    const auto [ranks, sequence, unused] = GetParam();
     run_thread_ranks({.ranks = ranks}, [&](Group& group, MemoryAccount&) {
       const TensorGroup tensor(group, sequence);
       const auto part = [&](const at::Tensor& whole) {
@@ -169,7 +169,7 @@ TEST_P(TensorParallelRanks, ComputeLossWithoutBackward) {
     const at::NoGradGuard no_grad;
     head_loss(x, w, targets, kVocab, {.loss = &one, .label_smoothing = 0.2});
   }
-  const auto [ranks, sequence] = GetParam();
+  const auto [ranks, sequence, unused] = GetParam();
   run_thread_ranks({.ranks = ranks}, [&](Group& group, MemoryAccount&) {
     const at::NoGradGuard no_grad;
     const TensorGroup tensor(group, sequence);

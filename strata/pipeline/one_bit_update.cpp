@@ -56,7 +56,7 @@ void clear(const at::Tensor& flat, std::int64_t begin, const std::vector<FlatRan
 
 bool StageMachine::sends_signs() const {
   const StepScalars& scalars = step_end_.known();
-  return optimizer_ != nullptr && groups_[Axis::kData].size() > 1 && scalars.updates != 0 &&
+  return optimizer_ != nullptr && groups_.weights.size() > 1 && scalars.updates != 0 &&
          optimizer_->sends_signs(update_number(scalars));
 }
 
@@ -65,10 +65,10 @@ void StageMachine::update_by_signs(LayerRange layers) {
   if (scalars.skip != 0) return;
   const OneBitStep step =
       one_bit_step(optimizer_->options(), update_number(scalars), scalars.learning_rate,
-                   scalars.factor, groups_[Axis::kData].size());
+                   scalars.factor, groups_.weights.size());
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
-    groups_[Axis::kData].size() == 1 ? update_alone(step, layer) : send_signs(step, layer);
+    groups_.weights.size() == 1 ? update_alone(step, layer) : send_signs(step, layer);
   }
 }
 
@@ -106,8 +106,8 @@ void StageMachine::send_signs(const OneBitStep& step, int layer) {
   add_momenta(step, range);
   clear(sent, 0, padding_of(layer));
   const Shards parts = trained_parts(cuts_of(layer), range.gradients.numel());
-  const FlatRange own = parts[static_cast<std::size_t>(groups_[Axis::kData].rank())];
-  OneBitMean mean = OneBitMean::start(groups_[Axis::kData], groups_[Axis::kTensor], sent, parts);
+  const FlatRange own = parts[static_cast<std::size_t>(groups_.weights.rank())];
+  OneBitMean mean = OneBitMean::start(groups_.weights, groups_[Axis::kTensor], sent, parts);
   if (!sign_updates_.empty()) average_signs(sign_updates_.back());
   sign_updates_.push_back(
       {step, std::move(pin), std::move(found), std::move(range), own, std::move(mean)});

@@ -43,6 +43,9 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
   STRATA_CHECK_EQ(model.split().ranks, groups[Axis::kTensor].size(), "pipeline.stage_machine");
   if (groups[Axis::kTensor].size() > 1)
     tensor_ = std::make_unique<TensorGroup>(groups[Axis::kTensor], model.split().sequence);
+  const ContextSplit& context = model.split().context;
+  STRATA_CHECK_EQ(context.ranks, groups[Axis::kContext].size(), "pipeline.stage_machine");
+  if (context.divides()) context_ = std::make_unique<ContextGroup>(groups[Axis::kContext], context);
   if (!optimizer ||
       !std::ranges::any_of(store.layers(), [&](int layer) { return updates_on_host(layer); }))
     return;
@@ -178,6 +181,7 @@ ForwardContext StageMachine::context(int layer, int micro_batch) {
           .loss = &loss_,
           .label_smoothing = inputs_.training ? options_.label_smoothing : 0,
           .tensor = tensor_.get(),
+          .context_parallel = inputs_.decoding ? nullptr : context_.get(),
           .cache = inputs_.decoding ? &inputs_.decoding->caches.at(layer) : nullptr,
           .scalars = step_end_.on_device()};
 }

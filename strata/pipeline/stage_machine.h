@@ -13,6 +13,7 @@
 
 #include "strata/base/executor.h"
 #include "strata/base/track_trace.h"
+#include "strata/comm/context_group.h"
 #include "strata/comm/group.h"
 #include "strata/comm/one_bit_mean.h"
 #include "strata/comm/tensor_group.h"
@@ -150,7 +151,7 @@ class StageMachine final : public Machine {
   void gather_from_host(int layer);
 
   /// The elements of a layer that this replica sums and owns.
-  FlatRange part_of(int layer) { return cuts_of(layer).parts[groups_[Axis::kData].rank()]; }
+  FlatRange part_of(int layer) { return cuts_of(layer).parts[groups_.weights.rank()]; }
 
  private:
   void forward(const Action& action);
@@ -214,7 +215,8 @@ class StageMachine final : public Machine {
   const Optimizer* optimizer_;
   MeshGroups& groups_;
   OffloadedActivations* offloaded_;
-  std::unique_ptr<TensorGroup> tensor_;  // null: no tensor parallelism
+  std::unique_ptr<TensorGroup> tensor_;    // null: no tensor parallelism
+  std::unique_ptr<ContextGroup> context_;  // null: samples are whole, attention is not cut
 
   StepInputs inputs_;
   StepEnd step_end_;

@@ -115,8 +115,8 @@ void StepEnd::add_over(Group& group, const at::Tensor& sums) const {
 
 void StepEnd::end(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
                   const at::Tensor& loss) {
-  add_over(groups_[Axis::kData], blocks);
-  end_with(blocks, std::move(layers), loss, groups_[Axis::kData].rank() == 0);
+  add_over(groups_.weights, blocks);
+  end_with(blocks, std::move(layers), loss, groups_.weights.rank() == 0);
 }
 
 void StepEnd::end_apart(const at::Tensor& blocks, std::vector<LayerBlocks> layers,

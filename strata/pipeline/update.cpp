@@ -224,7 +224,7 @@ void StageMachine::reduce_norm_and_loss() {
       device_span(groups_.world.size() > 1 ? TrackKind::kCommunicate : TrackKind::kCompute, -1);
   if (sends_signs()) {
     // The root mean square over replicas of the norm that their gradient has if all have the same.
-    blocks.mul_(groups_[Axis::kData].size());
+    blocks.mul_(groups_.weights.size());
     step_end_.end_apart(blocks, std::move(layers), loss_.sum);
   } else {
     step_end_.end(blocks, std::move(layers), loss_.sum);
@@ -272,10 +272,10 @@ StageMachine::ColumnStatistics StageMachine::find_statistics(int layer) {
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     if (layout.specs[i].statistic != Statistic::kMean) continue;
     at::Tensor moments = store_.acquire(layer, StateKinds()).moments(i).clone();
-    if (groups_[Axis::kData].size() > 1) {
-      const at::Tensor all = all_gather(groups_[Axis::kData], moments.unsqueeze(0), 0);
+    if (groups_.weights.size() > 1) {
+      const at::Tensor all = all_gather(groups_.weights, moments.unsqueeze(0), 0);
       moments = all[0].clone();
-      for (int replica = 1; replica < groups_[Axis::kData].size(); ++replica)
+      for (int replica = 1; replica < groups_.weights.size(); ++replica)
         add_moments(moments, all[replica]);
     }
     STRATA_CHECK(layout.specs.at(i + 1).statistic == Statistic::kVariance,

@@ -12,6 +12,7 @@ namespace {
 constexpr double kMostRanksOfMesh = 1 << 20;  // check_mesh() rejects larger products of axes
 constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
+constexpr double kMostBlockTokens = 1 << 30;
 constexpr double kMostStallSeconds = 1e6;
 constexpr double kMostLatencySeconds = 10;
 constexpr double kMostWindow = 1 << 20;
@@ -31,6 +32,19 @@ void describe_link(OptionSet& set, const std::string& prefix, MeshOptions& optio
            .maximum = kMostLatencySeconds});
 }
 
+void describe_context(OptionSet& set, const std::string& prefix, MeshOptions& options) {
+  set.add(prefix + ".cp_exchange", &options.cp_exchange, all_named<ContextExchange>(),
+          {.help = "What ranks of cp exchange for attention. ring: keys and values go from rank to "
+                   "rank; ulysses: tokens for heads, so that each attends with some heads to all "
+                   "tokens"});
+  set.add(prefix + ".cp_block", &options.cp_block,
+          {.help = "Tokens that ring attention takes at once: with equal blocks attention has the "
+                   "same bits for any cp, 1 included; 0: a chunk, of which each rank has two",
+           .unit = "tokens",
+           .minimum = 0,
+           .maximum = kMostBlockTokens});
+}
+
 }  // namespace
 
 std::int64_t MeshOptions::stages_per_rank() const {
@@ -38,11 +52,12 @@ std::int64_t MeshOptions::stages_per_rank() const {
 }
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
-  set.add(prefix + ".auto", &options.automatic,
-          {.help = "Search the fastest pp, dp, tp, zero, schedule and virtual_stages that fit"});
+  set.add(
+      prefix + ".auto", &options.automatic,
+      {.help = "Search the fastest pp, dp, cp, tp, zero, schedule and virtual_stages that fit"});
   set.add(prefix + ".ranks", &options.ranks,
-          {.help = "Ranks that auto divides among the axes; 0: pp x dp x tp, or else one for each "
-                   "process or core",
+          {.help = "Ranks that auto divides among the axes; 0: pp x dp x cp x tp, or else one for "
+                   "each process or core",
            .unit = "ranks",
            .minimum = 0,
            .maximum = kMostRanksOfMesh});
@@ -70,6 +85,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
                "with GPUs (elsewhere ordered)"});
   set.add(prefix + ".sequence_parallel", &options.sequence_parallel,
           {.help = "Divide what tensor-parallel ranks would all keep along the sequence"});
+  describe_context(set, prefix, options);
   set.add(prefix + ".virtual_stages", &options.virtual_stages,
           {.help = "Stages that every rank holds; more than one needs gpipe or interleaved. zbv, "
                    "v-half, v-min and dualpipev always have two",

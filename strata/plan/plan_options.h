@@ -7,6 +7,7 @@
 
 #include "strata/base/options.h"
 #include "strata/base/units.h"
+#include "strata/layout/context_split.h"
 #include "strata/layout/mesh.h"
 #include "strata/layout/recompute.h"
 #include "strata/layout/zero.h"
@@ -17,7 +18,7 @@
 namespace strata {
 
 struct MeshOptions {
-  /// `auto`: the planner chooses pp, dp, tp, zero, schedule and virtual_stages
+  /// `auto`: the planner chooses pp, dp, cp, tp, zero, schedule and virtual_stages
   bool automatic = false;
   /// for auto: how many ranks; 0: the size of `axes`, or one per process or core
   std::int64_t ranks = 0;
@@ -25,6 +26,8 @@ struct MeshOptions {
   ZeroPolicy zero = {};
   Reduction reduction = Reduction::kOrdered;
   bool sequence_parallel = false;  ///< with tp: also divides activations between split regions
+  ContextExchange cp_exchange = ContextExchange::kRing;
+  std::int64_t cp_block = 0;  ///< tokens; ContextSplit::block
   std::int64_t virtual_stages = 1;
   ScheduleKind schedule = ScheduleKind::k1f1b;     ///< not kForward
   std::string schedule_file;                       ///< of kFile
@@ -42,6 +45,10 @@ struct MeshOptions {
   LinkLimit link() const {
     return {.bytes_per_second = static_cast<double>(link_bandwidth.count),
             .latency_seconds = link_latency};
+  }
+  /// How the ranks of cp divide samples.
+  ContextSplit context_split() const {
+    return {.ranks = axes[Axis::kContext], .exchange = cp_exchange, .block = cp_block};
   }
   int rank_count() const { return ranks > 0 ? static_cast<int>(ranks) : axes.size(); }
 };

@@ -70,7 +70,7 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
 
 // Most steps of a run of 1-bit Adam are after its freeze step, and these are planned.
 bool sends_signs(const Recipe& recipe) {
-  return recipe.optimizer.kind == OptimizerKind::kOneBitAdam && recipe.mesh.axes[Axis::kData] > 1;
+  return recipe.optimizer.kind == OptimizerKind::kOneBitAdam && recipe.mesh.axes.weight_ranks() > 1;
 }
 
 MeshRequest mesh_of(const Recipe& recipe) {
@@ -128,7 +128,9 @@ std::shared_ptr<const Schedule> read_order_of(const MeshOptions& mesh) {
 }
 
 Sequential model_of(const Recipe& recipe) {
-  return model_of(recipe, {recipe.mesh.axes[Axis::kTensor], recipe.mesh.sequence_parallel});
+  return model_of(recipe, {.ranks = recipe.mesh.axes[Axis::kTensor],
+                           .sequence = recipe.mesh.sequence_parallel,
+                           .context = recipe.mesh.context_split()});
 }
 
 Sequential whole_model_of(const Recipe& recipe) { return model_of(recipe, {}); }
@@ -137,11 +139,17 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
   const TrainOptions& train = recipe.train;
   const std::int64_t replicas = recipe.mesh.axes[Axis::kData];
   const std::int64_t count = micro_batches_of(recipe);
-  // Every rank loads the whole mini-batch; padded parts need a second copy.
+  // Every rank loads the whole mini-batch; padded parts, and parts of samples, need a second copy.
   const bool pads = train.mini_batch / replicas < count;
-  return {.batch_inputs = recipe.task->batch_inputs(train.micro_batch),
-          .samples = (train.mini_batch + replicas - 1) / replicas,
-          .loaded_samples = train.mini_batch + (pads ? replicas * count : 0),
+  const std::int64_t parts = recipe.mesh.axes[Axis::kContext];
+  const std::int64_t samples = (train.mini_batch + replicas - 1) / replicas;
+  std::vector<TensorSpec> inputs = recipe.task->batch_inputs(train.micro_batch);
+  if (parts > 1)
+    for (TensorSpec& input : inputs) input.shape[1] /= parts;
+  return {.batch_inputs = std::move(inputs),
+          .samples = samples,
+          .loaded_samples = parts * (train.mini_batch + (pads ? replicas * count : 0)) +
+                            (parts > 1 ? samples : 0),
           .micro_batch = train.micro_batch,
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),

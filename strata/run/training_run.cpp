@@ -52,11 +52,11 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
   set_medians(result);
   // With a computing device, a rank's spans measure launches.
   if (recipe.device_kind() != DeviceKind::kCpu) result.layers.clear();
-  // With tensor parallelism a layer's spans include its messages, which the probe does not measure;
-  // replicas share the update, which the probe measures whole.
-  if (run.model.split().ranks == 1) {
+  // If ranks divide layers or samples, a layer's spans include messages, which the probe does not
+  // measure; replicas share the update, which the probe measures whole.
+  if (run.model.split().ranks == 1 && run.model.split().context.ranks == 1) {
     std::vector<LayerSeconds> trained = result.layers;
-    if (run.mesh.axes[Axis::kData] > 1)
+    if (run.mesh.axes.weight_ranks() > 1)
       for (LayerSeconds& layer : trained) layer[LayerPart::kUpdate] = {};
     correct_cache(run.probe_cache, run.probe_keys, trained);
   }

@@ -105,10 +105,11 @@ Verification verify(const Recipe& input, const PlannedRun& run, const std::strin
                                 run.threads_per_rank, resume);
   const Gradients reference = replay(recipe, one, reference_plan, run.threads_per_rank, resume);
 
-  Verification result{
-      .mesh_loss = mesh.loss,
-      .reference_loss = reference.loss,
-      .bits_expected = decided.mesh[Axis::kData] == 1 && decided.mesh[Axis::kTensor] == 1};
+  Verification result{.mesh_loss = mesh.loss,
+                      .reference_loss = reference.loss,
+                      .bits_expected = decided.mesh.weight_ranks() == 1 &&
+                                       decided.mesh[Axis::kTensor] == 1 &&
+                                       !run.model.split().context.in_blocks()};
   for (int layer = 0; layer < one.num_layers(); ++layer) {
     LayerComparison comparison{.layer = one.name(layer)};
     const LayerLayout& layout = one.layout(layer);

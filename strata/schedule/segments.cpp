@@ -49,8 +49,8 @@ const char* why_performed(const StepPlan& plan, const LayerSet& performed, const
     case Op::kBackward:
     case Op::kBackwardInput:
     case Op::kBackwardWeight:
-      if (plan.decisions().mesh[Axis::kTensor] > 1)
-        return "ranks that divide its layers exchange messages";
+      if (plan.decisions().mesh[Axis::kTensor] > 1 || plan.decisions().mesh[Axis::kContext] > 1)
+        return "ranks that divide its layers or their inputs exchange messages";
       return any_of(action.layers, performed) ? "its layers come from elsewhere, or go there"
                                               : nullptr;
     case Op::kAddTiedGradients: {

@@ -105,7 +105,7 @@ StepPlan::StepPlan(std::shared_ptr<const Dataflow> dataflow, const LayerSet& wit
   STRATA_CHECK_EQ(partition.num_stages(), mesh[Axis::kPipeline] * decisions.virtual_stages,
                   "schedule.step_plan");
   STRATA_CHECK_EQ(partition.bounds.back(), dataflow->num_layers, "schedule.step_plan");
-  state_->shards = shard_layout(decisions.zero, mesh[Axis::kData], *dataflow, with_weights,
+  state_->shards = shard_layout(decisions.zero, mesh.weight_ranks(), *dataflow, with_weights,
                                 decisions.sequence_parallel);
   if (decisions.order) decisions.rank_of_stage = decisions.order->rank_of_stage;
   if (decisions.rank_of_stage.empty())

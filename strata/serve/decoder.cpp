@@ -49,7 +49,7 @@ StepPlan steps_of_trainer(const Sequential& model, const StepPlan& plan) {
                           .rank_of_stage = trained.rank_of_stage,
                           .partition = trained.partition,
                           .tiers = trained.tiers};
-  decisions.mesh[Axis::kData] = 1;
+  decisions.mesh[Axis::kData] = decisions.mesh[Axis::kContext] = 1;
   for (LayerTiers& layer : decisions.tiers.layers) layer.activations = Tier::kDevice;
   return plan_steps(model, std::move(decisions));
 }
@@ -74,7 +74,7 @@ void check_trained(const Sequential& model, const LayerStore& trained, int layer
 }  // namespace
 
 StepPlan decoder_steps(const Sequential& model, const Mesh& mesh, TierLayout tiers) {
-  STRATA_CHECK_EQ(mesh[Axis::kData], 1, "serve.decoder");
+  STRATA_CHECK_EQ(mesh.weight_ranks(), 1, "serve.decoder");
   const auto planned = [&](TierLayout layout) {
     return plan_steps(model,
                       {.mesh = mesh,

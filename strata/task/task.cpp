@@ -9,7 +9,9 @@
 namespace strata {
 
 MeshLimits Task::mesh_limits(const Recipe& recipe) const {
-  return {.mini_batch = recipe.train.mini_batch, .layers = model(recipe, {}).num_layers()};
+  return {.mini_batch = recipe.train.mini_batch,
+          .layers = model(recipe, {}).num_layers(),
+          .has_tokens = false};
 }
 
 void Task::initialise(Trainer& trainer) const { trainer.initialise(); }

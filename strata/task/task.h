@@ -68,7 +68,8 @@ class Task {
   virtual std::vector<TensorSpec> batch_inputs(std::int64_t samples) const = 0;
   /// Tokens of a sample; 0: steps are counted in samples.
   virtual std::int64_t sample_tokens() const { return 0; }
-  /// By default the limits of the mini-batch and of the model's layers.
+  /// By default the limits of the mini-batch and of the model's layers; samples have no tokens that
+  /// ranks divide.
   virtual MeshLimits mesh_limits(const Recipe& recipe) const;
   virtual CheckpointModel checkpoint_model() const = 0;
   /// As CheckpointOptions::tokenizer; empty: the task has no text.

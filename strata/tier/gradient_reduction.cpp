@@ -23,8 +23,8 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const La
   const Pin& own = reduction.pin_;
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
-  reduction.sum_ = ReduceScatter::start(groups[Axis::kData],
-                                        bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
+  reduction.sum_ =
+      ReduceScatter::start(groups.weights, bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
   return reduction;
 }
 
@@ -35,7 +35,7 @@ void GradientReduction::finish(const Pin& pin, bool first, bool last) {
   const at::Tensor gradients =
       travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
               : pin.gradient_shard();
-  const FlatRange part = cuts_->parts[(*groups_)[Axis::kData].rank()];
+  const FlatRange part = cuts_->parts[groups_->weights.rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
   const std::int64_t begin = part.begin - shard.begin;
   if (travels && !first) pin.bring_shard(StateKind::kGradientShard, begin, own);

@@ -18,10 +18,12 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
   out << name_of(c.model.kind) << (c.model.tie ? " tied" : "") << (c.model.skip ? " skip" : "")
       << " vocab " << c.model.vocab << ", " << c.mesh.text(" ") << ", zero " << c.zero
       << (c.shard_ranks ? " hybrid" : "") << (c.reduce_each ? " each" : "")
-      << (c.sequence ? ", sequence parallel" : "") << ", " << name_of(c.schedule) << ", recompute "
-      << c.recompute << ", " << c.mini_batch << " by " << c.micro_batch << ", smoothing "
-      << c.label_smoothing << ", " << name_of(c.optimizer)
-      << (c.momentum == 0 ? " without momentum" : "");
+      << (c.sequence ? ", sequence parallel" : "");
+  if (c.mesh[Axis::kContext] > 1) out << ", " << name_of(c.exchange);
+  if (c.cp_block > 0) out << ", blocks of " << c.cp_block;
+  out << ", " << name_of(c.schedule) << ", recompute " << c.recompute << ", " << c.mini_batch
+      << " by " << c.micro_batch << ", smoothing " << c.label_smoothing << ", "
+      << name_of(c.optimizer) << (c.momentum == 0 ? " without momentum" : "");
   if (c.precision != at::kFloat) out << ", " << c.precision;
   if (!c.bounds.empty()) out << ", cut";
   for (const int bound : c.bounds) out << ' ' << bound;
@@ -93,8 +95,12 @@ MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> pla
 }
 
 Sequential mesh_model(const MeshCase& c) {
-  return make_model(c.model, DecoderOutput::kLoss, {c.mesh[Axis::kTensor], c.sequence},
-                    c.precision);
+  return make_model(
+      c.model, DecoderOutput::kLoss,
+      {.ranks = c.mesh[Axis::kTensor],
+       .sequence = c.sequence,
+       .context = {.ranks = c.mesh[Axis::kContext], .exchange = c.exchange, .block = c.cp_block}},
+      c.precision);
 }
 
 MiniBatch mesh_batch(const MeshCase& c, int step) {

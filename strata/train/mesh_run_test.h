@@ -25,6 +25,8 @@ struct MeshCase {
   int shard_ranks = 0;
   bool reduce_each = false;
   bool sequence = false;
+  ContextExchange exchange = ContextExchange::kRing;
+  std::int64_t cp_block = 0;
   ScheduleKind schedule = ScheduleKind::kGpipe;
   std::string recompute = "none";  ///< none | cheap | products | attention | full | mixed
   std::int64_t mini_batch = 8;

@@ -53,6 +53,7 @@ MeshCase draw_case(unsigned seed) {
   do {
     c.mesh = {{Axis::kPipeline, draw.of({1, 2, 3, 4})},
               {Axis::kData, draw.of({1, 2, 3, 4})},
+              {Axis::kContext, draw.of({1, 1, 2, 4})},
               {Axis::kTensor, draw.of({1, 2, 4})}};
   } while (c.mesh.size() > kMaxRanks || (c.model.kv_heads == 2 && c.mesh[Axis::kTensor] == 4));
   c.schedule = draw.of({ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved,
@@ -61,10 +62,18 @@ MeshCase draw_case(unsigned seed) {
   if (c.mesh[Axis::kPipeline] > 3 && tested_stages(c.schedule) > 1)
     c.schedule = ScheduleKind::kZbH1;  // six layers
   c.zero = draw.of({0, 1, 2, 3});
-  if (c.mesh[Axis::kData] == 4 && draw.coin()) c.shard_ranks = 2;
+  if (c.mesh.weight_ranks() % 4 == 0 && draw.coin()) c.shard_ranks = 2;
   c.reduce_each = c.zero >= 2 && draw.coin();
-  c.sequence = c.mesh[Axis::kTensor] > 1 && draw.coin();
-  c.recompute = draw.of({"none", "cheap", "products", "full", "mixed"});
+  const ContextSplit chunks{.ranks = c.mesh[Axis::kContext]};
+  c.sequence = c.mesh[Axis::kTensor] > 1 &&
+               c.model.context % chunks.unit(c.mesh[Axis::kTensor]) == 0 && draw.coin();
+  const std::int64_t heads =
+      (c.model.kv_heads > 0 ? c.model.kv_heads : c.model.heads) / c.mesh[Axis::kTensor];
+  if (c.mesh[Axis::kContext] <= heads && draw.coin()) c.exchange = ContextExchange::kUlysses;
+  const ContextSplit split{.ranks = c.mesh[Axis::kContext], .exchange = c.exchange, .block = 2};
+  const int parts = c.sequence ? c.mesh[Axis::kTensor] : 1;
+  if (split.in_blocks() && c.model.context % split.unit(parts) == 0 && draw.coin()) c.cp_block = 2;
+  c.recompute = draw.of({"none", "cheap", "products", "attention", "full", "mixed"});
   c.mini_batch = draw.of({8, 11, 12});
   c.micro_batch = draw.of({2, 3});
   c.label_smoothing = draw.of({0.0, 0.1});
@@ -90,6 +99,8 @@ MeshCase one_rank_form(MeshCase c) {
   c.mesh = {};
   c.zero = 0;
   c.reduce_each = c.sequence = false;
+  c.exchange = ContextExchange::kRing;
+  c.cp_block = 0;
   return c;
 }
 

@@ -1,15 +1,24 @@
 #include "strata/train/sent_statistics.h"
 
 namespace strata {
+namespace {
+
+// What ranks with the same weights exchange counts for dp, whatever makes them several.
+std::int64_t sent_along(const MeshGroups& groups, Axis axis) {
+  const std::int64_t bytes = groups[axis].sent_bytes();
+  return axis == Axis::kData ? bytes + groups.weights.sent_bytes() : bytes;
+}
+
+}  // namespace
 
 void SentStatistics::restart(const MeshGroups& groups) {
-  for (const AxisInfo& axis : kAxes) before_.axes[axis.id] = groups[axis.id].sent_bytes();
+  for (const AxisInfo& axis : kAxes) before_.axes[axis.id] = sent_along(groups, axis.id);
   before_.other = groups.world.sent_bytes();
 }
 
 void SentStatistics::add(StepSums& sums, const MeshGroups& groups, SentBytes& record) const {
   for (const AxisInfo& axis : kAxes)
-    sums.sum(groups[axis.id].sent_bytes() - before_.axes[axis.id], &record.axes[axis.id]);
+    sums.sum(sent_along(groups, axis.id) - before_.axes[axis.id], &record.axes[axis.id]);
   sums.sum(groups.world.sent_bytes() - before_.other, &record.other);
 }
 

@@ -280,6 +280,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   const std::int64_t samples = plan_.decisions().micro_batch;
   MiniBatch part =
       replica_batch(padded(batch, replicas, samples), groups_[Axis::kData].rank(), replicas);
+  part = context_batch(part, model_.split().context, groups_[Axis::kContext].rank());
   if (recorded_->records() || groups_.world.device().kind != DeviceKind::kCpu)
     part = batch_buffers_.place(std::move(part));
   const SampleRange own =

@@ -74,15 +74,15 @@ std::vector<NamedState> Trainer::weight_states(const std::vector<int>& layers, b
 void Trainer::add_state_of_each_replica(std::vector<NamedState>& states, const std::string& name,
                                         const std::shared_ptr<const Pin>& pin, std::size_t weight,
                                         const at::Tensor& flat, bool owned) const {
-  const Group &tp = groups_[Axis::kTensor], &dp = groups_[Axis::kData];
+  const Group &tp = groups_[Axis::kTensor], &replicas = groups_.weights;
   const bool elsewhere = owned && tp.rank() > 0 && !is_split(pin->layout().specs[weight]);
   const FlatRange whole = elsewhere ? FlatRange{} : FlatRange{0, pin->layout().own_numel};
-  for (int replica = 0; replica < dp.size(); ++replica) {
-    const bool own = replica == dp.rank();
+  for (int replica = 0; replica < replicas.size(); ++replica) {
+    const bool own = replica == replicas.rank();
     if (!own && !owned) continue;
     states.push_back(state_of(name + "." + std::to_string(replica), pin, weight, {flat},
                               own ? whole : FlatRange{}, tp));
-    states.back().replicas = dp.size();
+    states.back().replicas = replicas.size();
   }
 }
 

@@ -32,7 +32,7 @@ struct Choice {
 Choice choice_of(const Mesh& mesh) {
   Choice choice;
   for (const AxisInfo& axis : kAxes) {
-    if (axis.id == Axis::kData) continue;
+    if (axis.id == Axis::kData || axis.id == Axis::kContext) continue;
     const std::string size = std::to_string(mesh[axis.id]);
     choice.overrides.push_back(std::string("mesh.") + axis.name + "=" + size);
     if (mesh[axis.id] > 1)
@@ -49,7 +49,7 @@ std::vector<Choice> meshes(const Recipe& recipe) {
   std::vector<Choice> choices;
   for (int ranks = 1; ranks <= cores; ranks *= 2)
     for (const Mesh& mesh : legal_meshes(ranks, 1, limits))
-      if (mesh[Axis::kData] == 1) choices.push_back(choice_of(mesh));
+      if (mesh.weight_ranks() == 1) choices.push_back(choice_of(mesh));
   return choices;
 }
 

@@ -27,6 +27,7 @@
 namespace strata {
 
 struct StepScalars;
+class ContextParallel;
 class TensorParallel;
 
 /// The initial values of a weight: drawn by counter, keyed by (seed, layer, weight, element).
@@ -109,6 +110,7 @@ struct RepeatedWork {
   double flops = 0;            ///< matrix products and attention
   int kernels = 0;             ///< that a device launches
   std::int64_t sum_bytes = 0;  ///< as LayerWork::backward_sum_bytes
+  double context_bytes = 0;    ///< as LayerWork::backward_context_bytes
 };
 
 /// Returns a zero loss, fp64 [1], on the device of `options`.
@@ -154,7 +156,9 @@ struct ForwardContext {
   LossSink* loss = nullptr;
   double label_smoothing = 0;              ///< share of the loss spread over the whole vocabulary
   const TensorParallel* tensor = nullptr;  ///< null: this rank does the layer's work alone
-  const LayerCache* cache = nullptr;       ///< decoding; null: the inputs are whole samples
+  /// null: the inputs are all tokens of the samples, and attention is not cut into blocks
+  const ContextParallel* context_parallel = nullptr;
+  const LayerCache* cache = nullptr;  ///< decoding; null: the inputs are whole samples
   /// In the memory of the rank's device. The kernels of a recorded step run again in later steps,
   /// so they read the step from here and multiply `loss_scale` by inverse_valid_tokens. Null on a
   /// CPU, where each step makes a new context.

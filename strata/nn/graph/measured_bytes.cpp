@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "strata/comm/lone_context.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
 #include "strata/device/thread_pool.h"
@@ -105,7 +106,7 @@ void measure_halves(const Layer& layer, const ForwardContext& context,
 }  // namespace
 
 LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
-                          Recompute recompute) {
+                          Recompute recompute, const ContextSplit& split) {
   install_accounting_allocator();
   MemoryAccount account("measured layer");
   const AccountScope scope(account);
@@ -115,7 +116,11 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
   const at::AutoGradMode grad(true);
   const std::vector<at::Tensor> weights = leaves(layer, specs), inputs = example_inputs(specs);
   LossSink sink;
-  ForwardContext context{.training = true, .recompute = recompute, .loss = &sink};
+  const LoneContext others(split);
+  ForwardContext context{.training = true,
+                         .recompute = recompute,
+                         .loss = &sink,
+                         .context_parallel = split.divides() ? &others : nullptr};
 
   const std::int64_t before = account.current_bytes();
   const auto forward_peak = [&] {

@@ -29,6 +29,7 @@ namespace {
 // Heads of keys [first, first + count) of one sample, possibly all of them.
 struct Piece {
   std::int64_t sample, first, count;
+  std::int64_t samples = 1;
 };
 
 // Calls f(piece) for every head of every sample.
@@ -42,17 +43,27 @@ void for_heads(std::int64_t samples, std::int64_t heads, F f) {
   });
 }
 
-// [B, T, heads, width] -> [1, heads of the piece, T, width]; `shared` heads of queries per head of
-// keys.
+// The same for a block of attention, whose products are small: one call for all if the thread works
+// alone and nothing is widened.
+template <typename F>
+void for_heads_of_block(const AttentionBlock& block, bool widen, F f) {
+  const std::int64_t samples = block.q.size(0), heads = block.k.size(2);
+  if (widen || thread_pool().threads() > 1) return for_heads(samples, heads, f);
+  f(Piece{0, 0, heads, samples});
+}
+
+// [B, T, heads, width] -> [samples of the piece, its heads, T, width]; `shared` heads of queries
+// per head of keys.
 at::Tensor cut(const at::Tensor& x, const Piece& piece, std::int64_t shared, bool widen) {
-  const at::Tensor part = x.narrow(0, piece.sample, 1)
+  const at::Tensor part = x.narrow(0, piece.sample, piece.samples)
                               .narrow(2, piece.first * shared, piece.count * shared)
                               .transpose(1, 2);
   return widen ? part.to(at::kFloat) : part;
 }
 
 at::Tensor cut_sums(const at::Tensor& log_sum, const Piece& piece, std::int64_t shared) {
-  return log_sum.narrow(0, piece.sample, 1).narrow(1, piece.first * shared, piece.count * shared);
+  return log_sum.narrow(0, piece.sample, piece.samples)
+      .narrow(1, piece.first * shared, piece.count * shared);
 }
 
 void write(const at::Tensor& to, const Piece& piece, std::int64_t shared, const at::Tensor& from) {
@@ -160,6 +171,70 @@ void HostAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Ten
     write(dq, piece, shared, dq_part);
     write(dk, piece, 1, dk_part);
     write(dv, piece, 1, dv_part);
+  });
+}
+
+namespace {
+
+// The own block begins a sum; another one scales it to the new largest score. y, made [samples,
+// heads, T, width], log_sum and made_sum [samples, heads, T].
+void merge_rows(const at::Tensor& y, const at::Tensor& log_sum, const at::Tensor& made,
+                const at::Tensor& made_sum) {
+  const std::int64_t heads = y.size(1), length = y.size(2), width = y.size(3);
+  for (std::int64_t i = 0; i < y.size(0) * heads * length; ++i) {
+    const std::int64_t sample = i / (heads * length), head = i / length % heads, row = i % length;
+    const auto at = [&](const at::Tensor& x) {
+      return sample * x.stride(0) + head * x.stride(1) + row * x.stride(2);
+    };
+    float& before = log_sum.data_ptr<float>()[at(log_sum)];
+    const float block = made_sum.const_data_ptr<float>()[at(made_sum)];
+    const float top = std::max(before, block);
+    const float sum = top + std::log(std::exp(before - top) + std::exp(block - top));
+    const float scale = std::exp(before - sum), share = std::exp(block - sum);
+    float* to = y.data_ptr<float>() + at(y);
+    const float* from = made.const_data_ptr<float>() + at(made);
+    for (std::int64_t j = 0; j < width; ++j) to[j] = to[j] * scale + from[j] * share;
+    before = sum;
+  }
+}
+
+}  // namespace
+
+void HostAttentionPrimitives::attend_block(const AttentionBlock& block,
+                                           const Attended& so_far) const {
+  const std::int64_t shared = block.q.size(2) / block.k.size(2);
+  const bool widen = widens_products(block.q.scalar_type());
+  for_heads_of_block(block, widen, [&](const Piece& piece) {
+    const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        cut(block.q, piece, shared, widen), cut(block.k, piece, 1, widen),
+        cut(block.v, piece, 1, widen), /*dropout_p=*/0.0, /*is_causal=*/block.own);
+    const at::Tensor y = cut(so_far.y, piece, shared, false);
+    const at::Tensor log_sum = cut_sums(so_far.log_sum, piece, shared);
+    if (block.own) {
+      y.copy_(out);
+      log_sum.copy_(sums);
+    } else {
+      merge_rows(y, log_sum, out.to(at::kFloat), sums.to(at::kFloat));
+    }
+  });
+}
+
+void HostAttentionPrimitives::attend_block_gradient(const AttentionBlock& block,
+                                                    const Attended& attended, const at::Tensor& dy,
+                                                    const at::Tensor& dq, const at::Tensor& dk,
+                                                    const at::Tensor& dv) const {
+  const std::int64_t shared = block.q.size(2) / block.k.size(2);
+  const bool widen = widens_products(block.q.scalar_type());
+  for_heads_of_block(block, widen, [&](const Piece& piece) {
+    const auto [dq_part, dk_part, dv_part] =
+        at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            cut(dy, piece, shared, widen), cut(block.q, piece, shared, widen),
+            cut(block.k, piece, 1, widen), cut(block.v, piece, 1, widen),
+            cut(attended.y, piece, shared, widen), cut_sums(attended.log_sum, piece, shared),
+            /*dropout_p=*/0.0, /*is_causal=*/block.own);
+    cut(dq, piece, shared, false).add_(dq_part);
+    cut(dk, piece, 1, false).add_(dk_part);
+    cut(dv, piece, 1, false).add_(dv_part);
   });
 }
 

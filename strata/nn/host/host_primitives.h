@@ -66,6 +66,10 @@ class HostAttentionPrimitives final : public AttentionPrimitives {
   void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
                        const at::Tensor& dk, const at::Tensor& dv) const override;
+  void attend_block(const AttentionBlock& block, const Attended& so_far) const override;
+  void attend_block_gradient(const AttentionBlock& block, const Attended& attended,
+                             const at::Tensor& dy, const at::Tensor& dq, const at::Tensor& dk,
+                             const at::Tensor& dv) const override;
   at::Tensor attend_pages(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                           const PagedText& text) const override;
 };

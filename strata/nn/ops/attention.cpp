@@ -22,6 +22,7 @@
 #include "strata/device/account.h"
 #include "strata/device/device.h"
 #include "strata/device/parallel.h"
+#include "strata/nn/ops/context_attention.h"
 #include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/saved_values.h"
 #include "strata/nn/primitives/primitives.h"
@@ -42,20 +43,20 @@ double stretched(double frequency, const RopeOptions& options) {
   return (1 - smooth) * frequency / options.factor + smooth * frequency;
 }
 
-// Queries, keys, values as [B, T, heads, width].
-struct Heads {
-  at::Tensor q, k, v;
-};
+// Sizes of a rank's own heads, from the columns of queries or outputs.
+HeadSizes sizes_of_output(const at::Tensor& y, const Attention& o) {
+  return {.width = o.head_width,
+          .queries_per_key = o.queries_per_key,
+          .key_heads = y.size(2) / o.head_width / o.queries_per_key};
+}
+HeadSizes sizes_of(const at::Tensor& qkv, const Attention& o) {
+  return {.width = o.head_width,
+          .queries_per_key = o.queries_per_key,
+          .key_heads = qkv.size(2) / o.head_width / (o.queries_per_key + 2)};
+}
 
-// Views of the packed tensor.
 Heads split(const at::Tensor& qkv, const Attention& o) {
-  const std::int64_t kv_heads = qkv.size(2) / o.head_width / (o.queries_per_key + 2);
-  const std::int64_t queries = kv_heads * o.queries_per_key;
-  const auto cut = [&](std::int64_t first, std::int64_t heads) {
-    return qkv.narrow(2, first * o.head_width, heads * o.head_width)
-        .view({qkv.size(0), qkv.size(1), heads, o.head_width});
-  };
-  return {cut(0, queries), cut(queries, kv_heads), cut(queries + kv_heads, kv_heads)};
+  return split_heads(qkv, sizes_of(qkv, o));
 }
 
 void turn(const Heads& heads, const at::Tensor& table, RopeTurn direction) {
@@ -63,21 +64,17 @@ void turn(const Heads& heads, const at::Tensor& table, RopeTurn direction) {
     primitives(x).attention.rotate(x, table, direction);
 }
 
-// Turns the heads of whole samples.
-void turn(const Heads& heads, const Attention& o, RopeTurn direction) {
+// Turns the heads of the rank's tokens. A null group: whole samples.
+void turn(const Heads& heads, const Attention& o, RopeTurn direction,
+          const ContextParallel* group) {
   if (!o.rope) return;
-  turn(heads, rope_table(*o.rope, o.head_width, heads.q.size(1), 0, heads.q.device()), direction);
-}
-
-Attended attended(const Heads& heads) {
-  return primitives(heads.q).attention.attend(heads.q, heads.k, heads.v);
-}
-
-// Computes the gradients at the turned queries and keys and at the values.
-void attend_backward(const Heads& heads, const Attended& made, const at::Tensor& dy,
-                     const Heads& gradients) {
-  primitives(heads.q).attention.attend_gradient(heads.q, heads.k, heads.v, made, dy.contiguous(),
-                                                gradients.q, gradients.k, gradients.v);
+  const std::int64_t length = heads.q.size(1);
+  const auto table = [&](const TokenRange& tokens) {
+    return rope_table(*o.rope, o.head_width, tokens.count, tokens.first, heads.q.device());
+  };
+  if (!group) return turn(heads, table({0, length}), direction);
+  const auto [early, late] = own_tokens(group->split(), group->rank(), length * group->size());
+  turn(heads, at::cat({table(early), table(late)}), direction);
 }
 
 void save(AutogradContext* context, const Attention& o) {
@@ -143,42 +140,56 @@ Heads normed_heads(const Heads& raw, const Attention& o, NormStatistics& queries
           norms.norm(raw.k.contiguous(), {o.key_gain, {}, o.norm_epsilon}, keys), raw.v};
 }
 
-// Makes, from the product of queries, keys and values, what backward reads: qkv as forward leaves
-// it and, with `output`, log_sum and y.
-std::vector<at::Tensor> remade_attention(at::Tensor qkv, const Attention& o, bool output) {
-  Heads heads = split(qkv, o);
-  const bool normed = o.query_gain.defined();
-  if (!normed) turn(heads, o, RopeTurn::kForward);
-  if (!output) return {qkv};
-  if (normed) {
+// Makes, from the product of queries, keys and values, what backward reads: the packed operands
+// or, with norms, qkv; with `output` also log_sum and y, then the output of the rank's tokens.
+std::vector<at::Tensor> remade_attention(const at::Tensor& qkv, const Attention& o, bool output,
+                                         const ContextParallel* group) {
+  const HeadSizes sizes = sizes_of(qkv, o);
+  at::Tensor kept = qkv;
+  Heads attending;
+  if (o.query_gain.defined()) {
+    if (!output) return {qkv};
     NormStatistics queries, keys;
-    heads = normed_heads(heads, o, queries, keys);
-    turn(heads, o, RopeTurn::kForward);
+    const Heads heads = normed_heads(split(qkv, o), o, queries, keys);
+    turn(heads, o, RopeTurn::kForward, group);
+    attending = operands(heads, sizes, group);
+  } else {
+    turn(split(qkv, o), o, RopeTurn::kForward, group);
+    kept = packed_operands(qkv, sizes, group);
+    if (!output) return {kept};
+    attending = split_heads(kept, sizes);
   }
-  const Attended made = attended(heads);
-  return {qkv, made.log_sum, made.y};
+  const Attended made = attend_operands(attending, group);
+  return {kept, made.log_sum, made.y, own_output(made, sizes, group)};
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
-                            const Attention& options, const AttentionAgain& again) {
-    const Heads heads = split(qkv, options);
-    turn(heads, options, RopeTurn::kForward);
-    const Attended made = attended(heads);
-    context->save_for_backward(saved_of(qkv, made, again));
+                            const Attention& options, const ContextParallel* group,
+                            const AttentionAgain& again) {
+    const HeadSizes sizes = sizes_of(qkv, options);
+    turn(split_heads(qkv, sizes), options, RopeTurn::kForward, group);
+    const at::Tensor packed = packed_operands(qkv, sizes, group);
+    const Attended made = attend_operands(split_heads(packed, sizes), group);
+    context->save_for_backward(saved_of(packed, made, again));
     save(context, options);
+    save_pointer(context, "context", group);
     save_remade(context, again.tensors);
-    return made.y;
+    return own_output(made, sizes, group);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Attention options = saved_options(context);
-    const auto [qkv, made] = inputs_of(context, context->get_saved_variables());
-    const at::Tensor dqkv = at::empty_like(qkv);
-    const Heads d = split(dqkv, options);
-    attend_backward(split(qkv, options), made, gradients[0], d);
-    turn(d, options, RopeTurn::kBack);
-    return {dqkv, {}, {}};
+    const auto* group = saved_pointer<const ContextParallel>(context, "context");
+    const auto [packed, made] = inputs_of(context, context->get_saved_variables());
+    const at::Tensor& dy = gradients[0];
+    const HeadSizes sizes = sizes_of_output(dy, options);
+    const std::int64_t columns = (sizes.queries_per_key + 2) * sizes.key_heads * sizes.width;
+    const at::Tensor dqkv = at::empty({dy.size(0), dy.size(1), columns}, dy.options());
+    const Heads d = split_heads(dqkv, sizes);
+    attend_operands_gradient(split_heads(packed, sizes), made, dy, d, sizes, group);
+    turn(d, options, RopeTurn::kBack, group);
+    return {dqkv, {}, {}, {}};
   }
 };
 
@@ -187,20 +198,23 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const at::Tensor& query_gain, const at::Tensor& key_gain,
-                            const Attention& options, const TensorParallel* group,
+                            const Attention& options, const ForwardContext& forward,
                             const AttentionAgain& again) {
+    const ContextParallel* group = forward.context_parallel;
+    const HeadSizes sizes = sizes_of(qkv, options);
     NormStatistics queries, keys;
-    const Heads heads = normed_heads(split(qkv, options), options, queries, keys);
-    turn(heads, options, RopeTurn::kForward);
-    const Attended made = attended(heads);
+    const Heads heads = normed_heads(split_heads(qkv, sizes), options, queries, keys);
+    turn(heads, options, RopeTurn::kForward, group);
+    const Attended made = attend_operands(operands(heads, sizes, group), group);
     variable_list saved = saved_of(qkv, made, again);
     for (const at::Tensor& more : {query_gain, key_gain, queries.rstd, keys.rstd})
       saved.push_back(more);
     context->save_for_backward(std::move(saved));
     save(context, options);
-    save_pointer(context, "group", group);
+    save_pointer(context, "tensor", forward.tensor);
+    save_pointer(context, "context", group);
     save_remade(context, again.tensors);
-    return made.y;
+    return own_output(made, sizes, group);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -208,27 +222,29 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     const Norm query_norm{.gain = saved[kQueryGain]}, key_norm{.gain = saved[kKeyGain]};
     const NormStatistics queries{.rstd = saved[kQueryRstd]}, keys{.rstd = saved[kKeyRstd]};
     const Attention options = saved_options(context);
+    const auto* group = saved_pointer<const ContextParallel>(context, "context");
     const auto [qkv, made] = inputs_of(context, saved);
-    const Heads raw = split(qkv, options);
+    const HeadSizes sizes = sizes_of(qkv, options);
+    const Heads raw = split_heads(qkv, sizes);
     const at::Tensor q = raw.q.contiguous(), k = raw.k.contiguous();
     const Primitives& compute = primitives(q);
     const Heads normed = {compute.norms.norm_again(q, query_norm, queries),
                           compute.norms.norm_again(k, key_norm, keys), raw.v};
-    turn(normed, options, RopeTurn::kForward);
+    turn(normed, options, RopeTurn::kForward, group);
     const at::Tensor dqkv = at::empty_like(qkv);
-    const Heads packed = split(dqkv, options);
+    const Heads packed = split_heads(dqkv, sizes);
     // Norms require contiguous heads.
     const Heads d = {at::empty_like(q), at::empty_like(k), packed.v};
-    attend_backward(normed, made, gradients[0], d);
-    turn(d, options, RopeTurn::kBack);
+    attend_operands_gradient(operands(normed, sizes, group), made, gradients[0], d, sizes, group);
+    turn(d, options, RopeTurn::kBack, group);
     at::Tensor dgains =
         at::zeros({2, options.head_width}, saved[kQueryRstd].options().dtype(at::kFloat));
     compute.norms.norm_gradient(q, d.q, query_norm, queries, {dgains[0]});
     compute.norms.norm_gradient(k, d.k, key_norm, keys, {dgains[1]});
     packed.q.copy_(d.q);
     packed.k.copy_(d.k);
-    const auto* group = saved_pointer<const TensorParallel>(context, "group");
-    if (group && !group->sequence()) group->all_reduce_sum(dgains);
+    const auto* tensor = saved_pointer<const TensorParallel>(context, "tensor");
+    if (tensor && !tensor->sequence()) tensor->all_reduce_sum(dgains);
     accumulate_bias_gradient(query_norm.gain, dgains.narrow(0, 0, 1));
     accumulate_bias_gradient(key_norm.gain, dgains.narrow(0, 1, 1));
     return {dqkv, {}, {}, {}, {}, {}};
@@ -363,9 +379,10 @@ namespace {
 at::Tensor attend(const at::Tensor& qkv, const Attention& attention, const ForwardContext& context,
                   const AttentionAgain& again) {
   if (context.cache) return attend_cached(qkv, attention, *context.cache);
-  if (!attention.query_gain.defined()) return AttentionFunction::apply(qkv, attention, again);
+  if (!attention.query_gain.defined())
+    return AttentionFunction::apply(qkv, attention, context.context_parallel, again);
   return NormedAttentionFunction::apply(qkv, attention.query_gain, attention.key_gain, attention,
-                                        context.tensor, again);
+                                        context, again);
 }
 
 }  // namespace
@@ -382,8 +399,9 @@ at::Tensor self_attention(const at::Tensor& x, const Norm& norm, const Affine& i
   const bool keep = context.recompute == Recompute::kNone;
   AttentionAgain again{.output = context.recompute >= Recompute::kAttention};
   if (context.recompute >= Recompute::kProducts)
-    again.tensors = c10::make_intrusive<Remade>([=, x = x.detach(), output = again.output] {
-      return remade_attention(norm_linear_again(x, norm, in, columns), attention, output);
+    again.tensors = c10::make_intrusive<Remade>([=, x = x.detach(), output = again.output,
+                                                 group = context.context_parallel] {
+      return remade_attention(norm_linear_again(x, norm, in, columns), attention, output, group);
     });
   // A statement of its own, so that the operands of attention are freed before the next product.
   const at::Tensor y =

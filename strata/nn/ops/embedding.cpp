@@ -1,6 +1,12 @@
 // Positions are added in place: the rows are fresh, and no backward saves them.
 #include "strata/nn/ops/embedding.h"
 
+#include <ATen/ops/cat.h>
+
+#include <array>
+#include <vector>
+
+#include "strata/comm/context_parallel.h"
 #include "strata/comm/tensor_parallel.h"
 #include "strata/nn/ops/saved_values.h"
 #include "strata/nn/primitives/primitives.h"
@@ -13,9 +19,17 @@ std::int64_t first_row(const at::Tensor& weight, const TensorParallel* group) {
   return group ? group->rank() * weight.size(0) : 0;
 }
 
-// The positions of this rank's tokens of each sample.
-at::Tensor own_positions(const at::Tensor& positions, std::int64_t part, std::int64_t length) {
-  return positions.narrow(0, part * length, length);
+// The positions of this rank's tokens of each sample: the second range may be empty.
+using Positions = std::array<TokenRange, 2>;
+
+Positions own_positions(std::int64_t length, const TensorParallel* group,
+                        const ContextParallel* context) {
+  const bool divided = group && group->sequence();
+  const int part = divided ? group->rank() : 0, parts = divided ? group->size() : 1;
+  const ContextSplit whole;
+  const ContextSplit& split = context ? context->split() : whole;
+  return own_tokens(split, context ? context->rank() : 0, length * parts * split.ranks, part,
+                    parts);
 }
 
 struct TokenEmbeddingFunction : torch::autograd::Function<TokenEmbeddingFunction> {
@@ -43,20 +57,36 @@ struct AddPositionsFunction : torch::autograd::Function<AddPositionsFunction> {
   enum Saved { kPositions };
 
   static at::Tensor forward(AutogradContext* context, at::Tensor x, const at::Tensor& positions,
-                            int part) {
+                            const Positions& own) {
     context->save_for_backward({positions});
-    context->saved_data["part"] = part;
+    context->saved_data["first"] = std::vector{own[0].first, own[1].first};
+    context->saved_data["count"] = std::vector{own[0].count, own[1].count};
     context->mark_dirty({x});
-    primitives(x).rows.add_positions(x, own_positions(positions, part, x.size(1)));
+    const auto rows = [&](const TokenRange& range) {
+      return positions.narrow(0, range.first, range.count);
+    };
+    primitives(x).rows.add_positions(
+        x, own[1].count == 0 ? rows(own[0]) : at::cat({rows(own[0]), rows(own[1])}));
     return x;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const std::int64_t part = context->saved_data.at("part").toInt();
+    const std::vector<std::int64_t> first = context->saved_data.at("first").toIntVector(),
+                                    count = context->saved_data.at("count").toIntVector();
     const at::Tensor dy = gradients[0].contiguous();
-    primitives(dy).rows.add_position_gradients(
-        dy, own_positions(saved[kPositions].grad(), part, dy.size(1)));
+    std::int64_t row = 0;
+    for (std::size_t i = 0; i < count.size(); row += count[i++]) {
+      if (count[i] == 0) continue;
+      const at::Tensor sum = saved[kPositions].grad().narrow(0, first[i], count[i]);
+      if (count[i] == dy.size(1)) {
+        primitives(dy).rows.add_position_gradients(dy, sum);
+        continue;
+      }
+      for (std::int64_t sample = 0; sample < dy.size(0); ++sample)
+        primitives(dy).rows.add_position_gradients(dy.narrow(0, sample, 1).narrow(1, row, count[i]),
+                                                   sum);
+    }
     return {dy, {}, {}};
   }
 };
@@ -69,9 +99,11 @@ at::Tensor token_embedding(const at::Tensor& tokens, const at::Tensor& weight,
 }
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight,
-                     const at::Tensor& positions, const TensorParallel* group) {
-  const int part = group && group->sequence() ? group->rank() : 0;
-  return AddPositionsFunction::apply(token_embedding(tokens, weight, group), positions, part);
+                     const at::Tensor& positions, const TensorParallel* group,
+                     const ContextParallel* context_parallel) {
+  const at::Tensor x = token_embedding(tokens, weight, group);
+  return AddPositionsFunction::apply(x, positions,
+                                     own_positions(x.size(1), group, context_parallel));
 }
 
 }  // namespace strata

@@ -6,21 +6,25 @@
 /// ranks' results are summed. Positions are added after the sum, on the rank's part of the
 /// sequence.
 ///
-/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C],
-///         both fp32, bf16 or fp16, their gradients fp32 -> [B, T, C], or [B, T/n, C] with sequence
-///         parallelism.
+/// A rank of `cp` has the tokens of two chunks, and adds the positions of these.
+///
+/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions of
+///         whole samples [>= T, C], both fp32, bf16 or fp16, their gradients fp32 -> [B, T, C], or
+///         [B, T/n, C] with sequence parallelism.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace strata {
 
+class ContextParallel;
 class TensorParallel;
 
 at::Tensor token_embedding(const at::Tensor& tokens, const at::Tensor& weight,
                            const TensorParallel* group = nullptr);
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight,
-                     const at::Tensor& positions, const TensorParallel* group = nullptr);
+                     const at::Tensor& positions, const TensorParallel* group = nullptr,
+                     const ContextParallel* context_parallel = nullptr);
 
 }  // namespace strata

@@ -3,7 +3,8 @@
 ///
 /// The mask depends on (seed, step, position of the sample in the global mini-batch, layer, site,
 /// element): the same on any mesh, and again in backward and recompute. With sequence parallelism x
-/// is the rank's part of the sequence, and elements count from the start of the whole.
+/// is the rank's part of the sequence, and elements count from the start of the whole; with `cp` it
+/// is the tokens of two chunks.
 ///
 /// Source  Srivastava et al. 2014; Salmon et al. 2011 (Philox).
 /// Shapes  [samples, ...] contiguous, fp32, bf16 or fp16; a rank's part of a sample: a multiple of

@@ -1,4 +1,4 @@
-/// Computes causal attention and rotary positions on one kind of device.
+/// Computes causal attention, whole or block by block, and rotary positions on one kind of device.
 ///
 /// Shapes   q, k, v [B, T, heads, width], the heads of a token next to one another; keys and values
 ///          may have fewer heads, each shared by neighbouring heads of q.
@@ -18,6 +18,13 @@ enum class RopeTurn : std::uint8_t { kForward, kBack };
 /// gradient: one number per row and head, [B, heads, T], or nothing.
 struct Attended {
   at::Tensor y, log_sum;
+};
+
+/// Some tokens' queries and keys of the same number of tokens, all of them at or before them.
+/// Attention to many keys is made of such blocks, the queries' own first.
+struct AttentionBlock {
+  at::Tensor q, k, v;
+  bool own = false;  ///< the keys of the queries' own tokens: those after a query are masked
 };
 
 /// New tokens of a text whose keys and values lie in pages.
@@ -40,6 +47,16 @@ class AttentionPrimitives {
   virtual void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
                                const at::Tensor& dk, const at::Tensor& dv) const = 0;
+  /// Attends to a block. The own block writes y [B, T, heads, width] and log_sum [B, heads, T],
+  /// both fp32; another one is merged into them.
+  /// Source  Milakov and Gimelshein 2018 (online softmax).
+  virtual void attend_block(const AttentionBlock& block, const Attended& so_far) const;
+  /// Adds the gradients of a block to dq, dk, dv, all fp32. `attended`: y [B, T, heads, width] and
+  /// log_sum after the last block.
+  virtual void attend_block_gradient(const AttentionBlock& block, const Attended& attended,
+                                     const at::Tensor& dy, const at::Tensor& dq,
+                                     const at::Tensor& dk, const at::Tensor& dv) const;
+
   /// Attends from new tokens, q [1, T, heads, width], to all tokens of their text: keys and values
   /// [pages, heads, page_tokens, width]. Returns the output [1, T, heads * width], on a host with
   /// the bits of attend() on a whole sample.

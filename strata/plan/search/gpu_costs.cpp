@@ -135,12 +135,12 @@ AxisRates gpu_axis_rates(const MachineProfile& machine, const Mesh& mesh,
 std::int64_t communicator_bytes(const Mesh& mesh, int shard_ranks, const RankLayout& layout) {
   // Adjacent ranks of a set are as far apart as the inner axes are long, so all ranks of a set are
   // within this span.
-  const int shards = shard_ranks == 0 ? mesh[Axis::kData] : shard_ranks;
-  const std::set<std::pair<int, int>> sets{
-      {mesh.size(), mesh.size()},
-      {mesh[Axis::kData], mesh.span(Axis::kData)},
-      {shards, mesh.span(Axis::kData) / mesh[Axis::kData] * shards},
-      {mesh[Axis::kTensor], mesh.span(Axis::kTensor)}};
+  const int holders = mesh.weight_ranks(), span = mesh.span(Axis::kData);
+  const int shards = shard_ranks == 0 ? holders : shard_ranks;
+  const std::set<std::pair<int, int>> sets{{mesh.size(), mesh.size()},
+                                           {holders, span},
+                                           {shards, span / holders * shards},
+                                           {mesh[Axis::kTensor], mesh.span(Axis::kTensor)}};
   const int in_process = mesh.size() / layout.processes;
   std::int64_t bytes = 0;
   for (const auto& [ranks, span] : sets) {

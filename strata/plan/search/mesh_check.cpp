@@ -16,7 +16,7 @@ std::string text(std::int64_t number) { return std::to_string(number); }
 
 std::string field_of(Axis axis) { return std::string("mesh.") + name_of(axis); }
 
-// "mesh.pp, mesh.dp or mesh.tp"
+// "mesh.pp, mesh.dp, mesh.cp or mesh.tp"
 std::string all_fields() {
   std::string fields;
   for (std::size_t i = 0; i < kAxes.size(); ++i) {
@@ -86,15 +86,35 @@ class Check {
             "nothing is sharded with zero 0", "zero 1, 2 or 3, or shard_ranks 0",
             text(mesh_.zero.shard_ranks), "set mesh.zero=1");
     require(
-        mesh_.zero.reduce != ReduceMode::kEach || mesh_.axes[Axis::kData] == 1 ||
+        mesh_.zero.reduce != ReduceMode::kEach || mesh_.axes.weight_ranks() == 1 ||
             mesh_.zero.stage >= 2,
         "mesh.reduce", "whole gradients stay, so adding them after each micro-batch saves nothing",
         "zero 2 or 3, or reduce once", "zero " + text(mesh_.zero.stage), "set mesh.reduce=once");
     const int ranks = std::max(1, mesh_.zero.shard_ranks);
-    require(mesh_.axes[Axis::kData] % ranks == 0, "mesh.shard_ranks",
-            "shard groups must divide the replicas",
-            "a divisor of mesh.dp " + text(mesh_.axes[Axis::kData]), text(ranks),
-            "set mesh.shard_ranks=" + text(nearest_divisor(mesh_.axes[Axis::kData], ranks)));
+    const int holders = mesh_.axes.weight_ranks();
+    require(holders % ranks == 0, "mesh.shard_ranks", "shard groups must divide the replicas",
+            "a divisor of mesh.dp x mesh.cp " + text(holders), text(ranks),
+            "set mesh.shard_ranks=" + text(nearest_divisor(holders, ranks)));
+  }
+
+  void context_ranks() const {
+    const ContextSplit split = mesh_.context_split();
+    require(split.ranks == 1 || limits_.has_tokens, "mesh.cp",
+            "samples of this task have no tokens that ranks can divide", "1", text(split.ranks),
+            "set mesh.cp=1, and mesh.dp or mesh.pp instead");
+    require(split.block == 0 || split.exchange == ContextExchange::kRing, "mesh.cp_block",
+            "ranks that exchange heads attend to all tokens at once", "0, or mesh.cp_exchange ring",
+            text(split.block), "set mesh.cp_block=0");
+    const std::int64_t unit = split.unit(parts());
+    require(limits_.context % unit == 0, split.block > 0 ? "mesh.cp_block" : "mesh.cp",
+            "ranks must divide a sample's tokens into two chunks each" +
+                std::string(split.block > 0 ? ", and these into blocks" : ""),
+            "a multiple of " + text(unit) + " tokens", text(limits_.context) + " tokens",
+            split.block > 0 ? "set mesh.cp_block=0" : "set mesh.cp=1");
+    const std::int64_t heads = limits_.kv_heads / mesh_.axes[Axis::kTensor];
+    require(split.exchange != ContextExchange::kUlysses || heads == 0 || split.ranks <= heads,
+            "mesh.cp_exchange", "more ranks than key-value heads that they can exchange",
+            "mesh.cp of at most " + text(heads), text(split.ranks), "set mesh.cp_exchange=ring");
   }
 
   void tensor_ranks() const {
@@ -118,6 +138,8 @@ class Check {
   }
 
  private:
+  std::int64_t parts() const { return mesh_.sequence_parallel ? mesh_.axes[Axis::kTensor] : 1; }
+
   static std::int64_t nearest_divisor(std::int64_t of, std::int64_t to) {
     std::int64_t nearest = 1;
     for (std::int64_t d = 1; d <= of; ++d) {
@@ -175,13 +197,16 @@ void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf
   check.stages();
   check.replicas();
   check.tensor_ranks();
+  check.context_ranks();
   check.world();
 }
 
 bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits) {
   return (limits.layers == 0 || mesh[Axis::kPipeline] * virtual_stages <= limits.layers) &&
          (limits.mini_batch == 0 || mesh[Axis::kData] <= limits.mini_batch) &&
-         limits.heads % mesh[Axis::kTensor] == 0 && limits.kv_heads % mesh[Axis::kTensor] == 0;
+         limits.heads % mesh[Axis::kTensor] == 0 && limits.kv_heads % mesh[Axis::kTensor] == 0 &&
+         (mesh[Axis::kContext] == 1 || (limits.has_tokens && limits.context > 0 &&
+                                        limits.context % (2 * mesh[Axis::kContext]) == 0));
 }
 
 namespace {

@@ -19,6 +19,7 @@ struct MeshLimits {
   std::int64_t heads = 0;       ///< tensor-parallel ranks divide them evenly
   std::int64_t kv_heads = 0;    ///< grouped-query heads: the same
   std::int64_t context = 0;     ///< tokens of a sample: sequence parallelism divides them evenly
+  bool has_tokens = true;       ///< whether ranks of cp may divide samples
   std::int64_t world = 0;       ///< ranks that were started
 };
 

@@ -60,7 +60,7 @@ TEST(MeshCheck, FixesOfWrongWorldSizeAreLegal) {
 TEST(MeshCheck, CountsRanksOfLargestAxesWithoutOverflow) {
   MeshOptions mesh;
   for (const AxisInfo& axis : kAxes) mesh.axes[axis.id] = axis.most;
-  EXPECT_EQ(fix_of(mesh, kLimits), "set mesh.pp, mesh.dp or mesh.tp to less");
+  EXPECT_EQ(fix_of(mesh, kLimits), "set mesh.pp, mesh.dp, mesh.cp or mesh.tp to less");
 }
 
 TEST(MeshCheck, RequiresSampleForEveryReplica) {
@@ -117,6 +117,41 @@ TEST(MeshCheck, RequiresTensorRanksToDivideHeadsAndTokens) {
   EXPECT_EQ(fix_of({.sequence_parallel = true}, kLimits), "set mesh.sequence_parallel=false");
   EXPECT_EQ(fix_of({.axes = {{Axis::kTensor, 3}}, .sequence_parallel = true}, kLimits),
             "set mesh.sequence_parallel=false");
+}
+
+TEST(MeshCheck, RequiresContextRanksToDivideTokensAndHeads) {
+  const auto parts = [](int ranks, int tp = 1) {
+    return MeshOptions{.axes = {{Axis::kContext, ranks}, {Axis::kTensor, tp}}};
+  };
+  EXPECT_EQ(fix_of(parts(128), kLimits), "");
+  EXPECT_EQ(fix_of(parts(3), kLimits), "set mesh.cp=1");
+  MeshOptions blocks = parts(2);
+  blocks.cp_block = 32;
+  EXPECT_EQ(fix_of(blocks, kLimits), "");
+  blocks.cp_block = 48;
+  EXPECT_EQ(fix_of(blocks, kLimits), "set mesh.cp_block=0");
+  MeshOptions exchange = parts(4, 3);
+  exchange.cp_exchange = ContextExchange::kUlysses;
+  MeshLimits limits = kLimits;
+  limits.kv_heads = 12;
+  EXPECT_EQ(fix_of(exchange, limits), "");
+  exchange.axes[Axis::kContext] = 8;
+  EXPECT_EQ(fix_of(exchange, limits), "set mesh.cp_exchange=ring");
+  exchange.axes[Axis::kContext] = 2;
+  exchange.cp_block = 32;
+  EXPECT_EQ(fix_of(exchange, limits), "set mesh.cp_block=0");
+  MeshOptions sequence = parts(2, 4);
+  sequence.sequence_parallel = true;
+  EXPECT_EQ(fix_of(sequence, kLimits), "");
+  limits.context = 8;
+  EXPECT_EQ(fix_of(sequence, limits), "set mesh.cp=1");  // chunks of 2 tokens for 4 ranks
+  limits = kLimits;
+  limits.has_tokens = false;
+  EXPECT_EQ(fix_of(parts(2), limits), "set mesh.cp=1, and mesh.dp or mesh.pp instead");
+  MeshOptions shards = parts(2);
+  shards.axes[Axis::kData] = 3;
+  shards.zero = {.stage = 1, .shard_ranks = 6};
+  EXPECT_EQ(fix_of(shards, kLimits), "");
 }
 
 TEST(MeshCheck, ErrorNamesPlaceOfField) {

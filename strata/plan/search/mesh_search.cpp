@@ -20,6 +20,15 @@ constexpr double kNoFaster = 1e-3;
 constexpr int kTriedVirtualStages = 4;
 constexpr int kLastZero = 3;
 
+// Whether the ranks of cp and tp can divide the tokens and heads of samples as requested.
+bool divides_tokens(const MeshOptions& mesh, const MeshLimits& limits) {
+  const ContextSplit split = mesh.context_split();
+  const int tp = mesh.axes[Axis::kTensor];
+  if (limits.context % split.unit(mesh.sequence_parallel ? tp : 1) != 0) return false;
+  return split.exchange == ContextExchange::kRing || limits.kv_heads == 0 ||
+         split.ranks <= limits.kv_heads / tp;
+}
+
 std::vector<MeshOptions> candidates(const MeshOptions& requested, const MeshLimits& limits) {
   std::vector<MeshOptions> all;
   for (const Mesh& mesh : legal_meshes(requested.rank_count(), 1, limits)) {
@@ -27,11 +36,11 @@ std::vector<MeshOptions> candidates(const MeshOptions& requested, const MeshLimi
     options.automatic = false;
     options.axes = mesh;
     options.sequence_parallel = requested.sequence_parallel && mesh[Axis::kTensor] > 1;
-    if (options.sequence_parallel && limits.context % mesh[Axis::kTensor] != 0) continue;
+    if (!divides_tokens(options, limits)) continue;
     int& zero = options.zero.stage;
-    for (zero = 0; zero <= (mesh[Axis::kData] > 1 ? kLastZero : 0); ++zero) {
+    for (zero = 0; zero <= (mesh.weight_ranks() > 1 ? kLastZero : 0); ++zero) {
       const bool shards = zero > 0 && requested.zero.shard_ranks > 0;
-      options.zero.shard_ranks = shards && mesh[Axis::kData] % requested.zero.shard_ranks == 0
+      options.zero.shard_ranks = shards && mesh.weight_ranks() % requested.zero.shard_ranks == 0
                                      ? requested.zero.shard_ranks
                                      : 0;
       options.schedule = ScheduleKind::k1f1b;

@@ -102,8 +102,9 @@ TEST(PlanMesh, ShowsBytesAndExposedTimeOfEveryAxis) {
       .axes = {{Axis::kData, 2}, {Axis::kTensor, 2}},
       .zero = {.stage = 1},
       .rates = {{Axis::kPipeline, 1e9}, {Axis::kData, 5e9}, {Axis::kTensor, 5e9}}};
-  EXPECT_EQ(plan_text(make_plan(request_for({2, 4}, mesh))),
-            R"(1f1b · 8 ranks (pp 2 × dp 2 × tp 2, zero 1) · 8 layers · 4 micro-batches a step
+  EXPECT_EQ(
+      plan_text(make_plan(request_for({2, 4}, mesh))),
+      R"(1f1b · 8 ranks (pp 2 × dp 2 × cp 1 × tp 2, zero 1) · 8 layers · 4 micro-batches a step
 
 stage  rank  layers                      weights  forward  backward
     0     0       4  layer0 .. layer3  32.00 MiB  41.5 ms   81.3 ms
@@ -116,13 +117,13 @@ MiB on rank  weights  gradients  states  saved  values   peak
           0     32.0       32.0    32.0    8.0     9.0  113.0
           1     32.0       32.0    32.0    4.0     6.0  106.0
 
-sent by rank        pp         dp         tp
-           0  4.00 MiB  32.00 MiB  52.00 MiB
-           1  4.00 MiB  32.00 MiB  52.00 MiB
+sent by rank        pp         dp   cp         tp
+           0  4.00 MiB  32.00 MiB  0 B  52.00 MiB
+           1  4.00 MiB  32.00 MiB  0 B  52.00 MiB
 
 reduce     once a step (auto: the least communication)
-moving     pp 4.19 ms, dp 6.71 ms, tp 10.9 ms on the busiest rank
-exposed    pp 4.19 ms, dp 4.19 ms, tp 13.6 ms of the step
+moving     pp 4.19 ms, dp 6.71 ms, cp 0 s, tp 10.9 ms on the busiest rank
+exposed    pp 4.19 ms, dp 4.19 ms, cp 0 s, tp 13.6 ms of the step
 recompute  cheap
 memory     113.00 MiB on the fullest rank
 predicted  624 ms a step, bubble 21.0 %

@@ -260,7 +260,7 @@ class Proposer {
   ShardLayout shards_of(ReduceMode reduce) const {
     ZeroPolicy zero = request_.mesh.zero;
     zero.reduce = reduce;
-    return shard_layout(zero, request_.mesh.axes[Axis::kData], *dataflow_, with_weights_,
+    return shard_layout(zero, request_.mesh.axes.weight_ranks(), *dataflow_, with_weights_,
                         request_.mesh.sequence_parallel);
   }
 
@@ -441,12 +441,12 @@ namespace {
 
 Plan propose(const PlanRequest& request, const Proposer& proposer, const TierPlacement& tiers) {
   const MeshRequest& mesh = request.mesh;
-  if (mesh.axes[Axis::kData] == 1) return proposer.best(ReduceMode::kOnce, "one replica", tiers);
+  if (mesh.axes.weight_ranks() == 1) return proposer.best(ReduceMode::kOnce, "one replica", tiers);
   if (mesh.zero.reduce != ReduceMode::kAuto)
     return proposer.best(mesh.zero.reduce, "as requested", tiers);
   Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication", tiers);
   const bool shards_gradients =
-      mesh.zero.stage >= 2 && mesh.zero.shards(mesh.axes[Axis::kData]) > 1;
+      mesh.zero.stage >= 2 && mesh.zero.shards(mesh.axes.weight_ranks()) > 1;
   if (fits(once) || !shards_gradients || request.micro_batches == 1) return once;
   Plan each = proposer.best(
       ReduceMode::kEach, "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)), tiers);

@@ -117,7 +117,7 @@ void check_memory(const MemoryOptions& memory, const MeshOptions& mesh, const Pl
            std::string("host, with memory.recompute=") + name_of(memory.recompute),
            "set memory.recompute=full, or memory.activations=device");
   const bool stay = memory.weights == TierChoice::kDevice || memory.states == TierChoice::kDevice;
-  const bool sharded = mesh.automatic || (mesh.zero.stage == 3 && mesh.axes[Axis::kData] > 1);
+  const bool sharded = mesh.automatic || (mesh.zero.stage == 3 && mesh.axes.weight_ranks() > 1);
   if (memory.window > 0 && stay && !sharded) {
     refuse("memory.window", "a window of weights that never leave the device",
            "weights that live on the host, or sharded ones (mesh.zero 3)",

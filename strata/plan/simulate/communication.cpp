@@ -14,20 +14,25 @@ double seconds_at(double bytes, double rate) { return rate > 0 ? bytes / rate : 
 // The bytes that one of n ranks sends when they scatter or gather `bytes`.
 double scattered(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
-// Processes have equally many ranks, in order. The ranks of a line that are in one process:
+// The ranks among which the traffic of an axis is: for dp all with the same weights.
+int ranks_of_traffic(const Mesh& mesh, Axis axis) {
+  return axis == Axis::kData ? mesh.weight_ranks() : mesh[axis];
+}
+
+// Processes have equally many ranks, in order. How many of those ranks are in one process:
 int ranks_in_process(const Mesh& mesh, Axis axis, int processes) {
-  const int stride = mesh.span(axis) / mesh[axis];
-  return std::clamp(mesh.size() / processes / stride, 1, mesh[axis]);
+  const int ranks = ranks_of_traffic(mesh, axis), stride = mesh.span(axis) / ranks;
+  return std::clamp(mesh.size() / processes / stride, 1, ranks);
 }
 
 bool leaves_process(const Mesh& mesh, Axis axis, int processes) {
-  return ranks_in_process(mesh, axis, processes) < mesh[axis];
+  return ranks_in_process(mesh, axis, processes) < ranks_of_traffic(mesh, axis);
 }
 
 // While a layer's signs are on their way, the rank works on the next two layers, so a layer waits
 // for one message's latency.
 void add_sign_seconds(CostTable& costs, const MeshRequest& request) {
-  const ShardLayout replicas{.replicas = request.axes[Axis::kData]};
+  const ShardLayout replicas{.replicas = request.axes.weight_ranks()};
   if (replicas.replicas == 1) return;
   const std::vector<ShardBytes> bytes = shard_bytes(costs, replicas, request.reads_in_place);
   for (std::size_t l = 0; l < bytes.size(); ++l) {
@@ -53,8 +58,9 @@ AxisRates link_rates(const LinkLimit& link, const Mesh& mesh, int processes) {
     // Of each stage, one rank of a line sends over a border between processes.
     if (axis == Axis::kPipeline) return link.bytes_per_second / std::min(here, mesh.stage_size());
     // A rank sends as much to each rank of its line, and only a part of them is elsewhere.
-    const double others = mesh[axis] - 1;
-    const double elsewhere = mesh[axis] - ranks_in_process(mesh, axis, processes);
+    const int ranks = ranks_of_traffic(mesh, axis);
+    const double others = ranks - 1;
+    const double elsewhere = ranks - ranks_in_process(mesh, axis, processes);
     return link.bytes_per_second / here * others / elsewhere;
   });
 }
@@ -112,9 +118,12 @@ CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
     return seconds_at(all_reduce_bytes(static_cast<double>(bytes), request.axes[Axis::kTensor]),
                       request.rates[Axis::kTensor]);
   };
+  const double context_rate = request.rates[Axis::kContext];
   for (LayerCost& layer : costs.layers) {
-    layer.forward_seconds += sum_seconds(layer.work.forward_sum_bytes);
-    layer.backward_seconds += sum_seconds(layer.work.backward_sum_bytes);
+    layer.forward_seconds += sum_seconds(layer.work.forward_sum_bytes) +
+                             seconds_at(layer.work.forward_context_bytes, context_rate);
+    layer.backward_seconds += sum_seconds(layer.work.backward_sum_bytes) +
+                              seconds_at(layer.work.backward_context_bytes, context_rate);
   }
   for (ValueCost& value : costs.values) {
     if (value.transfer_seconds > 0) continue;
@@ -122,7 +131,7 @@ CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
         seconds_at(static_cast<double>(value.bytes), request.rates[Axis::kPipeline]);
   }
   costs.latency_seconds = request.latency[Axis::kPipeline];
-  const int shards = request.zero.shards(request.axes[Axis::kData]);
+  const int shards = request.zero.shards(request.axes.weight_ranks());
   if (shards > 1) {
     for (LayerCost& layer : costs.layers) layer.update_seconds /= shards;
   }
@@ -154,7 +163,10 @@ class Counter {
   }
 
   void count(const Action& action) {
-    if (is_compute(action.op)) count_tensor(action);
+    if (is_compute(action.op)) {
+      count_tensor(action);
+      count_context(action);
+    }
     if (is_send(action.op)) count_send(action);
     const auto [begin, end] = action.layers;
     for (int l = begin; l < end; ++l) {
@@ -177,6 +189,17 @@ class Counter {
       const double scaled = static_cast<double>(bytes) * costs_.scale(action.micro_batch);
       add(traffic_[Axis::kTensor], all_reduce_bytes(scaled, mesh_.axes[Axis::kTensor]),
           mesh_.rates[Axis::kTensor]);
+    }
+  }
+
+  void count_context(const Action& action) {
+    for (int l = action.layers.begin; l < action.layers.end; ++l) {
+      const LayerWork& work = costs_.layers[l].work;
+      const double bytes = makes_input_gradients(action.op)   ? work.backward_context_bytes
+                           : action.op == Op::kBackwardWeight ? 0
+                                                              : work.forward_context_bytes;
+      add(traffic_[Axis::kContext], bytes * costs_.scale(action.micro_batch),
+          mesh_.rates[Axis::kContext]);
     }
   }
 
@@ -234,8 +257,8 @@ Communication communication_of(const StepPlan& steps, int micro_batches, const C
   const MeshRequest no_replicas = without(Axis::kData);
   result.exposed_seconds[Axis::kData] =
       exposed(step(with_mesh_seconds(costs, no_replicas), no_replicas));
-  result.exposed_seconds[Axis::kTensor] =
-      exposed(step(with_mesh_seconds(costs, without(Axis::kTensor)), mesh));
+  for (const Axis axis : {Axis::kContext, Axis::kTensor})
+    result.exposed_seconds[axis] = exposed(step(with_mesh_seconds(costs, without(axis)), mesh));
   return result;
 }
 

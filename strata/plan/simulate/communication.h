@@ -1,10 +1,11 @@
 /// Computes what ranks exchange along each axis of the mesh: bytes, seconds, and the exposed share
-/// of a step. In addition to the pipeline, the planner knows replicas (with what they shard) and
-/// tensor-parallel ranks.
+/// of a step. In addition to the pipeline, the planner knows replicas (with what they shard),
+/// ranks with parts of the sequence, and tensor-parallel ranks.
 ///
-/// A cost table describes one tensor-parallel rank and one replica's part of the mini-batch.
-/// Exposed time is what the step would save if the axis took no time: it excludes work that
-/// overlaps with compute.
+/// A cost table describes one tensor-parallel rank, its part of the sequence, and one replica's
+/// part of the mini-batch. Ranks with parts of the sequence have the same weights, so they add
+/// gradients and share shards like replicas, and this counts for the axis dp. Exposed time is what
+/// the step would save if the axis took no time: it excludes work that overlaps with compute.
 ///
 /// Units  bytes that one rank sends; seconds of a step; rates in bytes per second, 0: takes no
 ///        time.
@@ -26,9 +27,9 @@ using AxisRates = PerAxis<double>;
 /// Assumed, not measured: ranks of one process pass pointers and read each other's memory; between
 /// processes, sockets copy the bytes.
 inline constexpr AxisRates kThreadRates{
-    {Axis::kPipeline, 0}, {Axis::kData, 5e9}, {Axis::kTensor, 5e9}};
+    {Axis::kPipeline, 0}, {Axis::kData, 5e9}, {Axis::kContext, 5e9}, {Axis::kTensor, 5e9}};
 inline constexpr AxisRates kProcessRates{
-    {Axis::kPipeline, 1e9}, {Axis::kData, 1e9}, {Axis::kTensor, 1e9}};
+    {Axis::kPipeline, 1e9}, {Axis::kData, 1e9}, {Axis::kContext, 1e9}, {Axis::kTensor, 1e9}};
 
 /// The rates where `processes` with equally many ranks are joined by an emulated link, which the
 /// ranks of a process share. An axis whose lines are inside a process keeps kThreadRates.
@@ -67,9 +68,9 @@ ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layou
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
                                      const MeshRequest& mesh);
 
-/// Adds the time of the mesh: forwards and backwards wait for the sums of tensor-parallel ranks,
-/// transfers between stages take the axis' rate unless they were measured, and updates of sharded
-/// states take their share of the time.
+/// Adds the time of the mesh: forwards and backwards wait for the sums of tensor-parallel ranks and
+/// for what ranks with parts of the sequence send, transfers between stages take the axis' rate
+/// unless they were measured, and updates of sharded states take their share of the time.
 CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request);
 
 struct AxisTraffic {
@@ -77,8 +78,8 @@ struct AxisTraffic {
   double seconds = 0;
 };
 
-/// Pipeline: activations, gradients, tied weights. Data: gradients, weights of ZeRO. Tensor: sums
-/// inside layers.
+/// Pipeline: activations, gradients, tied weights. Data: gradients, weights of ZeRO. Context:
+/// keys, values or heads of attention. Tensor: sums inside layers.
 using RankTraffic = PerAxis<AxisTraffic>;
 
 struct Communication {

@@ -101,7 +101,7 @@ TEST(LinkRates, AreThoseOfLinkOnAxesThatLeaveProcess) {
   EXPECT_EQ(two[Axis::kData], kThreadRates[Axis::kData]);
   EXPECT_EQ(two[Axis::kTensor], kThreadRates[Axis::kTensor]);
   const AxisRates eight = link_rates(link, mesh, 8);
-  for (const AxisInfo& axis : kAxes) EXPECT_EQ(eight[axis.id], 8e6);
+  for (const Axis axis : {Axis::kPipeline, Axis::kData, Axis::kTensor}) EXPECT_EQ(eight[axis], 8e6);
   const AxisRates unlimited = link_rates({.latency_seconds = 0.01}, mesh, 2);
   EXPECT_EQ(unlimited[Axis::kPipeline], kProcessRates[Axis::kPipeline]);
   EXPECT_EQ(link_latency(link, mesh, 2), (PerAxis<double>{{Axis::kPipeline, 0.01}}));
@@ -109,6 +109,12 @@ TEST(LinkRates, AreThoseOfLinkOnAxesThatLeaveProcess) {
   EXPECT_EQ(link_rates(link, {{Axis::kData, 4}}, 2)[Axis::kData], 8e6 / 2 * 3 / 2);
   EXPECT_EQ(link_rates(link, {{Axis::kPipeline, 4}}, 2)[Axis::kPipeline], 8e6);
   EXPECT_EQ(link_latency(link, {{Axis::kData, 2}}, 2), (PerAxis<double>{{Axis::kData, 0.01}}));
+  // Ranks with parts of the sequence have the same weights: gradients cross their border, too.
+  EXPECT_EQ(link_latency(link, {{Axis::kContext, 2}}, 2),
+            (PerAxis<double>{{Axis::kData, 0.01}, {Axis::kContext, 0.01}}));
+  const Mesh parts{{Axis::kData, 2}, {Axis::kContext, 2}};
+  EXPECT_EQ(link_rates(link, parts, 2)[Axis::kContext], kThreadRates[Axis::kContext]);
+  EXPECT_EQ(link_rates(link, parts, 2)[Axis::kData], 8e6 / 2 * 3 / 2);
 }
 
 // A step of one replica takes 4 x 1 s forward, 4 x 2 s backward and 4 x 0.5 s of updates.
@@ -125,6 +131,26 @@ TEST(Communication, LatencyIsExposedOncePerExchange) {
   // One value forward, its gradient back; the norm of the mesh goes to a rank and back.
   EXPECT_NEAR(model.communication(2, stages).exposed_seconds[Axis::kPipeline], 2 * 0.25 + 2 * 0.25,
               1e-6);
+}
+
+// Attention sends in forward and backward, and exposes what it sends; ranks with parts of the
+// sequence add their gradients like replicas.
+TEST(Communication, AttentionOfPartsOfSamplesIsExposed) {
+  Model model;
+  model.micro_batches = 2;
+  const MeshRequest replicas{.axes = {{Axis::kData, 2}}, .rates = {{Axis::kData, kWeights}}};
+  const double gradients = model.communication(1, replicas).ranks[0][Axis::kData].bytes;
+  for (LayerCost& layer : model.costs.layers) {
+    layer.work.forward_context_bytes = 1000;
+    layer.work.backward_context_bytes = 3000;
+  }
+  const MeshRequest parts{.axes = {{Axis::kContext, 2}},
+                          .rates = {{Axis::kData, kWeights}, {Axis::kContext, 1e6}}};
+  const Communication sent = model.communication(1, parts);
+  const double layers = static_cast<double>(model.costs.layers.size());
+  EXPECT_DOUBLE_EQ(sent.ranks[0][Axis::kContext].bytes, 2 * layers * 4000);
+  EXPECT_NEAR(sent.exposed_seconds[Axis::kContext], 2 * layers * 0.004, 1e-6);
+  EXPECT_DOUBLE_EQ(sent.ranks[0][Axis::kData].bytes, gradients);
 }
 
 // Signs leave in the update: a bit instead of 32, and one latency a layer. The norm is summed over

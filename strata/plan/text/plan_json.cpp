@@ -125,7 +125,7 @@ json mesh_of(const Plan& plan) {
   const ZeroPolicy& zero = plan.decisions().zero;
   json all = axes_of([&](Axis axis) { return mesh[axis]; });
   all.update({{"zero", zero.stage},
-              {"shard_ranks", zero.shard_ranks == 0 ? mesh[Axis::kData] : zero.shard_ranks},
+              {"shard_ranks", zero.shard_ranks == 0 ? mesh.weight_ranks() : zero.shard_ranks},
               {"reduce", name_of(zero.reduce)},
               {"reduce_reason", plan.reduce_reason},
               {"exposed_seconds",

@@ -63,11 +63,11 @@ std::string ranks_text(const Plan& plan) {
 std::string mesh_text(const Plan& plan) {
   if (is_pipeline_alone(plan)) return "";
   std::string text = traffic_table(plan) + "\n";
-  if (plan.decisions().mesh[Axis::kData] > 1 && plan.mesh.sends_signs) {
+  if (plan.decisions().mesh.weight_ranks() > 1 && plan.mesh.sends_signs) {
     text +=
         "reduce     one bit a weight, in the update; steps until train.optimizer.freeze_step "
         "send 32 times as much\n";
-  } else if (plan.decisions().mesh[Axis::kData] > 1) {
+  } else if (plan.decisions().mesh.weight_ranks() > 1) {
     text += std::string("reduce     ") +
             (plan.decisions().zero.reduce == ReduceMode::kEach ? "after each micro-batch"
                                                                : "once a step") +
@@ -187,10 +187,10 @@ std::string python_line(const Plan& plan) {
 // Settings without effect here: a field for a larger mesh or a smaller device may stay in a recipe.
 std::string idle_lines(const Plan& plan) {
   std::string text;
-  if (plan.decisions().zero.stage > 0 && plan.decisions().mesh[Axis::kData] == 1)
+  if (plan.decisions().zero.stage > 0 && plan.decisions().mesh.weight_ranks() == 1)
     text += "no effect  mesh.zero " + std::to_string(plan.decisions().zero.stage) +
             ": with mesh.dp 1 there is no other replica to share with\n";
-  const bool sharded = plan.decisions().zero.stage == 3 && plan.decisions().mesh[Axis::kData] > 1;
+  const bool sharded = plan.decisions().zero.stage == 3 && plan.decisions().mesh.weight_ranks() > 1;
   if (plan.memory.window > 0 && !plan.placement.tiers.fetches_weights() && !sharded)
     text += "no effect  memory.window " + std::to_string(plan.memory.window) +
             ": no weights leave the device\n";

@@ -85,7 +85,8 @@ MeshLimits GraphTask::mesh_limits(const Recipe& recipe) const {
   return {.mini_batch = recipe.train.mini_batch,
           .layers = loaded().model.num_layers(),
           .heads = 1,
-          .kv_heads = 1};
+          .kv_heads = 1,
+          .has_tokens = false};
 }
 
 CheckpointModel GraphTask::checkpoint_model() const {
