@@ -99,6 +99,7 @@ int run_verb(int argc, char** argv) {
   app.require_subcommand(1);
   add_plan_verb(app);
   add_size_verb(app);
+  add_claim_verb(app);
   add_train_verb(app);
   add_evaluate_verb(app);
   add_generate_verb(app);

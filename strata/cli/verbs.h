@@ -12,6 +12,7 @@ namespace strata {
 
 void add_plan_verb(CLI::App& app);
 void add_size_verb(CLI::App& app);
+void add_claim_verb(CLI::App& app);
 void add_train_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_verify_verb(CLI::App& app);

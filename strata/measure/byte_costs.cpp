@@ -8,12 +8,12 @@
 
 #include "strata/optim/master_weights.h"
 #include "strata/optim/muon.h"
+#include "strata/plan/search/gpu_costs.h"
 
 namespace strata {
 namespace {
 
 constexpr std::int64_t kFloatBytes = 4;
-constexpr double kForwardPasses = 2, kBackwardPasses = 6;
 constexpr std::int64_t kScalarBytes = 64;  // per rank: the loss, its gradient and its scale
 
 std::int64_t borrowed_numel(const LayerLayout& layout) {

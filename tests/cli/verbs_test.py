@@ -267,7 +267,7 @@ class Verbs(ProgramTest):
 
     def test_help_prints_type_and_each_choice_once(self):
         verbs = re.findall(r"^  ([a-z-]+) ", self.succeed("--help").split("Verbs:")[1], re.MULTILINE)
-        self.assertEqual(len(verbs), 14)
+        self.assertEqual(len(verbs), 15)
         for verb in verbs:
             with self.subTest(verb):
                 text = self.succeed(verb, "--help")

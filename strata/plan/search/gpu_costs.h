@@ -29,6 +29,10 @@ std::int64_t attention_workspace_bytes(const AttentionShape& attention,
 /// gradient.
 inline constexpr int kUpdateLaunches = 4;
 
+/// How often each number that backward could need passes over the memory: it is written and read in
+/// forward; backward reads it, computes it again, and writes, reads and adds up its gradient.
+inline constexpr double kForwardPasses = 2, kBackwardPasses = 6;
+
 /// Device seconds of the shortest kernel.
 inline constexpr double kShortestKernel = 2e-6;
 

@@ -1,0 +1,90 @@
+/// Holds what a paper published, what Strata computes for the same settings, and what Strata would
+/// do on the same machines.
+///
+/// A row is reproduced if the difference is within its tolerance. A row outside of it needs an
+/// explanation, which covers differences up to a stated share of the published number: an
+/// explanation does not excuse a number that moves away later.
+///
+/// Units  of a row, as its `unit` says; tolerances in the same unit or as a share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "strata/base/units.h"
+
+namespace strata {
+
+/// How far apart two numbers may be: the larger of both counts.
+struct Tolerance {
+  double absolute = 0;
+  double relative = 0;  ///< of the published number
+};
+/// Half of the last printed digit.
+Tolerance rounding(int decimals);
+Tolerance within(double share);
+
+/// Why a row is outside of its tolerance, and how far it is known to be.
+struct Explanation {
+  std::string text = {};
+  double up_to = 0;  ///< share of the published number
+};
+
+struct ClaimRow {
+  std::string what;
+  std::string unit;  ///< empty: a count or a ratio
+  int decimals = 1;  ///< printed
+  double published = 0;
+  double reproduced = 0;
+  Tolerance tolerance = {};
+  Explanation explanation = {};
+};
+
+enum class Verdict : std::uint8_t { kReproduced, kExplained, kMissed };
+const char* name_of(Verdict verdict);  ///< "reproduced", "explained", "missed"
+
+Verdict verdict_of(const ClaimRow& row);
+/// (reproduced - published) / published; the plain difference if the paper published 0.
+double difference_of(const ClaimRow& row);
+
+/// A plan of Strata for a model on the machines of a claim.
+struct StrataPlan {
+  std::string model;     ///< "1008 G, 3,072 A100, 3,072 samples"
+  std::string mesh;      ///< "pp 64, dp 6, tp 8, zero 1"
+  std::string schedule;  ///< "interleaved x 2, micro-batch 1, recompute cheap"
+  double bytes = 0;      ///< on the fullest rank
+  double device_bytes = 0;
+  double step_seconds = 0;
+  double utilisation = 0;            ///< model FLOP/s, without recomputes, of the data sheet's peak
+  double published_utilisation = 0;  ///< of the paper, counted in the same way; 0: not stated
+};
+
+/// Another figure of Strata on the machines of a claim, for claims that are no meshes.
+struct StrataFigure {
+  std::string what;
+  std::string value;
+};
+
+struct Claim {
+  std::string name;       ///< on the command line
+  std::string system;     ///< "GPipe"
+  std::string statement;  ///< what was published, in one sentence
+  std::string source;     ///< paper, table, arXiv number
+  std::string method;     ///< how Strata computes its numbers, in one sentence
+  std::vector<ClaimRow> rows = {};
+  std::vector<StrataPlan> plans = {};
+  std::vector<StrataFigure> figures = {};
+  std::string strata = {};  ///< the assumptions of plans and figures
+};
+
+/// Rows of each verdict.
+struct VerdictCounts {
+  int reproduced = 0, explained = 0, missed = 0;
+  VerdictCounts& operator+=(const VerdictCounts& other);
+  friend bool operator==(const VerdictCounts&, const VerdictCounts&) = default;
+};
+VerdictCounts verdicts_of(const Claim& claim);
+bool has_missed(const std::vector<Claim>& claims);
+
+}  // namespace strata
