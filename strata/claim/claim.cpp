@@ -57,9 +57,9 @@ VerdictCounts verdicts_of(const Claim& claim) {
   return counts;
 }
 
-bool has_missed(const std::vector<Claim>& claims) {
-  return std::ranges::any_of(claims,
-                             [](const Claim& claim) { return verdicts_of(claim).missed > 0; });
+int exit_status(const std::vector<Claim>& claims) {
+  const auto misses = [](const Claim& claim) { return verdicts_of(claim).missed > 0; };
+  return std::ranges::any_of(claims, misses) ? 1 : 0;
 }
 
 }  // namespace strata

@@ -67,11 +67,12 @@ struct StrataFigure {
 };
 
 struct Claim {
-  std::string name;       ///< on the command line
-  std::string system;     ///< "GPipe"
-  std::string statement;  ///< what was published, in one sentence
-  std::string source;     ///< paper, table, arXiv number
-  std::string method;     ///< how Strata computes its numbers, in one sentence
+  std::string name;                ///< on the command line
+  std::string system;              ///< "GPipe"
+  std::string statement;           ///< what was published, in one sentence
+  std::string source;              ///< paper, table, arXiv number
+  std::string method;              ///< how Strata computes its numbers, in one sentence
+  std::string pictured_unit = {};  ///< rows of this unit are drawn as bars; empty: none
   std::vector<ClaimRow> rows = {};
   std::vector<StrataPlan> plans = {};
   std::vector<StrataFigure> figures = {};
@@ -85,6 +86,7 @@ struct VerdictCounts {
   friend bool operator==(const VerdictCounts&, const VerdictCounts&) = default;
 };
 VerdictCounts verdicts_of(const Claim& claim);
-bool has_missed(const std::vector<Claim>& claims);
+/// The exit status of the program: 1 if a row is missed, 0 otherwise.
+int exit_status(const std::vector<Claim>& claims);
 
 }  // namespace strata

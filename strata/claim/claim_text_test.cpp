@@ -91,7 +91,7 @@ TEST(ClaimJson, HoldsNumbersAndVerdicts) {
 TEST(ClaimPage, HoldsEveryClaimAndNeedsNoNetwork) {
   const std::string page = claims_page({example()});
   for (const char* part : {"It is twice as fast.", "Paper, table 1", "pp 2, dp 2, tp 2, zero 1",
-                           "+33.3 %", "\"missed\"", "12 G"})
+                           "+33.3 %", "\"missed\"", "explained, a", "12 G"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   EXPECT_EQ(page.find("<b>Buffers"), std::string::npos);
   EXPECT_EQ(page.find("src=\"http"), std::string::npos);

@@ -36,6 +36,7 @@ Claim mt_nlg_claim() {
       .method =
           "The published mesh (tp 8, pp 35) in Strata's simulator, with the rate of products "
           "of another paper's layer; operations by arXiv 2104.04473, equation 3.",
+      .pictured_unit = "s",
       .strata =
           "The fastest mesh of the same GPUs and mini-batch, with fused attention, sequence "
           "parallelism and ZeRO 0 or 1."};

@@ -114,6 +114,7 @@ Claim offload_claim() {
       .method =
           "The deepest model of width 2,048 or 4,096 that Strata's ledger fits with the "
           "system's bytes and placement; for a DGX-2 bytes of states alone.",
+      .pictured_unit = "G",
       .strata =
           "Strata's own bytes in 16 bit with fp32 gradients, one sample of 1,024 tokens, "
           "width 4,096; the disk has 28 TB."};

@@ -103,6 +103,7 @@ Claim sc21_claim() {
       .method =
           "Equations from the counts of each layer; seconds from programs of the paper's "
           "meshes in Strata's simulator, products at the rate of another paper's layer.",
+      .pictured_unit = "TFLOP/s",
       .strata =
           "The fastest mesh of the same GPUs and mini-batch in the same simulator, with the "
           "same rate of products, fused attention, sequence parallelism and ZeRO 0 or 1."};

@@ -136,6 +136,7 @@ Claim stronghold_claim() {
           "The deepest model that Strata's ledger fits with each system's bytes and "
           "placement, 6 GiB of the host reserved; speed in its simulator, with an assumed rate of "
           "updates on the host.",
+      .pictured_unit = "layers",
       .strata =
           "Strata's own bytes in fp32: with clipping all gradients wait for the norm (16 "
           "bytes a parameter); without, as in the artifact, a gradient is consumed as it "

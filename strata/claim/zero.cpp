@@ -19,7 +19,8 @@ void add_states(Claim& claim) {
   const auto add = [&](const char* model, double parameters, int zero, int ranks,
                        double published) {
     claim.rows.push_back({.what = std::string(model) + " on " + std::to_string(ranks) +
-                                  " ranks, ZeRO " + std::to_string(zero),
+                                  (ranks == 1 ? " rank, ZeRO " : " ranks, ZeRO ") +
+                                  std::to_string(zero),
                           .unit = "GB",
                           .published = published,
                           .reproduced = rank_gigabytes(parameters, zero, ranks),
@@ -38,8 +39,9 @@ void add_states(Claim& claim) {
 
 void add_volume(Claim& claim) {
   for (const int zero : {0, 1, 2, 3}) {
-    claim.rows.push_back({.what = "elements that a rank sends a step, ZeRO " + std::to_string(zero),
-                          .unit = "of the parameters",
+    claim.rows.push_back({.what = "elements that a rank sends a step, of the parameters, ZeRO " +
+                                  std::to_string(zero),
+                          .unit = "times",
                           .decimals = 2,
                           .published = zero == 3 ? 3.0 : 2.0,
                           // the paper rounds (n - 1) / n to 1
@@ -52,8 +54,8 @@ void add_conventions(Claim& claim) {
   constexpr int kReplicas = 64;
   const auto add = [&](const char* name, const char* convention, int zero, double published) {
     claim.rows.push_back(
-        {.what = std::string("Megatron-LM, ") + name + ", 64 replicas",
-         .unit = "bytes a parameter",
+        {.what = std::string("Megatron-LM, ") + name + ", 64 replicas: bytes a parameter",
+         .unit = "B",
          .decimals = 4,
          .published = published,
          .reproduced = zero_bytes(1, precision_convention(convention), zero, kReplicas).total(),
@@ -76,7 +78,6 @@ void add_activations(Claim& claim) {
   claim.rows.push_back(
       {.what = "activations of GPT-2 1.5 G, 32 samples of 1,024 tokens",
        .unit = "GB",
-       .decimals = 0,
        .published = 60,
        .reproduced = layers * strata_activation_bytes(kGpt2, split, Recompute::kCheap) / kGigabyte,
        .tolerance = within(0.1),
@@ -87,7 +88,6 @@ void add_activations(Claim& claim) {
   const double running = strata_activation_bytes(kGpt2, split, Recompute::kNone);
   claim.rows.push_back({.what = "the same with every layer computed again",
                         .unit = "GB",
-                        .decimals = 0,
                         .published = 8,
                         .reproduced = (kept + running) / kGigabyte,
                         .tolerance = within(0.2)});
@@ -115,6 +115,7 @@ Claim zero_claim() {
       .method =
           "Strata's arithmetic of ZeRO (strata size parameters), with the bytes a parameter "
           "of each system, and the bytes of its own layers.",
+      .pictured_unit = "GB",
       .strata =
           "Strata keeps fp32 gradients and counts 18 bytes a parameter; with ZeRO 2 and 3 "
           "its ledger adds the whole gradients and weights that are open at a time."};

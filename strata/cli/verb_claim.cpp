@@ -12,8 +12,6 @@
 namespace strata {
 namespace {
 
-constexpr int kMissedRows = 1;  // exit status
-
 struct ClaimArguments {
   std::string name;  // empty: list the claims
   std::string html, json;
@@ -31,9 +29,10 @@ void run_claim(const ClaimArguments& arguments) {
   std::cout << summary_of(claims) << '\n';
   if (!arguments.html.empty()) write_file(arguments.html, claims_page(claims));
   if (!arguments.json.empty()) write_file(arguments.json, claims_json(claims));
-  if (!has_missed(claims)) return;
+  const int status = exit_status(claims);
+  if (status == 0) return;
   require_output();
-  throw CLI::RuntimeError(kMissedRows);
+  throw CLI::RuntimeError(status);
 }
 
 }  // namespace
