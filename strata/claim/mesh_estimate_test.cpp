@@ -96,6 +96,22 @@ TEST(MeshSearchOfThousands, RefusesAModelThatDoesNotFit) {
   }
 }
 
+// With equal stages and slow messages every rank waits for two of them in each micro-batch.
+TEST(MeshEstimate, CountsStallsOnMessages) {
+  DecoderTraining training = training_of(64);
+  training.shape.vocabulary = 64;
+  training.machine.network.bandwidth = {2'500'000'000};
+  for (const bool full : {true, false}) {
+    const DecoderMesh mesh{.axes = {{Axis::kPipeline, 8}, {Axis::kTensor, 8}},
+                           .recomputes_layers = full};
+    const double seconds = planned(training, mesh).simulation.step_seconds;
+    EXPECT_NEAR(estimate(training, mesh).step_seconds, seconds, 0.02 * seconds) << full;
+    DecoderTraining fast = training;
+    fast.machine.network.bandwidth = {2'500'000'000'000};
+    EXPECT_GT(seconds, 1.1 * planned(fast, mesh).simulation.step_seconds) << full;
+  }
+}
+
 // Messages of one part each are shorter than whole ones.
 TEST(MeshEstimate, ScatteredMessagesShortenAStep) {
   DecoderTraining training = training_of(64, DecoderKernels::kPublished);

@@ -1,9 +1,13 @@
 """Tests `strata claim`: the list, one claim, all of them, their files, and refusals."""
 
 import json
+import pathlib
+import re
 import unittest
 
 from strata_program import ProgramTest
+
+DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs/claims.md"
 
 NAMES = {"gpipe-memory", "gpipe-throughput", "torchgpipe", "zero", "deepspeed-3d", "sc21", "activation-memory", "mt-nlg",
          "zero-bubble", "offload", "stronghold", "persia", "mlperf"}
@@ -39,6 +43,15 @@ class Claim(ProgramTest):
         page = (self.folder / "claims.html").read_text()
         self.assertNotIn("http://", page.replace("http://www.w3.org", ""))
         self.assertNotIn("https://", page)
+
+    def test_document_has_the_counts_of_the_program(self):
+        self.succeed("claim", "all", "--json", "claims.json")
+        counts = {}
+        for claim in json.loads((self.folder / "claims.json").read_text()):
+            verdicts = [row["verdict"] for row in claim["rows"]]
+            counts[claim["name"]] = (verdicts.count("reproduced"), verdicts.count("explained"))
+        rows = re.findall(r"^\| `([a-z0-9-]+)` \|.*\| (\d+) \| (\d+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+        self.assertEqual({name: (int(done), int(why)) for name, done, why in rows}, counts)
 
     def test_plans_thousands_of_ranks(self):
         self.succeed("claim", "deepspeed-3d", "--json", "claims.json")
