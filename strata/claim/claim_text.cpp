@@ -1,5 +1,6 @@
 #include "strata/claim/claim_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -49,7 +49,9 @@ TEST_P(PublishedClaim, IsReproducedOrExplained) {
     EXPECT_NE(verdict_of(row), Verdict::kMissed)
         << "published " << row.published << ", reproduced " << row.reproduced;
     // An explanation that is no longer needed must go, and it must not cover any number.
-    if (verdict_of(row) == Verdict::kReproduced) EXPECT_EQ(row.explanation.text, "");
+    if (verdict_of(row) == Verdict::kReproduced) {
+      EXPECT_EQ(row.explanation.text, "");
+    }
     EXPECT_LE(row.tolerance.relative, 0.2);
     EXPECT_LE(row.explanation.up_to, 1.3 * std::abs(difference_of(row)) + 0.1)
         << "the explanation covers too much";

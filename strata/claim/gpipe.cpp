@@ -1,5 +1,6 @@
 // Table 1 of GPipe counts bytes, tables 2 and 3 throughput. Pipelines are simulated with equal
 // stages and a recompute of every stage, as GPipe computes.
+#include <algorithm>
 #include <array>
 #include <string>
 

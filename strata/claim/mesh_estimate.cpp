@@ -6,6 +6,7 @@
 
 #include "strata/base/error_source.h"
 #include "strata/base/units.h"
+#include "strata/plan/search/gpu_costs.h"
 #include "strata/plan/search/mesh_check.h"
 #include "strata/plan/search/proposal.h"
 #include "strata/plan/search/stage_estimate.h"

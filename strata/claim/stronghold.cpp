@@ -40,8 +40,8 @@ void add_artifact_sizes(Claim& claim, const std::vector<TierDepth>& depths) {
        Placement::kDevice,
        32,
        1.717,
-       {"Its allocator fragments and its attention stores scores: 32 layers leave a fifth of the "
-        "device that Strata's ledger fills.",
+       {"Strata's ledger counts neither fragmentation of the allocator nor stored scores of "
+        "attention; the artifact has both.",
         0.25}},
       {"ZeRO-Offload",
        Placement::kOffload,
