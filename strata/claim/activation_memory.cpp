@@ -57,6 +57,7 @@ DecoderTraining selective_training(const SelectiveRow& row, DecoderKernels kerne
           .samples = row.samples,
           .machine = claim_machine("a100-selene"),
           .kernels = kernels,
+          .convention = kernels == DecoderKernels::kPublished ? "mixed" : "split",
           .scatters_messages = kernels == DecoderKernels::kPublished};
 }
 

@@ -53,14 +53,16 @@ class DecoderCosts {
     layer.saved_bytes = whole_bytes(
         ours ? strata_activation_bytes(shape_, run_.split, run_.recompute) - own_stream() : kept);
     layer.input_bytes = whole_bytes(own_stream());
-    layer.forward_flops = block_flops(shape_) * static_cast<double>(run_.split.samples) / ranks_;
+    layer.forward_flops = (block_flops(shape_) - attention_flops(shape_)) *
+                              static_cast<double>(run_.split.samples) / ranks_ +
+                          attention();
     const double products = layer.forward_flops / rate_, pass = (kept + own_stream()) / bandwidth_;
     layer.forward_seconds = products + kForwardPasses * pass;
     layer.backward_seconds = 2 * products + kBackwardPasses * pass;
-    if (ours && run_.recompute >= Recompute::kProducts) add_repeated(layer);
-    if (!ours && run_.recompute == Recompute::kAttention) add_repeated_scores(layer);
     layer.work.forward_sum_bytes = layer.work.backward_sum_bytes =
         whole_bytes(summed(2 * stream()));
+    if (ours && run_.recompute >= Recompute::kProducts) add_repeated(layer);
+    if (!ours && run_.recompute == Recompute::kAttention) add_repeated_scores(layer);
     add_transients(layer);
     if (ours) {
       layer.work.attention = {.samples = run_.split.samples,
@@ -112,6 +114,12 @@ class DecoderCosts {
     return layer;
   }
 
+  // Operations of a forward. Fused attention leaves out the half that causality masks.
+  double attention() const {
+    const double share = run_.kernels == DecoderKernels::kStrata ? 0.5 : 1;
+    return share * attention_flops(shape_) * static_cast<double>(run_.split.samples) / ranks_;
+  }
+
   // What backward computes again inside a block: the projections and the first product of the MLP,
   // seven of twelve squares of the width, and what they make passes over the memory twice.
   void add_repeated(LayerCost& layer) const {
@@ -120,9 +128,10 @@ class DecoderCosts {
                           own_stream() - static_cast<double>(layer.saved_bytes);
     layer.backward_seconds +=
         7 * 2 * rows_ * h * h / ranks_ / rate_ + kForwardPasses * remade / bandwidth_;
-    if (run_.recompute >= Recompute::kAttention)
-      layer.backward_seconds +=
-          attention_flops(shape_) * static_cast<double>(run_.split.samples) / ranks_ / rate_;
+    if (run_.recompute >= Recompute::kAttention) layer.backward_seconds += attention() / rate_;
+    // The inputs of both products are gathered again, which is half of a sum each.
+    if (run_.split.sequence_parallel)
+      layer.work.backward_sum_bytes += whole_bytes(summed(stream()));
     layer.work.remade_bytes = whole_bytes(remade);
   }
 
@@ -133,9 +142,7 @@ class DecoderCosts {
         own_stream();
     const double remade = static_cast<double>(layer.saved_bytes) - kept;
     layer.saved_bytes = whole_bytes(kept);
-    layer.backward_seconds +=
-        attention_flops(shape_) * static_cast<double>(run_.split.samples) / ranks_ / rate_ +
-        kForwardPasses * remade / bandwidth_;
+    layer.backward_seconds += attention() / rate_ + kForwardPasses * remade / bandwidth_;
     layer.work.remade_bytes = whole_bytes(remade);
   }
 
@@ -143,7 +150,10 @@ class DecoderCosts {
   void add_transients(LayerCost& layer) const {
     const double share = stream() / ranks_, sum = summed(stream());
     const double gathered = run_.split.sequence_parallel ? stream() : 0;
-    layer.forward_transient_bytes = whole_bytes(4 * share + sum);
+    // An input of the GELU that is not saved is in memory beside its output.
+    const bool drops =
+        run_.kernels == DecoderKernels::kStrata && run_.recompute >= Recompute::kProducts;
+    layer.forward_transient_bytes = whole_bytes((drops ? 8 : 4) * share + sum);
     layer.backward_transient_bytes = whole_bytes(12 * share + gathered + sum);
     layer.no_grad_transient_bytes = whole_bytes(8 * share + stream());
   }

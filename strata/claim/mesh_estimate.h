@@ -30,7 +30,8 @@ struct DecoderTraining {
   std::int64_t samples = 1;  ///< of a step
   MachineProfile machine;
   DecoderKernels kernels = DecoderKernels::kStrata;
-  std::string convention = "mixed";  ///< bytes a parameter (plan/ledger/zero_bytes.h)
+  /// Bytes a parameter (plan/ledger/zero_bytes.h); "split" are those of Strata in bf16.
+  std::string convention = "split";
   /// Each tensor-parallel rank sends its part of a message to the next stage, which gathers them
   /// (arXiv 2104.04473, section 4.1).
   bool scatters_messages = false;

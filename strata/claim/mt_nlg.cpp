@@ -20,7 +20,8 @@ DecoderTraining mt_nlg_training(DecoderKernels kernels) {
   return {.shape = {.layers = 105, .width = 20480, .heads = 128},
           .samples = 1920,
           .machine = claim_machine("a100-selene"),
-          .kernels = kernels};
+          .kernels = kernels,
+          .convention = kernels == DecoderKernels::kPublished ? "mixed" : "split"};
 }
 
 }  // namespace

@@ -116,7 +116,8 @@ Claim offload_claim() {
           "system's bytes and placement; for a DGX-2 bytes of states alone.",
       .pictured_unit = "G",
       .strata =
-          "Strata's own bytes in 16 bit with fp32 gradients, one sample of 1,024 tokens, "
+          "Strata's own bytes in fp16 with fp32 gradients, 18 a parameter, one sample of 1,024 "
+          "tokens, "
           "width 4,096; the disk has 28 TB."};
   add_v100(claim);
   add_dgx2(claim);

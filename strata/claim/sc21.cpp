@@ -36,6 +36,7 @@ DecoderTraining sc21_training(const Sc21Row& row, DecoderKernels kernels) {
           .samples = row.samples,
           .machine = claim_machine("a100-selene"),
           .kernels = kernels,
+          .convention = kernels == DecoderKernels::kPublished ? "mixed" : "split",
           .scatters_messages = kernels == DecoderKernels::kPublished};
 }
 

@@ -117,8 +117,9 @@ Claim zero_claim() {
           "of each system, and the bytes of its own layers.",
       .pictured_unit = "GB",
       .strata =
-          "Strata keeps fp32 gradients and counts 18 bytes a parameter; with ZeRO 2 and 3 "
-          "its ledger adds the whole gradients and weights that are open at a time."};
+          "Strata in bf16 keeps fp32 gradients and the lacking 16 bits of a weight as state, "
+          "also 16 bytes a parameter; with ZeRO 2 and 3 its ledger adds the whole gradients and "
+          "weights that are open at a time."};
   add_states(claim);
   add_volume(claim);
   add_conventions(claim);
@@ -127,7 +128,7 @@ Claim zero_claim() {
     claim.figures.push_back(
         {"7.5 G on 64 ranks, ZeRO " + std::to_string(zero) + ", Strata's bytes",
          format_double(
-             zero_bytes(7.5e9, precision_convention("mixed"), zero, 64).total() / kGigabyte, 1) +
+             zero_bytes(7.5e9, precision_convention("split"), zero, 64).total() / kGigabyte, 1) +
              " GB"});
   return claim;
 }

@@ -6,6 +6,7 @@
 #include "strata/claim/decoder_costs.h"
 #include "strata/models/model.h"
 #include "strata/nn/graph/measured_bytes.h"
+#include "strata/plan/search/gpu_costs.h"
 #include "strata/run/planned_run.h"
 #include "strata/run/recipe_file.h"
 #include "strata/run/resolved_run.h"
@@ -41,12 +42,22 @@ TEST(DecoderClaim, CostsAreThoseOfTheLayers) {
           kDecoder,
           {.split = {.samples = 2, .tensor_ranks = ranks, .sequence_parallel = sequence},
            .recompute = level},
-          precision_convention("mixed"), claim_machine("a100-selene"));
+          precision_convention("split"), claim_machine("a100-selene"));
       ASSERT_EQ(real.layers.size(), model.costs.layers.size());
-      const LayerCost &block = model.costs.layers[1], &layer = real.layers[1];
+      const Mesh mesh{{Axis::kTensor, ranks}};
+      const CostTable costs = with_mesh_seconds(
+          model.costs,
+          {.axes = mesh, .rates = gpu_axis_rates(claim_machine("a100-selene"), mesh, {})});
+      const LayerCost &block = costs.layers[1], &layer = real.layers[1];
       EXPECT_EQ(block.saved_bytes, layer.saved_bytes);
+      EXPECT_GE(block.forward_transient_bytes, layer.forward_transient_bytes);
+      EXPECT_GE(block.backward_transient_bytes, layer.backward_transient_bytes);
+      EXPECT_LE(block.backward_transient_bytes, 1.25 * layer.backward_transient_bytes);
+      EXPECT_EQ(block.no_grad_transient_bytes, layer.no_grad_transient_bytes);
       EXPECT_EQ(model.costs.values[1].bytes, real.values[1].bytes);
       EXPECT_DOUBLE_EQ(block.forward_flops, layer.forward_flops);
+      EXPECT_NEAR(block.forward_seconds, layer.forward_seconds, 0.02 * layer.forward_seconds);
+      EXPECT_NEAR(block.backward_seconds, layer.backward_seconds, 0.02 * layer.backward_seconds);
       EXPECT_EQ(block.work.forward_sum_bytes, layer.work.forward_sum_bytes);
       EXPECT_EQ(block.work.attention.heads, layer.work.attention.heads);
       // Biases and norms that every rank holds, and buffers aligned to 64 bytes.
