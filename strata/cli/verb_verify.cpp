@@ -44,7 +44,7 @@ void run_verify(const RecipeArguments& arguments, const std::string& resume) {
   if (result.holds()) {
     std::cout << "within " << kGradientTolerance
               << " of each layer's largest gradient, loss within " << kLossTolerance
-              << ": replicas and tensor-parallel ranks add in another order\n";
+              << ": ranks, or blocks of attention, add in another order\n";
     return;
   }
   const LayerComparison* layer = result.first_difference();

@@ -24,7 +24,8 @@ class ContextParallel {
 
   /// The tag of the next operator's messages, which may use the tag's consumer and micro-batch.
   virtual MessageTag begin() const = 0;
-  /// As Group: never waits; the sender must not write to the tensor again, the receiver may.
+  /// Never waits. The sender must not write to the tensor again; the receiver may write to it only
+  /// if the sender does not read it again.
   virtual void send(int peer, const MessageTag& tag, at::Tensor x) const = 0;
   /// `sizes`, `options`: of the tensor that the peer sends.
   virtual at::Tensor receive(int peer, const MessageTag& tag, at::IntArrayRef sizes,

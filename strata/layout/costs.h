@@ -19,6 +19,7 @@ struct AttentionShape {
   std::int64_t samples = 0;
   std::int64_t heads = 0;
   std::int64_t tokens = 0;
+  std::int64_t attended = 0;  ///< tokens that these attend to, half of them on average; 0: `tokens`
   std::int64_t head_width = 0;
   bool shares_keys = false;  ///< heads that share keys and values get copies of them
   bool runs_again = false;   ///< backward computes it again
@@ -36,6 +37,9 @@ struct LayerWork {
   // Bytes that a rank sends to others that have a part of the same samples (axis cp), on average.
   double forward_context_bytes = 0;
   double backward_context_bytes = 0;
+  // Messages of these that wait for one another.
+  int forward_context_messages = 0;
+  int backward_context_messages = 0;
   AttentionShape attention = {};
   /// that backward makes again instead of reading what forward saved; without cheap operations
   std::int64_t remade_bytes = 0;

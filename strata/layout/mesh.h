@@ -47,6 +47,10 @@ class Mesh : public PerAxis<int> {
   /// their gradients and, with ZeRO, share what they hold.
   std::vector<int> weight_ranks(int rank) const;
   int weight_ranks() const { return (*this)[Axis::kData] * (*this)[Axis::kContext]; }
+  /// Among how many ranks the traffic of an axis is: that of dp among all with the same weights.
+  int traffic_ranks(Axis axis) const {
+    return axis == Axis::kData ? weight_ranks() : (*this)[axis];
+  }
   /// The ranks that hold one copy of the model together with `rank`, ascending.
   std::vector<int> replica_ranks(int rank) const;
   int stage_size() const { return size() / (*this)[Axis::kPipeline]; }

@@ -117,6 +117,7 @@ void add_repeated(LayerCost& cost, const Layer& layer, const std::vector<TensorS
   cost.work.backward_kernels += repeated.kernels;
   cost.work.backward_sum_bytes += repeated.sum_bytes;
   cost.work.backward_context_bytes += repeated.context_bytes;
+  cost.work.backward_context_messages += repeated.context_messages;
   cost.work.remade_bytes = cheap_saved - cost.saved_bytes;
   cost.work.attention.runs_again = level >= Recompute::kAttention;
   cost.backward_seconds += repeated.flops / request.flops_per_second;

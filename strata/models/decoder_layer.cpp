@@ -7,13 +7,8 @@
 #include "strata/base/errors.h"
 #include "strata/nn/host/host_primitives.h"
 #include "strata/nn/ops/head_loss.h"
-#include "strata/nn/ops/ring_attention.h"
 
 namespace strata {
-
-namespace {
-constexpr std::int64_t kFloatSize = 4;
-}
 
 WeightSpec matrix_spec(std::string name, std::int64_t out, std::int64_t in, double stddev,
                        WeightSplit split) {
@@ -82,12 +77,11 @@ LayerWork DecoderLayer::block_work(const TensorSpec& stream) const {
   const ContextSent sent = context_sent(stream);
   work.forward_context_bytes = sent.forward;
   work.backward_context_bytes = sent.backward;
-  if (precision_ != at::kFloat)
-    work.attention = {.samples = stream.shape[0],
-                      .heads = options_.heads / split_.ranks,
-                      .tokens = stream.shape[1] * parts(),
-                      .head_width = options_.head_width,
-                      .shares_keys = options_.kv_heads < options_.heads};
+  work.forward_context_messages = sent.forward_messages;
+  work.backward_context_messages = sent.backward_messages;
+  const std::int64_t tokens = stream.shape[1] * parts();
+  add_block_kernels(work, tokens);
+  if (precision_ != at::kFloat) work.attention = attention_shape(stream.shape[0], tokens);
   return work;
 }
 
@@ -96,85 +90,6 @@ double DecoderLayer::attention_flops(const TensorSpec& stream) const {
   const auto length = static_cast<double>(stream.shape[1] * parts() * split_.context.ranks);
   return rows * 2 * length * static_cast<double>(options_.heads * options_.head_width) /
          split_.ranks;
-}
-
-double DecoderLayer::operand_share() const {
-  const auto heads = static_cast<double>(options_.heads),
-             keys = static_cast<double>(options_.kv_heads);
-  return (heads + 2 * keys) / (2 * heads + 2 * keys);
-}
-
-// In a ring a rank passes three quarters of the chunks on average, because those after a rank's
-// tokens do not pass it; in backward the gradients, in fp32, also go home. An exchange sends
-// operands and returns outputs, in backward the gradients of both, and the operands again after
-// norms.
-DecoderLayer::ContextSent DecoderLayer::context_sent(const TensorSpec& stream) const {
-  const ContextSplit& context = split_.context;
-  if (context.ranks == 1) return {};
-  const auto ranks = static_cast<double>(context.ranks);
-  const double heads = static_cast<double>(stream.numel() / options_.width * parts()) *
-                       static_cast<double>(options_.head_width) / split_.ranks;
-  const auto bytes = static_cast<double>(bytes_of(1));
-  const auto queries = static_cast<double>(options_.heads),
-             keys = static_cast<double>(options_.kv_heads);
-  if (context.exchange == ContextExchange::kUlysses) {
-    const double share = (ranks - 1) / ranks * heads * bytes;
-    const double both = 2 * queries + 2 * keys;
-    return {share * both, share * (both + (options_.qk_norm ? queries + 2 * keys : 0))};
-  }
-  const double chunk = heads * keys;  // keys and values of half of the tokens
-  const double passed = 1.5 * (ranks - 1);
-  return {passed * chunk * bytes, passed * chunk * bytes + (passed + 2 * (ranks - 1) / ranks) *
-                                                               chunk *
-                                                               static_cast<double>(kFloatSize)};
-}
-
-std::int64_t DecoderLayer::dropped_bytes(std::int64_t own, std::int64_t samples) const {
-  if (options_.dropout == 0) return 0;
-  return split_.context.ranks > 1 ? own + own / (2 * samples) : own;
-}
-
-// In a ring: the output in fp32, the rank's keys and values and another chunk's, the output of a
-// block. Backward passes in groups of heads, with gradients in fp32. In an exchange of heads: the
-// rank's projections and those of all tokens, and messages; then the outputs of both; in backward
-// the same for gradients. The rank with the most heads counts.
-DecoderLayer::ContextBytes DecoderLayer::context_bytes(std::int64_t rows) const {
-  const ContextSplit& context = split_.context;
-  if (!context.divides()) return {};
-  const auto bytes = [&](std::int64_t heads) {
-    return bytes_of(rows * heads * options_.head_width / split_.ranks);
-  };
-  const auto fp32 = [&](std::int64_t heads) {
-    return rows * heads * options_.head_width / split_.ranks * kFloatSize;
-  };
-  const std::int64_t queries = options_.heads, keys = options_.kv_heads;
-  const std::int64_t out = bytes(queries), kv = bytes(2 * keys), packed = out + kv;
-  if (context.in_blocks()) {
-    const std::int64_t length = options_.context / context.ranks;
-    const std::int64_t blocks = context.block > 0 ? length / context.block : 2;
-    const std::int64_t groups = std::min<std::int64_t>(kRingHeadGroups, keys / split_.ranks);
-    const bool rounds = precision_ != at::kFloat;
-    const std::int64_t gradients =
-        (kv * 3 / 2 + fp32(2 * keys) + fp32(queries) + packed / blocks) / groups;
-    return {.forward = packed + fp32(queries) + kv * 3 / 2 +
-                       std::max(fp32(queries) / blocks, rounds ? out : 0),
-            .backward = gradients,
-            // The rest takes the place of bytes that the MLP has freed.
-            .first_half = gradients / 3};
-  }
-  const std::int64_t local = keys / split_.ranks, ranks = context.ranks;
-  const std::int64_t most = (local + ranks - 1) / ranks * ranks;  // heads of all ranks, if even
-  const auto largest = [&](std::int64_t share) { return share * most / local; };
-  const auto sent = [&](std::int64_t share) { return share - share / ranks; };
-  const std::int64_t statistics = rows * queries / split_.ranks * kFloatSize;
-  const std::int64_t backward = largest(packed) + sent(largest(packed)) + packed + packed / ranks;
-  return {.projections = largest(packed) - packed,
-          .outputs = largest(out) + largest(statistics) - statistics,
-          .forward = std::max(
-              packed + sent(packed) + largest(packed) + largest(packed) / ranks,
-              packed + largest(packed) + largest(out) + sent(largest(out)) + out + out / ranks),
-          .backward = backward,
-          .first_half = backward + (options_.qk_norm ? packed : 0)};
 }
 
 // Two norms and two products. With sequence parallelism each rank gathers the sequence twice, which
@@ -189,11 +104,13 @@ RepeatedWork DecoderLayer::repeated_block_work(const TensorSpec& stream, Recompu
   const ContextSent sent = context_sent(stream);
   if (!drops_attention(recompute)) {
     // The operands of attention.
-    if (split_.context.exchange == ContextExchange::kUlysses && !options_.qk_norm)
-      work.context_bytes = sent.forward * operand_share();
+    if (split_.context.exchange == ContextExchange::kRing || options_.qk_norm) return work;
+    work.context_bytes = sent.forward * operand_share();
+    work.context_messages = sent.forward_messages / 2;
     return work;
   }
   work.context_bytes = sent.forward;
+  work.context_messages = sent.forward_messages;
   work.flops += attention_flops(stream);
   ++work.kernels;
   return work;

@@ -79,9 +79,18 @@ class DecoderLayer : public Layer {
   /// which the ranks of cp do equal shares.
   double attention_flops(const TensorSpec& stream) const;
 
+  AttentionShape attention_shape(std::int64_t samples, std::int64_t tokens) const;
+  /// Adds the kernels of an attention in blocks, for so many tokens of a rank.
+  void add_block_kernels(LayerWork& work, std::int64_t tokens) const;
+  /// Bytes of a tile's scores on a device without a fused kernel.
+  std::int64_t score_bytes(std::int64_t samples, std::int64_t block) const;
+  /// Groups of heads in the backward of a ring.
+  std::int64_t head_groups() const;
+
   /// Bytes that a rank sends to others with a part of the same samples, on average.
   struct ContextSent {
     double forward = 0, backward = 0;
+    int forward_messages = 0, backward_messages = 0;  ///< that wait for one another
   };
   ContextSent context_sent(const TensorSpec& stream) const;
 

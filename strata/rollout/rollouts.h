@@ -9,8 +9,8 @@
 ///     }
 ///
 /// Answers have the bits of a decoder that was filled from a checkpoint of that step
-/// (serve/decoder.h), and training goes on as without them. With dp replicas, each answers its own
-/// requests, so together they answer dp times as many.
+/// (serve/decoder.h), and training goes on as without them. The ranks that hold one copy of the
+/// model answer its own requests: with dp replicas and cp parts of samples, dp x cp times as many.
 ///
 /// Threads  one rank's thread; collective over the ranks of a replica, which pass the same
 ///          requests.

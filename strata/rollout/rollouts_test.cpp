@@ -48,7 +48,15 @@ DecoderOptions options_of(const RolloutCase& c) {
 }
 
 Sequential model_of(const RolloutCase& c, DecoderOutput output, int ranks) {
-  return make_model(options_of(c), output, {.ranks = ranks}, c.precision);
+  TensorSplit split{.ranks = ranks};
+  if (output == DecoderOutput::kLoss) split.context.ranks = c.mesh[Axis::kContext];
+  return make_model(options_of(c), output, split, c.precision);
+}
+
+// The number of the copy of the model that a rank has a part of.
+std::int64_t copy_of(const Mesh& mesh, int rank) {
+  const MeshPlace place = mesh.place(rank);
+  return place[Axis::kData] * mesh[Axis::kContext] + place[Axis::kContext];
 }
 
 StepPlan plan_of(const RolloutCase& c, const Sequential& model) {
@@ -167,7 +175,7 @@ class RolloutsTest : public testing::TestWithParam<RolloutCase> {
         rollouts.emplace(
             trainer, decoder,
             RolloutOptions{.context = kContextTokens, .page_tokens = 8, .sequences = 4}, world);
-      const int replica = c.mesh.place(world.rank())[Axis::kData];
+      const std::int64_t replica = copy_of(c.mesh, world.rank());
       for (int step = 0; step < kSteps; ++step) {
         trainer.step(batch_of(step), 1e-2);
         for (const int layer : trainer.layers()) steps[step]->add(trainer.owned_weights(layer));
@@ -177,7 +185,7 @@ class RolloutsTest : public testing::TestWithParam<RolloutCase> {
     for (int rank = 0; rolls_out && rank < c.mesh.size(); ++rank)
       for (int step = 0; step < kSteps; ++step) {
         SCOPED_TRACE(testing::Message() << "rank " << rank << ", step " << step);
-        expect_answers(made[rank][step], *steps[step], c.mesh.place(rank)[Axis::kData], step + 1);
+        expect_answers(made[rank][step], *steps[step], copy_of(c.mesh, rank), step + 1);
       }
     return steps.back();
   }
@@ -213,6 +221,7 @@ INSTANTIATE_TEST_SUITE_P(
                     RolloutCase{.mesh = kPipeline2, .virtual_stages = 2},
                     RolloutCase{.kind = DecoderKind::kLlama, .mesh = kData2, .zero = 2},
                     RolloutCase{.mesh = {{Axis::kPipeline, 2}, {Axis::kData, 2}}, .zero = 1},
+                    RolloutCase{.mesh = {{Axis::kData, 2}, {Axis::kContext, 2}}, .zero = 2},
                     RolloutCase{.mesh = kPipeline2, .precision = at::kBFloat16},
                     RolloutCase{.tier = Tier::kHost},
                     RolloutCase{.mesh = kPipeline2, .tier = Tier::kDisk}));

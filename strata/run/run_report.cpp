@@ -103,10 +103,10 @@ void add_communication(ReportInput& input, const PlannedRun& run, const Training
           "What all ranks send each other in a step: as planned, and as counted (median of the "
           "steps). Exposed: what the step would save without it, as planned. Sums of at most 8,192 "
           "numbers go whole to every rank, which the plan does not consider.",
-      .columns = {"axis", "places", "planned", "counted", "exposed"},
+      .columns = {"axis", "ranks", "planned", "counted", "exposed"},
       .rows = {}};
   for (const AxisInfo& axis : kAxes) {
-    const int places = run.mesh.axes[axis.id];
+    const int places = run.mesh.axes.traffic_ranks(axis.id);
     if (places == 1) continue;
     double bytes = 0;  // of one replica and slice
     for (const RankTraffic& rank : planned.ranks) bytes += rank[axis.id].bytes;

@@ -1,7 +1,8 @@
 /// Replays one step on one rank and compares every gradient with the mesh's.
 ///
-/// Pipelines must have the same bits. Replicas and tensor-parallel ranks add in another order:
-/// their difference is bounded by kGradientTolerance of the layer's largest gradient.
+/// Pipelines must have the same bits. Replicas, ranks that divide samples or layers, and attention
+/// in blocks add in another order: their difference is bounded by kGradientTolerance of the layer's
+/// largest gradient.
 #pragma once
 
 #include <string>

@@ -20,6 +20,8 @@ namespace {
 using enum ScheduleKind;
 using enum RecomputeMode;
 
+constexpr std::int64_t kMicroBatch = 4, kContext = 64, kNarrowContext = 1024, kVocab = 512;
+
 struct Case {
   int stages;
   ScheduleKind schedule;
@@ -33,6 +35,8 @@ struct Case {
   TierChoice activations = TierChoice::kDevice;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   at::ScalarType precision = at::kFloat;
+  bool narrow = false;
+  std::int64_t context() const { return narrow ? kNarrowContext : kContext; }
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
@@ -41,8 +45,6 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << ", " << c.samples << " samples, activations on " << name_of(c.activations) << ", "
              << name_of(c.optimizer) << ", " << c.precision;
 }
-
-constexpr std::int64_t kMicroBatch = 4, kContext = 64, kVocab = 512;
 
 struct Peak {
   std::int64_t device = 0;
@@ -58,7 +60,7 @@ std::vector<Peak> measured_peaks(const Case& c, const Sequential& model, const P
                      .precision = c.precision,
                      .optimizer = {.kind = c.optimizer, .freeze_step = 1}});
     trainer.initialise();
-    const at::Tensor text = at::randint(kVocab, {c.samples, kContext}, at::kLong);
+    const at::Tensor text = at::randint(kVocab, {c.samples, c.context()}, at::kLong);
     const MiniBatch batch{
         .inputs = {text, text.clone()}, .samples = c.samples, .valid_tokens = text.numel()};
     trainer.step(batch, 1e-3);
@@ -73,24 +75,29 @@ std::vector<Peak> measured_peaks(const Case& c, const Sequential& model, const P
 }
 
 Sequential model_of(const Case& c) {
-  return make_gpt({.layers = 8,
-                   .width = 128,
-                   .heads = 4,
-                   .vocab = kVocab,
-                   .context = kContext,
-                   .dropout = c.dropout,
-                   .tie = c.tie,
-                   .skip = c.skip},
-                  DecoderOutput::kLoss,
-                  {.ranks = c.mesh.axes[Axis::kTensor],
-                   .sequence = c.mesh.sequence_parallel,
-                   .context = c.mesh.context_split()},
-                  c.precision);
+  const TensorSplit split{.ranks = c.mesh.axes[Axis::kTensor],
+                          .sequence = c.mesh.sequence_parallel,
+                          .context = c.mesh.context_split()};
+  DecoderOptions options{.layers = 8,
+                         .width = 128,
+                         .heads = 4,
+                         .vocab = kVocab,
+                         .context = kContext,
+                         .dropout = c.dropout,
+                         .tie = c.tie,
+                         .skip = c.skip};
+  if (c.narrow) {  // attention needs more than the MLP and the head
+    options.kind = DecoderKind::kLlama;
+    options.heads = options.kv_heads = 8;
+    options.mlp_width = 16;
+    options.context = kNarrowContext;
+  }
+  return make_model(options, DecoderOutput::kLoss, split, c.precision);
 }
 
 PlanRequest request_of(const Case& c, const Sequential& model) {
   const int parts = c.mesh.axes[Axis::kContext];  // of a sample
-  const std::vector<TensorSpec> inputs(2, {{kMicroBatch, kContext / parts}, at::kLong});
+  const std::vector<TensorSpec> inputs(2, {{kMicroBatch, c.context() / parts}, at::kLong});
   const std::int64_t samples = c.samples / c.mesh.axes[Axis::kData];  // samples of one replica
   CostRequest costs{.batch_inputs = inputs,
                     .samples = samples,
@@ -225,6 +232,12 @@ MeshOptions context(int ranks, ContextExchange exchange = ContextExchange::kRing
   return {.axes = {{Axis::kContext, ranks}}, .cp_exchange = exchange, .cp_block = block};
 }
 
+Case narrow(const MeshOptions& mesh) {
+  Case c{1, k1f1b, kCheap, 1, false, false, 0, 4, mesh};
+  c.narrow = true;
+  return c;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     PartsOfSamples, MemoryPrediction,
     ::testing::Values(
@@ -234,7 +247,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, k1f1b, kCheap, 1, false, false, 0, 16, context(2, ContextExchange::kUlysses)},
         Case{2, k1f1b, kFull, 1, false, false, 0, 16, context(4, ContextExchange::kUlysses)},
         Case{1, k1f1b, kCheap, 1, false, false, 0, 16, context(2), TierChoice::kDevice,
-             OptimizerKind::kAdamW, at::kBFloat16}));
+             OptimizerKind::kAdamW, at::kBFloat16},
+        narrow(context(8)), narrow(context(16)), narrow(context(8, ContextExchange::kUlysses))));
 
 INSTANTIATE_TEST_SUITE_P(Signs, MemoryPrediction,
                          ::testing::Values(Case{1, k1f1b, kFull, 1, false, false, 0, 8,

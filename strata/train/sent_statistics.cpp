@@ -3,7 +3,8 @@
 namespace strata {
 namespace {
 
-// What ranks with the same weights exchange counts for dp, whatever makes them several.
+// Ranks along dp and cp exchange gradients and shards in the group `weights`, whose bytes count for
+// dp.
 std::int64_t sent_along(const MeshGroups& groups, Axis axis) {
   const std::int64_t bytes = groups[axis].sent_bytes();
   return axis == Axis::kData ? bytes + groups.weights.sent_bytes() : bytes;

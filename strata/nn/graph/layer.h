@@ -111,6 +111,7 @@ struct RepeatedWork {
   int kernels = 0;             ///< that a device launches
   std::int64_t sum_bytes = 0;  ///< as LayerWork::backward_sum_bytes
   double context_bytes = 0;    ///< as LayerWork::backward_context_bytes
+  int context_messages = 0;    ///< as LayerWork::backward_context_messages
 };
 
 /// Returns a zero loss, fp64 [1], on the device of `options`.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,11 @@
 namespace strata {
 namespace {
 
-enum What : std::int32_t { kKeys = 1, kGradients, kHome };
+// What a message holds.
+enum Content : std::int32_t { kKeys, kTaken, kGradientsSoFar, kFinishedGradients, kNumContents };
+
+// A rank sends keys on only if the next rank has taken all but so many of those before.
+constexpr std::size_t kMostWaiting = 2;
 
 // Heads of keys [first, first + count).
 struct HeadRange {
@@ -41,7 +46,8 @@ class Ring {
     const Attended sum{at::empty(q.sizes(), q.options().dtype(at::kFloat)),
                        at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat))};
     const HeadRange all{0, heads_.k.size(2)};
-    Keys keys(*this, all, 0);
+    KeysBelow below(*this);
+    Keys keys(*this, all, 0, below);
     for (int chunk = split_.late_chunk(rank_); chunk >= 0; --chunk) {
       const at::Tensor kv = keys.take(chunk);
       for_blocks(chunk, [&](const Pair& pair) {
@@ -50,6 +56,7 @@ class Ring {
             {rows(sum.y, pair.query), sum.log_sum.narrow(2, pair.query, block_)});
       });
     }
+    below.await_all();
     return {sum.y.to(q.scalar_type()).view({q.size(0), q.size(1), q.size(2) * q.size(3)}),
             sum.log_sum};
   }
@@ -57,14 +64,12 @@ class Ring {
   void attend_gradient(const Attended& attended, const at::Tensor& dy,
                        const Heads& gradients) const {
     const std::int64_t count = heads_.k.size(2), groups = std::min(kRingHeadGroups, count);
+    KeysBelow below(*this);
+    Finished finished(*this, groups, gradients);
     for (std::int64_t i = 0; i < groups; ++i)
-      pass_back(range_of(i, groups), static_cast<int>(i), attended, dy, gradients);
-    if (rank_ == 0) return;
-    for (std::int64_t i = 0; i < groups; ++i)
-      for (const int chunk : {split_.early_chunk(rank_), split_.late_chunk(rank_)})
-        write(chunk, range_of(i, groups),
-              receive(0, kHome, chunk, static_cast<int>(i), range_of(i, groups), at::kFloat),
-              gradients);
+      pass_back(static_cast<int>(i), range_of(i, groups), attended, dy, gradients, below, finished);
+    finished.receive_until(groups * split_.chunks());
+    below.await_all();
   }
 
  private:
@@ -75,43 +80,109 @@ class Ring {
     bool own;
   };
 
+  // Sends keys and values to the next lower rank, which says when it has taken them: a slow rank
+  // does not collect the chunks of fast ones.
+  class KeysBelow {
+   public:
+    explicit KeysBelow(const Ring& ring) : ring_(ring) {}
+
+    void send(int chunk, int head_group, const at::Tensor& kv) {
+      if (waiting_.size() == kMostWaiting) await_first();
+      ring_.send(ring_.rank_ - 1, kKeys, chunk, head_group, kv);
+      waiting_.emplace_back(chunk, head_group);
+    }
+    void await_all() {
+      while (!waiting_.empty()) await_first();
+    }
+
+   private:
+    void await_first() {
+      const auto [chunk, head_group] = waiting_.front();
+      ring_.group_.receive(ring_.rank_ - 1, ring_.tag_of(kTaken, chunk, head_group), {0},
+                           ring_.heads_.k.options());
+      waiting_.pop_front();
+    }
+
+    const Ring& ring_;
+    std::deque<std::pair<int, int>> waiting_;
+  };
+
   // Keys and values of the chunks in descending order, [2, B, chunk, heads, width] each.
   class Keys {
    public:
-    Keys(const Ring& ring, HeadRange range, int turn) : ring_(ring), range_(range), turn_(turn) {}
+    Keys(const Ring& ring, HeadRange range, int head_group, KeysBelow& below)
+        : ring_(ring), range_(range), head_group_(head_group), below_(below) {}
 
     at::Tensor take(int chunk) {
       const int last = ring_.split_.ranks - 1, rank = ring_.rank_;
       // The last rank needs this rank's early chunk in its next step.
-      if (rank < last && step_++ == last - rank) ring_.send(last, kKeys, rank, turn_, own(rank));
+      if (rank < last && step_++ == last - rank) {
+        early_ = own(rank);
+        ring_.send(last, kKeys, rank, head_group_, early_);
+      }
       const int owner = ring_.split_.owner(chunk);
-      const at::Tensor kv = owner == rank
-                                ? own(chunk)
-                                : ring_.receive(rank == last ? owner : rank + 1, kKeys, chunk,
-                                                turn_, range_, ring_.heads_.k.scalar_type());
-      if (rank > 0 && owner != rank - 1) ring_.send(rank - 1, kKeys, chunk, turn_, kv);
+      at::Tensor kv;
+      if (owner != rank) {
+        const int from = rank == last ? owner : rank + 1;
+        kv = ring_.receive(from, kKeys, chunk, head_group_, range_, ring_.heads_.k.scalar_type());
+        if (rank < last) ring_.send(from, kTaken, chunk, head_group_, at::empty({0}, kv.options()));
+      } else {
+        kv = chunk == rank && early_.defined() ? std::exchange(early_, {}) : own(chunk);
+      }
+      if (rank > 0 && owner != rank - 1) below_.send(chunk, head_group_, kv);
       return kv;
     }
 
    private:
-    // In one tensor, which other ranks may keep.
-    at::Tensor own(int chunk) {
-      at::Tensor& kv = own_[ring_.is_late(chunk) ? 1 : 0];
-      if (!kv.defined()) {
-        const auto part = [&](const at::Tensor& x) {
-          return x.narrow(1, ring_.first_row(chunk), ring_.chunk_)
-              .narrow(2, range_.first, range_.count);
-        };
-        kv = at::stack({part(ring_.heads_.k), part(ring_.heads_.v)});
-      }
-      return kv;
+    // In one tensor, which other ranks read, too.
+    at::Tensor own(int chunk) const {
+      const auto part = [&](const at::Tensor& x) {
+        return x.narrow(1, ring_.first_row(chunk), ring_.chunk_)
+            .narrow(2, range_.first, range_.count);
+      };
+      return at::stack({part(ring_.heads_.k), part(ring_.heads_.v)});
     }
 
     const Ring& ring_;
     HeadRange range_;
-    int turn_;
+    int head_group_;
+    KeysBelow& below_;
     int step_ = 0;
-    std::array<at::Tensor, 2> own_;
+    at::Tensor early_;  // from its sending until the rank attends to it
+  };
+
+  // Gradients of this rank's own keys and values, which rank 0 finishes. Chunks of all groups of
+  // heads pass the ranks in one order; rank 0 has finished a chunk when this rank is about rank_
+  // chunks further.
+  class Finished {
+   public:
+    Finished(const Ring& ring, std::int64_t groups, const Heads& gradients)
+        : ring_(ring), gradients_(gradients) {
+      if (ring.rank_ == 0) return;  // writes its own
+      for (std::int64_t group = 0; group < groups; ++group)
+        for (const int chunk : {ring.split_.late_chunk(ring.rank_), ring.rank_})
+          due_.push_back({static_cast<int>(group), chunk, ring.range_of(group, groups)});
+    }
+
+    // Receives the chunks before `position`.
+    void receive_until(std::int64_t position) {
+      for (; !due_.empty(); due_.pop_front()) {
+        const auto& [head_group, chunk, range] = due_.front();
+        if (ring_.position_of(head_group, chunk) >= position) return;
+        ring_.write(chunk, range,
+                    ring_.receive(0, kFinishedGradients, chunk, head_group, range, at::kFloat),
+                    gradients_);
+      }
+    }
+
+   private:
+    struct Due {
+      int head_group, chunk;
+      HeadRange range;
+    };
+    const Ring& ring_;
+    const Heads& gradients_;
+    std::deque<Due> due_;
   };
 
   bool is_late(int chunk) const { return chunk >= split_.ranks; }
@@ -140,22 +211,22 @@ class Ring {
     for (std::int64_t key = blocks - 1; key >= 0; --key) {
       for (std::int64_t i = blocks - 1; i >= 0; --i) {
         // The two blocks at the same distance from the middle.
-        pair_up(split_.early_chunk(rank_), i, chunk, key, f);
-        pair_up(split_.late_chunk(rank_), blocks - 1 - i, chunk, key, f);
+        visit_pair(split_.early_chunk(rank_), i, chunk, key, f);
+        visit_pair(split_.late_chunk(rank_), blocks - 1 - i, chunk, key, f);
       }
     }
   }
 
   template <typename F>
-  void pair_up(int query_chunk, std::int64_t query, int key_chunk, std::int64_t key, F f) const {
+  void visit_pair(int query_chunk, std::int64_t query, int key_chunk, std::int64_t key, F f) const {
     const bool same = query_chunk == key_chunk;
     if (query_chunk < key_chunk || (same && query < key)) return;
     f(Pair{first_row(query_chunk) + query * block_, key * block_, same && query == key});
   }
 
   // One group of heads.
-  void pass_back(HeadRange range, int turn, const Attended& attended, const at::Tensor& dy,
-                 const Heads& gradients) const {
+  void pass_back(int head_group, HeadRange range, const Attended& attended, const at::Tensor& dy,
+                 const Heads& gradients, KeysBelow& below, Finished& finished) const {
     const auto queries = [&](const at::Tensor& x, int dim) {
       return x.narrow(dim, range.first * shared_, range.count * shared_);
     };
@@ -164,33 +235,35 @@ class Ring {
     const at::Tensor of_y = queries(dy.view(heads_.q.sizes()), 2);
     const at::Tensor log_sum = queries(attended.log_sum, 1);
     const at::Tensor dq = at::zeros(q.sizes(), q.options().dtype(at::kFloat));
-    Keys keys(*this, range, turn);
+    Keys keys(*this, range, head_group, below);
     for (int chunk = split_.late_chunk(rank_); chunk >= 0; --chunk) {
       const at::Tensor kv = keys.take(chunk);
-      const at::Tensor dkv = begun(chunk, turn, range);
+      at::Tensor dkv = gradients_so_far(chunk, head_group, range);
       for_blocks(chunk, [&](const Pair& pair) {
         primitives(q).attention.attend_block_gradient(
             block_of(pair, q, kv), {rows(y, pair.query), log_sum.narrow(2, pair.query, block_)},
             rows(of_y, pair.query), rows(dq, pair.query), dkv[0].narrow(1, pair.key, block_),
             dkv[1].narrow(1, pair.key, block_));
       });
-      pass_on(chunk, turn, range, dkv, gradients);
+      send_gradients(chunk, head_group, range, std::move(dkv), gradients);
+      finished.receive_until(position_of(head_group, chunk) - rank_ - 1);
     }
     queries(gradients.q, 2).copy_(dq);
   }
 
   // The gradients of a chunk's keys and values that the ranks before this one have made.
-  at::Tensor begun(int chunk, int turn, HeadRange range) const {
+  at::Tensor gradients_so_far(int chunk, int head_group, HeadRange range) const {
     const int first = is_late(chunk) ? split_.owner(chunk) : split_.ranks - 1;
-    if (rank_ < first) return receive(rank_ + 1, kGradients, chunk, turn, range, at::kFloat);
+    if (rank_ < first)
+      return receive(rank_ + 1, kGradientsSoFar, chunk, head_group, range, at::kFloat);
     return at::zeros(sizes_of(range), heads_.k.options().dtype(at::kFloat));
   }
 
-  void pass_on(int chunk, int turn, HeadRange range, const at::Tensor& dkv,
-               const Heads& gradients) const {
+  void send_gradients(int chunk, int head_group, HeadRange range, at::Tensor dkv,
+                      const Heads& gradients) const {
     const int owner = split_.owner(chunk);
-    if (rank_ > 0) return send(rank_ - 1, kGradients, chunk, turn, dkv);
-    if (owner > 0) return send(owner, kHome, chunk, turn, dkv);
+    if (rank_ > 0) return send(rank_ - 1, kGradientsSoFar, chunk, head_group, std::move(dkv));
+    if (owner > 0) return send(owner, kFinishedGradients, chunk, head_group, std::move(dkv));
     write(chunk, range, dkv, gradients);
   }
 
@@ -206,18 +279,23 @@ class Ring {
     return {2, heads_.k.size(0), chunk_, range.count, heads_.k.size(3)};
   }
 
-  MessageTag tag_of(What what, int chunk, int turn) const {
+  // The order in which chunks of all groups of heads pass the ranks.
+  std::int64_t position_of(int head_group, int chunk) const {
+    return std::int64_t{head_group} * split_.chunks() + split_.chunks() - 1 - chunk;
+  }
+
+  MessageTag tag_of(Content content, int chunk, int head_group) const {
     MessageTag tag = tag_;
     tag.consumer = chunk;
-    tag.micro_batch = static_cast<std::int32_t>(turn * 4 + what);
+    tag.micro_batch = static_cast<std::int32_t>(head_group * kNumContents + content);
     return tag;
   }
-  void send(int peer, What what, int chunk, int turn, at::Tensor x) const {
-    group_.send(peer, tag_of(what, chunk, turn), std::move(x));
+  void send(int peer, Content content, int chunk, int head_group, at::Tensor x) const {
+    group_.send(peer, tag_of(content, chunk, head_group), std::move(x));
   }
-  at::Tensor receive(int peer, What what, int chunk, int turn, HeadRange range,
+  at::Tensor receive(int peer, Content content, int chunk, int head_group, HeadRange range,
                      at::ScalarType type) const {
-    return group_.receive(peer, tag_of(what, chunk, turn), sizes_of(range),
+    return group_.receive(peer, tag_of(content, chunk, head_group), sizes_of(range),
                           heads_.k.options().dtype(type));
   }
 

@@ -1,5 +1,5 @@
 /// Attends causally where each rank of `cp` has some tokens of every sample: keys and values go
-/// from rank to rank, and a rank never has those of more than two chunks.
+/// from rank to rank, and a rank attends to those of one chunk at a time.
 ///
 /// Every block of queries attends to blocks of keys in descending order, its own first, and the
 /// gradient of a block of keys is the sum over blocks of queries from the middle of the sequence
@@ -7,16 +7,17 @@
 /// equal bits on any number of ranks, one included. They are also the orders in which chunks pass
 /// the ranks: all ranks work from the first moment, and each at another chunk.
 ///
-/// Chunk j starts at the last rank, or, if it is a late one, at its owner, and descends the ranks;
-/// in backward the gradients of its keys and values descend with it and go home from rank 0.
-/// Backward runs by groups of heads, so that a rank works on one while another group passes.
+/// A late chunk starts at its owner, an early one at the last rank, and both descend the ranks. In
+/// backward the gradients of a chunk's keys and values descend with it, and rank 0 sends them to
+/// their owner. Backward runs by groups of heads: while one group passes the other ranks, a rank
+/// works on the next one.
 ///
 /// Source  Liu et al. 2023 (ring attention); the orders are Strata's.
 /// Shapes  q [B, T/n, heads, width], k and v with the same or fewer heads; y [B, T/n, heads *
 ///         width] of q's type, log_sum [B, heads, T/n].
-/// Cost    a rank sends the keys and values of at most 2n - 1 chunks, in backward twice as many
-///         elements more, in fp32. Transient: y, or dq, in fp32; the rank's own keys and values,
-///         and another chunk's.
+/// Cost    a rank sends the keys and values of at most 2n - 1 chunks, in backward also as many
+///         gradients, in fp32. Transient: y, or dq of a group, in fp32; keys and values of a chunk,
+///         of the rank's early chunk until it is its turn, and of at most two on their way.
 /// Threads collective over the ranks of `cp`.
 #pragma once
 
@@ -26,8 +27,8 @@
 
 namespace strata {
 
-/// Backward passes the ranks in so many groups of heads, or one for each head of keys: while the
-/// last group passes, ranks at the end of the line wait for about 1 / kRingHeadGroups of the work.
+/// The groups of heads in backward, unless there are fewer heads of keys. More groups make the wait
+/// of ranks for the first and the last group shorter, and messages smaller.
 inline constexpr std::int64_t kRingHeadGroups = 4;
 
 Attended ring_attend(const Heads& heads, const ContextParallel& group);

@@ -36,6 +36,9 @@ struct PagedText {
   std::int64_t sample = 0;    ///< tokens of a whole sample, whose order of sums a host follows
 };
 
+/// Tokens of queries and keys whose scores exist at once, where no fused kernel attends to a block.
+inline constexpr std::int64_t kAttentionTile = 256;
+
 class AttentionPrimitives {
  public:
   virtual ~AttentionPrimitives() = default;

@@ -1,11 +1,12 @@
-// A block's attention by its formula, on any device. A block's scores exist as a whole, so its
-// tokens should be few hundred; a fused kernel of the device may take this one's place.
+// A block's attention by its formula, on any device. The scores of kAttentionTile tokens exist as a
+// whole, so a block is computed in tiles; a fused kernel of the device may take this one's place.
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -42,10 +43,25 @@ at::Tensor tokens_first(const at::Tensor& x, std::int64_t shared) {
   return sum.transpose(1, 2);
 }
 
-}  // namespace
+// Calls f(tile, first query) for the tiles of a block: the own one of each tile of queries first,
+// then those before it in descending order.
+template <typename F>
+void for_tiles(const AttentionBlock& block, F f) {
+  const std::int64_t length = block.q.size(1);
+  const auto rows = [&](const at::Tensor& x, std::int64_t first) {
+    return x.narrow(1, first, std::min(kAttentionTile, length - first));
+  };
+  const std::int64_t last = (length - 1) / kAttentionTile * kAttentionTile;
+  for (std::int64_t query = 0; query < length; query += kAttentionTile)
+    for (std::int64_t key = block.own ? query : last; key >= 0; key -= kAttentionTile)
+      f(AttentionBlock{.q = rows(block.q, query),
+                       .k = rows(block.k, key),
+                       .v = rows(block.v, key),
+                       .own = block.own && key == query},
+        query, key);
+}
 
-void AttentionPrimitives::attend_block(const AttentionBlock& block, const Attended& so_far) const {
-  const AtenScope scope;
+void attend_tile(const AttentionBlock& block, const Attended& so_far) {
   const std::int64_t shared = block.q.size(2) / block.k.size(2);
   const at::Tensor scores = scores_of(block, shared);
   const at::Tensor sums = scores.logsumexp({3});
@@ -63,11 +79,9 @@ void AttentionPrimitives::attend_block(const AttentionBlock& block, const Attend
   so_far.log_sum.copy_(all);
 }
 
-void AttentionPrimitives::attend_block_gradient(const AttentionBlock& block,
-                                                const Attended& attended, const at::Tensor& dy,
-                                                const at::Tensor& dq, const at::Tensor& dk,
-                                                const at::Tensor& dv) const {
-  const AtenScope scope;
+void attend_tile_gradient(const AttentionBlock& block, const Attended& attended,
+                          const at::Tensor& dy, const at::Tensor& dq, const at::Tensor& dk,
+                          const at::Tensor& dv) {
   const std::int64_t shared = block.q.size(2) / block.k.size(2);
   const at::Tensor weights = (scores_of(block, shared) - attended.log_sum.unsqueeze(3)).exp_();
   const at::Tensor gradient = heads_first(dy), values = heads_first(block.v, shared);
@@ -77,6 +91,30 @@ void AttentionPrimitives::attend_block_gradient(const AttentionBlock& block,
   dv.add_(tokens_first(at::matmul(weights.transpose(2, 3), gradient), shared));
   dq.add_(tokens_first(at::matmul(of_scores, heads_first(block.k, shared)), 1));
   dk.add_(tokens_first(at::matmul(of_scores.transpose(2, 3), heads_first(block.q)), shared));
+}
+
+}  // namespace
+
+void AttentionPrimitives::attend_block(const AttentionBlock& block, const Attended& so_far) const {
+  const AtenScope scope;
+  for_tiles(block, [&](const AttentionBlock& tile, std::int64_t query, std::int64_t) {
+    const std::int64_t rows = tile.q.size(1);
+    attend_tile(tile, {so_far.y.narrow(1, query, rows), so_far.log_sum.narrow(2, query, rows)});
+  });
+}
+
+void AttentionPrimitives::attend_block_gradient(const AttentionBlock& block,
+                                                const Attended& attended, const at::Tensor& dy,
+                                                const at::Tensor& dq, const at::Tensor& dk,
+                                                const at::Tensor& dv) const {
+  const AtenScope scope;
+  for_tiles(block, [&](const AttentionBlock& tile, std::int64_t query, std::int64_t key) {
+    const std::int64_t rows = tile.q.size(1), keys = tile.k.size(1);
+    attend_tile_gradient(
+        tile, {attended.y.narrow(1, query, rows), attended.log_sum.narrow(2, query, rows)},
+        dy.narrow(1, query, rows), dq.narrow(1, query, rows), dk.narrow(1, key, keys),
+        dv.narrow(1, key, keys));
+  });
 }
 
 }  // namespace strata

@@ -57,7 +57,9 @@ void add_attention(LayerCost& layer, const CostTable& costs, const MachineProfil
   one.samples = 1;
   const std::int64_t least = attention_workspace_bytes(one, machine.device.multiprocessors);
   const double tokens = static_cast<double>(attention.tokens);
-  const double flops = 2 * tokens * tokens *
+  const double attended =
+      static_cast<double>(attention.attended > 0 ? attention.attended : attention.tokens);
+  const double flops = 2 * tokens * attended *
                        static_cast<double>(attention.samples * attention.heads) *
                        static_cast<double>(attention.head_width);
   const double rate = product_rate(machine, costs.weight_element_bytes);

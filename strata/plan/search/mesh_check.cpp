@@ -102,6 +102,11 @@ class Check {
     require(split.ranks == 1 || limits_.has_tokens, "mesh.cp",
             "samples of this task have no tokens that ranks can divide", "1", text(split.ranks),
             "set mesh.cp=1, and mesh.dp or mesh.pp instead");
+    require(split.block == 0 || limits_.has_tokens, "mesh.cp_block",
+            "samples of this task have no tokens", "0", text(split.block), "set mesh.cp_block=0");
+    require(split.ranks > 1 || split.exchange == ContextExchange::kRing, "mesh.cp_exchange",
+            "ranks that divide samples are what exchanges heads", "mesh.cp of at least 2",
+            "mesh.cp 1", "set mesh.cp_exchange=ring");
     require(split.block == 0 || split.exchange == ContextExchange::kRing, "mesh.cp_block",
             "ranks that exchange heads attend to all tokens at once", "0, or mesh.cp_exchange ring",
             text(split.block), "set mesh.cp_block=0");
@@ -165,6 +170,9 @@ class Check {
     const auto all =
         legal_meshes(static_cast<int>(limits_.world), mesh_.stages_per_rank(), limits_);
     for (const Mesh& other : all) {
+      MeshOptions options = mesh_;
+      options.axes = other;
+      if (!divides_tokens(options, limits_)) continue;
       const auto factor = [](int a, int b) { return std::fabs(std::log2(double(a) / b)); };
       double change = factor(other[Axis::kData], mesh[Axis::kData]);
       for (const AxisInfo& axis : kAxes) {
@@ -199,6 +207,14 @@ void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf
   check.tensor_ranks();
   check.context_ranks();
   check.world();
+}
+
+bool divides_tokens(const MeshOptions& mesh, const MeshLimits& limits) {
+  const ContextSplit split = mesh.context_split();
+  const int tp = mesh.axes[Axis::kTensor];
+  if (limits.context % split.unit(mesh.sequence_parallel ? tp : 1) != 0) return false;
+  return split.exchange == ContextExchange::kRing || limits.kv_heads == 0 ||
+         split.ranks <= limits.kv_heads / tp;
 }
 
 bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits) {

@@ -31,6 +31,10 @@ void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf
 /// Whether the sizes of the axes are within the limits; ignores `world`.
 bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits);
 
+/// Whether the ranks of cp and tp can divide the tokens of samples, and their heads where these are
+/// exchanged, as requested. True for unknown limits.
+bool divides_tokens(const MeshOptions& mesh, const MeshLimits& limits);
+
 /// All legal meshes of exactly `ranks` ranks, ascending by the axes in the order of
 /// kModelAxesFirst.
 std::vector<Mesh> legal_meshes(int ranks, std::int64_t virtual_stages, const MeshLimits& limits);

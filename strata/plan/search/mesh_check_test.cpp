@@ -44,6 +44,10 @@ TEST(MeshCheck, NamesNearestMeshOfWorldSize) {
             "set mesh.pp=3 and mesh.dp=1, or start 4 ranks");
   limits = {.mini_batch = 1, .layers = 2, .heads = 2, .world = 7};  // no mesh has 7 ranks
   EXPECT_EQ(fix_of({.axes = {{Axis::kPipeline, 2}}}, limits), "start 2 ranks");
+  // cp 2 would need chunks of 2 tokens for 4 tensor-parallel ranks.
+  limits = {.mini_batch = 1, .layers = 1, .heads = 4, .context = 8, .world = 8};
+  EXPECT_EQ(fix_of({.axes = {{Axis::kTensor, 4}}, .sequence_parallel = true}, limits),
+            "start 4 ranks");
 }
 
 TEST(MeshCheck, FixesOfWrongWorldSizeAreLegal) {
@@ -145,9 +149,12 @@ TEST(MeshCheck, RequiresContextRanksToDivideTokensAndHeads) {
   EXPECT_EQ(fix_of(sequence, kLimits), "");
   limits.context = 8;
   EXPECT_EQ(fix_of(sequence, limits), "set mesh.cp=1");  // chunks of 2 tokens for 4 ranks
+  exchange = {.cp_exchange = ContextExchange::kUlysses};
+  EXPECT_EQ(fix_of(exchange, kLimits), "set mesh.cp_exchange=ring");
   limits = kLimits;
   limits.has_tokens = false;
   EXPECT_EQ(fix_of(parts(2), limits), "set mesh.cp=1, and mesh.dp or mesh.pp instead");
+  EXPECT_EQ(fix_of({.cp_block = 8}, limits), "set mesh.cp_block=0");
   MeshOptions shards = parts(2);
   shards.axes[Axis::kData] = 3;
   shards.zero = {.stage = 1, .shard_ranks = 6};

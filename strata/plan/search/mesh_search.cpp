@@ -20,15 +20,6 @@ constexpr double kNoFaster = 1e-3;
 constexpr int kTriedVirtualStages = 4;
 constexpr int kLastZero = 3;
 
-// Whether the ranks of cp and tp can divide the tokens and heads of samples as requested.
-bool divides_tokens(const MeshOptions& mesh, const MeshLimits& limits) {
-  const ContextSplit split = mesh.context_split();
-  const int tp = mesh.axes[Axis::kTensor];
-  if (limits.context % split.unit(mesh.sequence_parallel ? tp : 1) != 0) return false;
-  return split.exchange == ContextExchange::kRing || limits.kv_heads == 0 ||
-         split.ranks <= limits.kv_heads / tp;
-}
-
 std::vector<MeshOptions> candidates(const MeshOptions& requested, const MeshLimits& limits) {
   std::vector<MeshOptions> all;
   for (const Mesh& mesh : legal_meshes(requested.rank_count(), 1, limits)) {
@@ -155,7 +146,8 @@ std::string schedule_text(const MeshOptions& mesh) {
                      .where = "mesh.auto",
                      .what = "no mesh of this many ranks is legal",
                      .expected = "stages within the layers, replicas within the mini-batch, "
-                                 "tensor-parallel ranks that divide the heads",
+                                 "parts that divide the tokens, tensor-parallel ranks that "
+                                 "divide the heads",
                      .got = count + " ranks",
                      .fix = "set mesh.ranks to a smaller number"});
   }

@@ -14,19 +14,14 @@ double seconds_at(double bytes, double rate) { return rate > 0 ? bytes / rate : 
 // The bytes that one of n ranks sends when they scatter or gather `bytes`.
 double scattered(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
-// The ranks among which the traffic of an axis is: for dp all with the same weights.
-int ranks_of_traffic(const Mesh& mesh, Axis axis) {
-  return axis == Axis::kData ? mesh.weight_ranks() : mesh[axis];
-}
-
 // Processes have equally many ranks, in order. How many of those ranks are in one process:
 int ranks_in_process(const Mesh& mesh, Axis axis, int processes) {
-  const int ranks = ranks_of_traffic(mesh, axis), stride = mesh.span(axis) / ranks;
+  const int ranks = mesh.traffic_ranks(axis), stride = mesh.span(axis) / ranks;
   return std::clamp(mesh.size() / processes / stride, 1, ranks);
 }
 
 bool leaves_process(const Mesh& mesh, Axis axis, int processes) {
-  return ranks_in_process(mesh, axis, processes) < ranks_of_traffic(mesh, axis);
+  return ranks_in_process(mesh, axis, processes) < mesh.traffic_ranks(axis);
 }
 
 // While a layer's signs are on their way, the rank works on the next two layers, so a layer waits
@@ -57,8 +52,9 @@ AxisRates link_rates(const LinkLimit& link, const Mesh& mesh, int processes) {
     const int here = mesh.size() / processes;
     // Of each stage, one rank of a line sends over a border between processes.
     if (axis == Axis::kPipeline) return link.bytes_per_second / std::min(here, mesh.stage_size());
-    // A rank sends as much to each rank of its line, and only a part of them is elsewhere.
-    const int ranks = ranks_of_traffic(mesh, axis);
+    // A rank sends as much to each rank of its line, and only a part of them is elsewhere. A ring's
+    // neighbours are mostly in the same process, so its rate is at least this.
+    const int ranks = mesh.traffic_ranks(axis);
     const double others = ranks - 1;
     const double elsewhere = ranks - ranks_in_process(mesh, axis, processes);
     return link.bytes_per_second / here * others / elsewhere;
@@ -118,12 +114,18 @@ CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
     return seconds_at(all_reduce_bytes(static_cast<double>(bytes), request.axes[Axis::kTensor]),
                       request.rates[Axis::kTensor]);
   };
-  const double context_rate = request.rates[Axis::kContext];
+  const auto context_seconds = [&](double bytes, int messages) {
+    return seconds_at(bytes, request.rates[Axis::kContext]) +
+           messages * request.latency[Axis::kContext];
+  };
   for (LayerCost& layer : costs.layers) {
-    layer.forward_seconds += sum_seconds(layer.work.forward_sum_bytes) +
-                             seconds_at(layer.work.forward_context_bytes, context_rate);
-    layer.backward_seconds += sum_seconds(layer.work.backward_sum_bytes) +
-                              seconds_at(layer.work.backward_context_bytes, context_rate);
+    const LayerWork& work = layer.work;
+    layer.forward_seconds +=
+        sum_seconds(work.forward_sum_bytes) +
+        context_seconds(work.forward_context_bytes, work.forward_context_messages);
+    layer.backward_seconds +=
+        sum_seconds(work.backward_sum_bytes) +
+        context_seconds(work.backward_context_bytes, work.backward_context_messages);
   }
   for (ValueCost& value : costs.values) {
     if (value.transfer_seconds > 0) continue;

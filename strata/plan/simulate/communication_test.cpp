@@ -151,6 +151,14 @@ TEST(Communication, AttentionOfPartsOfSamplesIsExposed) {
   EXPECT_DOUBLE_EQ(sent.ranks[0][Axis::kContext].bytes, 2 * layers * 4000);
   EXPECT_NEAR(sent.exposed_seconds[Axis::kContext], 2 * layers * 0.004, 1e-6);
   EXPECT_DOUBLE_EQ(sent.ranks[0][Axis::kData].bytes, gradients);
+  for (LayerCost& layer : model.costs.layers) {
+    layer.work.forward_context_messages = 2;
+    layer.work.backward_context_messages = 3;
+  }
+  MeshRequest far = parts;
+  far.latency[Axis::kContext] = 0.5;
+  EXPECT_NEAR(model.communication(1, far).exposed_seconds[Axis::kContext],
+              2 * layers * (0.004 + 5 * 0.5), 1e-6);
 }
 
 // Signs leave in the update: a bit instead of 32, and one latency a layer. The norm is summed over
