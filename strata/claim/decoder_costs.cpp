@@ -10,7 +10,10 @@ namespace {
 
 constexpr double kFloatBytes = 4;
 // The head computes the logits of this many rows at a time.
-constexpr double kLogitRows = 8192;
+constexpr double kLogitRows = 1024, kGpuLogitRows = 8192;
+
+// Of a block, as strata/models/decoder_layer.cpp counts them.
+constexpr int kBlockForwardKernels = 10, kBlockBackwardKernels = 36;
 
 std::int64_t whole_bytes(double bytes) { return static_cast<std::int64_t>(bytes); }
 
@@ -24,8 +27,10 @@ class DecoderCosts {
         bytes_(bytes),
         ranks_(run.split.tensor_ranks),
         rows_(static_cast<double>(shape.tokens * run.split.samples)),
-        rate_(run.split.element_bytes == 2 ? machine.device.fp16 : machine.device.fp32),
-        bandwidth_(static_cast<double>(machine.device.bandwidth.count)) {}
+        rate_(run.split.element_bytes == 2 && machine.device.bf16 > 0 ? machine.device.bf16
+                                                                      : machine.device.fp32),
+        bandwidth_(static_cast<double>(machine.device.bandwidth.count)),
+        on_gpu_(machine.device.kind == MachineKind::kCuda) {}
 
   // The residual stream: of all ranks, and on one rank between regions that ranks divide.
   double stream() const {
@@ -45,6 +50,8 @@ class DecoderCosts {
 
   LayerCost block() const {
     LayerCost layer = with_weights("block", block_parameters(shape_) / ranks_);
+    layer.work.forward_kernels = kBlockForwardKernels;
+    layer.work.backward_kernels = kBlockBackwardKernels;
     const bool ours = run_.kernels == DecoderKernels::kStrata;
     const double kept =
         (ours ? strata_activation_bytes(shape_, run_.split, Recompute::kNone)
@@ -91,11 +98,12 @@ class DecoderCosts {
     layer.forward_seconds = products;
     layer.backward_seconds = 2 * products + kBackwardPasses * logits / bandwidth_;
     layer.work.backward_sum_bytes = whole_bytes(summed(stream()));
-    const double chunk =
-        std::min(rows_, kLogitRows) * static_cast<double>(shape_.vocabulary) / ranks_ * kFloatBytes;
-    layer.saved_bytes = whole_bytes(own_stream());
-    layer.forward_transient_bytes = layer.no_grad_transient_bytes = whole_bytes(chunk);
-    layer.backward_transient_bytes = whole_bytes(2 * chunk);
+    const double norms = 2 * own_stream() / run_.split.element_bytes /
+                         static_cast<double>(shape_.width) * kFloatBytes;
+    layer.saved_bytes = whole_bytes(own_stream() + norms);
+    layer.backward_transient_bytes =
+        whole_bytes(gathered() + stream() - own_stream() + std::max(logit_bytes(), sum_bytes()));
+    layer.no_grad_transient_bytes = whole_bytes(own_stream() + gathered() + logit_bytes());
     layer.recomputable = false;
     return layer;
   }
@@ -146,16 +154,35 @@ class DecoderCosts {
     layer.work.remade_bytes = whole_bytes(remade);
   }
 
+  // Gathered from the ranks that divide the residual stream, and the result of a sum over ranks.
+  double gathered() const { return run_.split.sequence_parallel ? stream() : 0; }
+  double sum_bytes() const {
+    return ranks_ == 1 ? 0 : stream() / ranks_ + (run_.split.sequence_parallel ? stream() : 0);
+  }
+
+  // While a chunk of logits becomes loss and gradient (strata/models/decoder_layer.cpp): on a GPU
+  // in the type of the values, with losses in fp64 and five sums a row among ranks.
+  double logit_bytes() const {
+    const double chunk = std::min(rows_, on_gpu_ ? kGpuLogitRows : kLogitRows);
+    const double logits = chunk * static_cast<double>(shape_.vocabulary) / ranks_;
+    const double fp32 = (logits + 3 * chunk) * kFloatBytes;
+    if (!on_gpu_) return fp32 + (run_.split.element_bytes == 2 ? 2 * logits : 0);
+    return logits * run_.split.element_bytes + chunk * (8 + (ranks_ > 1 ? 5 * kFloatBytes : 0));
+  }
+
   // The peaks of strata/models/gpt.cpp: in the MLP, at the output and the gradient of the GELU.
+  // Published kernels have those of Recompute::kCheap.
   void add_transients(LayerCost& layer) const {
-    const double share = stream() / ranks_, sum = summed(stream());
-    const double gathered = run_.split.sequence_parallel ? stream() : 0;
-    // An input of the GELU that is not saved is in memory beside its output.
-    const bool drops =
-        run_.kernels == DecoderKernels::kStrata && run_.recompute >= Recompute::kProducts;
-    layer.forward_transient_bytes = whole_bytes((drops ? 8 : 4) * share + sum);
-    layer.backward_transient_bytes = whole_bytes(12 * share + gathered + sum);
-    layer.no_grad_transient_bytes = whole_bytes(8 * share + stream());
+    const bool ours = run_.kernels == DecoderKernels::kStrata;
+    const double share = stream() / ranks_, summed = stream() + sum_bytes();
+    // An input of the GELU that is not saved is in memory beside its output, which may be saved.
+    const double again = ours && run_.recompute >= Recompute::kProducts ? 4 * share : 0;
+    const double made = ours && run_.recompute == Recompute::kNone ? 0 : 4 * share;
+    layer.forward_transient_bytes = whole_bytes(
+        std::max(again + std::max(made + stream(), summed) - own_stream(), own_stream()));
+    layer.backward_transient_bytes = whole_bytes(
+        again + std::max(std::max(4 * share, 2 * made) + gathered(), summed) - own_stream());
+    layer.no_grad_transient_bytes = whole_bytes(std::max(8 * share + stream(), 4 * share + summed));
   }
 
   const DecoderShape& shape_;
@@ -163,6 +190,7 @@ class DecoderCosts {
   const ParameterBytes& bytes_;
   int ranks_;
   double rows_, rate_, bandwidth_;
+  bool on_gpu_;
 };
 
 }  // namespace

@@ -24,6 +24,19 @@ double longest_span(const Simulation& simulation) {
   return longest;
 }
 
+// Of the micro-batch whose backward a rank runs first.
+void erase_first_recomputes(Schedule& schedule) {
+  for (Program& program : schedule.programs) {
+    const auto first =
+        std::ranges::find_if(program, [](const Action& a) { return makes_input_gradients(a.op); });
+    if (first == program.end()) continue;
+    const int micro_batch = first->micro_batch;
+    std::erase_if(program, [&](const Action& action) {
+      return action.op == Op::kRecompute && action.micro_batch == micro_batch;
+    });
+  }
+}
+
 }  // namespace
 
 double pipeline_seconds(const EqualPipeline& pipeline) {
@@ -49,9 +62,15 @@ double pipeline_seconds(const EqualPipeline& pipeline) {
       build_schedule(pipeline.schedule, {.ranks = pipeline.ranks,
                                          .micro_batches = pipeline.micro_batches,
                                          .virtual_stages = pipeline.virtual_stages});
-  const Schedule lowered =
-      lower(order, dataflow, partition, {.recompute = recompute, .update = false});
+  Schedule lowered = lower(order, dataflow, partition, {.recompute = recompute, .update = false});
+  if (pipeline.keeps_one) erase_first_recomputes(lowered);
   return longest_span(simulate(lowered, dataflow, partition, costs));
+}
+
+double equal_speed(EqualPipeline pipeline) {
+  const double part = 1.0 / (pipeline.ranks * pipeline.micro_batches);
+  pipeline.forward = pipeline.input = pipeline.weight = part;
+  return 1 / pipeline_seconds(pipeline);
 }
 
 double bubble_rate(const EqualPipeline& pipeline) {

@@ -18,10 +18,15 @@ struct EqualPipeline {
   double weight = 1;  ///< second half
   double transfer = 0;
   bool recomputes = false;  ///< every stage runs forward again before its backward
+  bool keeps_one = false;   ///< but not for the micro-batch whose backward is first
 };
 
 /// The longest time from the first to the last work of a rank.
 double pipeline_seconds(const EqualPipeline& pipeline);
+
+/// Mini-batches in the time that one rank takes for a forward of a mini-batch, whose backward takes
+/// twice as long. Ranks and micro-batches divide it evenly; the times of `pipeline` are not used.
+double equal_speed(EqualPipeline pipeline);
 
 /// The share of that time without forwards and backwards.
 double bubble_rate(const EqualPipeline& pipeline);

@@ -28,7 +28,7 @@ constexpr double kNoFaster = 1e-3;
 MeshRequest request_of(const DecoderTraining& training, const DecoderMesh& mesh) {
   return {
       .axes = mesh.axes,
-      .zero = {.stage = mesh.axes[Axis::kData] > 1 ? mesh.zero : 0, .reduce = ReduceMode::kOnce},
+      .zero = {.stage = mesh.axes.weight_ranks() > 1 ? mesh.zero : 0, .reduce = ReduceMode::kOnce},
       .sequence_parallel = mesh.sequence_parallel,
       .rates = gpu_axis_rates(training.machine, mesh.axes, kThreadRates)};
 }
@@ -69,7 +69,7 @@ class DividedModel {
         model_(model_of(training, mesh)),
         request_(request_of(training, mesh)),
         recompute_(recomputed_layers(mesh, model_.costs)),
-        shards_(shard_layout(request_.zero, mesh.axes[Axis::kData], model_.dataflow,
+        shards_(shard_layout(request_.zero, mesh.axes.weight_ranks(), model_.dataflow,
                              layers_with_weights(model_.costs))),
         costs_(with_mesh_seconds(model_.costs, request_)),
         collectives_(collective_seconds(costs_, shards_, request_)),
@@ -170,7 +170,7 @@ std::vector<DecoderMesh> divisions(const DecoderTraining& training, const Mesh& 
   std::vector<DecoderMesh> all;
   const std::int64_t samples = training.samples / axes[Axis::kData];
   for (std::int64_t size = 1; size <= kLargestMicroBatch && samples % size == 0; size *= 2)
-    for (int zero = 0; zero <= (axes[Axis::kData] > 1 ? 1 : 0); ++zero)
+    for (int zero = 0; zero <= (axes.weight_ranks() > 1 ? 1 : 0); ++zero)
       for (const Recompute level : {Recompute::kCheap, Recompute::kProducts, Recompute::kAttention})
         all.push_back({.axes = axes,
                        .micro_batch = size,
@@ -209,6 +209,7 @@ std::vector<MeshEstimate> estimate_meshes(const DecoderTraining& training, int r
                           .heads = training.shape.heads};
   const std::int64_t devices = std::max<std::int64_t>(training.machine.peers.devices, 1);
   for (const Mesh& axes : legal_meshes(ranks, 1, limits)) {
+    if (axes[Axis::kContext] > 1) continue;  // the costs of a block do not divide its tokens
     if (axes[Axis::kTensor] > devices || training.samples % axes[Axis::kData] != 0) continue;
     for (DecoderMesh mesh : divisions(training, axes)) {
       const DividedModel model(training, mesh);

@@ -60,6 +60,8 @@ TEST(DecoderClaim, CostsAreThoseOfTheLayers) {
       EXPECT_NEAR(block.backward_seconds, layer.backward_seconds, 0.02 * layer.backward_seconds);
       EXPECT_EQ(block.work.forward_sum_bytes, layer.work.forward_sum_bytes);
       EXPECT_EQ(block.work.attention.heads, layer.work.attention.heads);
+      EXPECT_EQ(block.work.forward_kernels, layer.work.forward_kernels);
+      EXPECT_EQ(block.work.backward_kernels, layer.work.backward_kernels);
       // Biases and norms that every rank holds, and buffers aligned to 64 bytes.
       EXPECT_NEAR(block.weight_bytes, layer.weight_bytes, 0.002 * layer.weight_bytes);
       EXPECT_NEAR(block.state_bytes, layer.state_bytes, 0.002 * layer.state_bytes);
