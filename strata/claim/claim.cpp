@@ -18,8 +18,11 @@ Tolerance within(double share) { return {.relative = share}; }
 
 const char* name_of(Verdict verdict) {
   using enum Verdict;
-  static constexpr EnumNames<Verdict> kNames{
-      {kReproduced, "reproduced"}, {kExplained, "explained"}, {kMissed, "missed"}};
+  static constexpr EnumNames<Verdict> kNames{{kReproduced, "reproduced"},
+                                             {kConsistent, "consistent"},
+                                             {kExplained, "explained"},
+                                             {kNotExplained, "not explained"},
+                                             {kMissed, "missed"}};
   return kNames[verdict];
 }
 
@@ -28,9 +31,10 @@ Verdict verdict_of(const ClaimRow& row) {
   const double difference = std::abs(row.reproduced - row.published);
   if (!std::isfinite(difference)) return Verdict::kMissed;
   const double allowed = std::max(row.tolerance.absolute, row.tolerance.relative * published);
-  if (difference <= allowed + kTinyShare * published) return Verdict::kReproduced;
+  if (difference <= allowed + kTinyShare * published)
+    return row.from_published ? Verdict::kConsistent : Verdict::kReproduced;
   if (!row.explanation.text.empty() && difference <= row.explanation.up_to * published)
-    return Verdict::kExplained;
+    return row.explanation.known ? Verdict::kExplained : Verdict::kNotExplained;
   return Verdict::kMissed;
 }
 
@@ -41,7 +45,9 @@ double difference_of(const ClaimRow& row) {
 
 VerdictCounts& VerdictCounts::operator+=(const VerdictCounts& other) {
   reproduced += other.reproduced;
+  consistent += other.consistent;
   explained += other.explained;
+  not_explained += other.not_explained;
   missed += other.missed;
   return *this;
 }
@@ -51,10 +57,19 @@ VerdictCounts verdicts_of(const Claim& claim) {
   for (const ClaimRow& row : claim.rows) {
     const Verdict verdict = verdict_of(row);
     counts.reproduced += verdict == Verdict::kReproduced;
+    counts.consistent += verdict == Verdict::kConsistent;
     counts.explained += verdict == Verdict::kExplained;
+    counts.not_explained += verdict == Verdict::kNotExplained;
     counts.missed += verdict == Verdict::kMissed;
   }
   return counts;
+}
+
+std::string words_of(const VerdictCounts& counts) {
+  return std::to_string(counts.reproduced) + (counts.reproduced == 1 ? " row" : " rows") +
+         " reproduced, " + std::to_string(counts.consistent) + " consistent, " +
+         std::to_string(counts.explained) + " explained, " + std::to_string(counts.not_explained) +
+         " not explained, " + std::to_string(counts.missed) + " missed";
 }
 
 int exit_status(const std::vector<Claim>& claims) {

@@ -1,7 +1,9 @@
 /// Holds what a paper published, what Strata computes for the same settings, and what Strata would
 /// do on the same machines.
 ///
-/// A row is reproduced if the difference is within its tolerance. A row outside of it needs an
+/// A row is reproduced if the difference is within its tolerance and a part of Strata computed it:
+/// a count of layers, a ledger, a schedule, a simulation. Arithmetic over other published numbers
+/// shows only that these agree; such a row is consistent. A row outside of its tolerance needs an
 /// explanation, which covers differences up to a stated share of the published number: an
 /// explanation does not excuse a number that moves away later.
 ///
@@ -25,10 +27,11 @@ struct Tolerance {
 Tolerance rounding(int decimals);
 Tolerance within(double share);
 
-/// Why a row is outside of its tolerance, and how far it is known to be.
+/// What is known of a row outside of its tolerance, and how far it is known to be.
 struct Explanation {
   std::string text = {};
-  double up_to = 0;  ///< share of the published number
+  double up_to = 0;   ///< share of the published number
+  bool known = true;  ///< false: the text says what is known, but not the cause
 };
 
 struct ClaimRow {
@@ -39,10 +42,12 @@ struct ClaimRow {
   double reproduced = 0;
   Tolerance tolerance = {};
   Explanation explanation = {};
+  /// `reproduced` follows from other published numbers, or a constant was set with this one.
+  bool from_published = false;
 };
 
-enum class Verdict : std::uint8_t { kReproduced, kExplained, kMissed };
-const char* name_of(Verdict verdict);  ///< "reproduced", "explained", "missed"
+enum class Verdict : std::uint8_t { kReproduced, kConsistent, kExplained, kNotExplained, kMissed };
+const char* name_of(Verdict verdict);  ///< "reproduced", ..., "not explained", "missed"
 
 Verdict verdict_of(const ClaimRow& row);
 /// (reproduced - published) / published; the plain difference if the paper published 0.
@@ -58,6 +63,8 @@ struct StrataPlan {
   double step_seconds = 0;
   double utilisation = 0;            ///< model FLOP/s, without recomputes, of the data sheet's peak
   double published_utilisation = 0;  ///< of the paper, counted in the same way; 0: not stated
+  /// Of the paper's mesh in Strata's simulator; 0: not simulated.
+  double their_mesh_utilisation = 0;
 };
 
 /// Another figure of Strata on the machines of a claim, for claims that are no meshes.
@@ -81,11 +88,13 @@ struct Claim {
 
 /// Rows of each verdict.
 struct VerdictCounts {
-  int reproduced = 0, explained = 0, missed = 0;
+  int reproduced = 0, consistent = 0, explained = 0, not_explained = 0, missed = 0;
   VerdictCounts& operator+=(const VerdictCounts& other);
   friend bool operator==(const VerdictCounts&, const VerdictCounts&) = default;
 };
 VerdictCounts verdicts_of(const Claim& claim);
+/// "166 rows reproduced, 42 consistent, 20 explained, 28 not explained, 0 missed"
+std::string words_of(const VerdictCounts& counts);
 /// The exit status of the program: 1 if a row is missed, 0 otherwise.
 int exit_status(const std::vector<Claim>& claims);
 

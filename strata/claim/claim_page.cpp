@@ -2,6 +2,7 @@
 // would do on its machines.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "strata/base/units.h"
 #include "strata/claim/claim_text.h"
@@ -11,7 +12,8 @@ namespace strata {
 namespace {
 
 constexpr double kLongestBar = 90;  // percent of the width
-constexpr const char *kPublishedStyle = "use0", *kStrataStyle = "measured";
+constexpr const char *kPublishedStyle = "use0", *kStrataStyle = "measured",
+                     *kTheirMeshStyle = "use4";
 
 std::string shown(const ClaimRow& row, double value) {
   return format_double(value, row.decimals) + (row.unit.empty() ? "" : " " + row.unit);
@@ -50,44 +52,53 @@ Table rows_table(const Claim& claim, Explanations& explanations) {
   for (const ClaimRow& row : claim.rows) {
     const Verdict verdict = verdict_of(row);
     std::string words = name_of(verdict);
-    if (verdict == Verdict::kExplained) words += ", " + explanations.letter(row.explanation.text);
+    if (verdict == Verdict::kExplained || verdict == Verdict::kNotExplained)
+      words += ", " + explanations.letter(row.explanation.text);
     table.rows.push_back({row.what, shown(row, row.published), shown(row, row.reproduced),
                           difference_text(row), tolerance_text(row), words});
   }
   return table;
 }
 
-// Two numbers as bars, and as figures beside them.
-struct Pair {
+// A number as a bar, and as a figure beside it.
+struct Shown {
+  const char* style;
+  const char* meaning;
+  double value = 0;
+  std::string text;
+};
+struct ShownRow {
   std::string name;
-  double published = 0, ours = 0;
-  std::string published_text, ours_text;
+  std::vector<Shown> numbers;
 };
 
-std::vector<BarRow> bars_of(const std::vector<Pair>& pairs, const char* ours) {
+std::vector<BarRow> bars_of(const std::vector<ShownRow>& rows) {
   double largest = 0;
-  for (const Pair& pair : pairs) largest = std::max({largest, pair.published, pair.ours});
-  std::vector<BarRow> bars;
-  for (const Pair& pair : pairs) {
-    const auto bar = [&](const char* style, double value, const std::string& title) {
-      return Bar{.style = "equal",
-                 .segments = {{.style = style,
-                               .title = title,
-                               .percent = rounded(kLongestBar * value / largest, 2)}}};
-    };
-    bars.push_back(
-        {.name = pair.name,
-         .bars = {bar(kPublishedStyle, pair.published, "published\n" + pair.published_text),
-                  bar(kStrataStyle, pair.ours, ours + ("\n" + pair.ours_text))},
-         .figures = {{pair.published_text, "published"}, {pair.ours_text, ours}}});
+  for (const ShownRow& row : rows)
+    for (const Shown& number : row.numbers) largest = std::max(largest, number.value);
+  std::vector<BarRow> all;
+  for (const ShownRow& row : rows) {
+    BarRow drawn{.name = row.name};
+    for (const Shown& number : row.numbers) {
+      drawn.bars.push_back(
+          {.style = "equal",
+           .segments = {{.style = number.style,
+                         .title = number.meaning + ("\n" + number.text),
+                         .percent = rounded(kLongestBar * number.value / largest, 2)}}});
+      drawn.figures.push_back({number.text, number.meaning});
+    }
+    all.push_back(std::move(drawn));
   }
-  return bars;
+  return all;
 }
 
-void draw(Card& card, const std::vector<Pair>& pairs, const char* ours) {
-  if (pairs.empty()) return;
-  card.bars = bars_of(pairs, ours);
-  card.legend = {{kPublishedStyle, "published"}, {kStrataStyle, ours}};
+void draw(Card& card, const std::vector<ShownRow>& rows) {
+  if (rows.empty()) return;
+  card.bars = bars_of(rows);
+  std::set<std::string> named;
+  for (const ShownRow& row : rows)
+    for (const Shown& number : row.numbers)
+      if (named.insert(number.style).second) card.legend.push_back({number.style, number.meaning});
 }
 
 Card claim_card(const Claim& claim) {
@@ -96,49 +107,56 @@ Card claim_card(const Claim& claim) {
   Card card{.id = claim.name,
             .title = claim.name == claim.system ? claim.name : claim.name + ": " + claim.system,
             .caption = claim.statement,
-            .note = "Source: " + claim.source + ". " + claim.method + " " +
-                    std::to_string(counts.reproduced) + " rows reproduced, " +
-                    std::to_string(counts.explained) + " explained, " +
-                    std::to_string(counts.missed) + " missed.",
+            .note = "Source: " + claim.source + ". " + claim.method + " " + words_of(counts) + ".",
             .table = rows_table(claim, explanations)};
-  card.quote = {.prompt = "Explained. ", .sample = explanations.text()};
-  std::vector<Pair> pairs;
+  card.quote = {.prompt = "Outside of their tolerance. ", .sample = explanations.text()};
+  std::vector<ShownRow> drawn;
   for (const ClaimRow& row : claim.rows)
     if (row.unit == claim.pictured_unit && !row.unit.empty())
-      pairs.push_back({row.what, row.published, row.reproduced, shown(row, row.published),
-                       shown(row, row.reproduced)});
-  draw(card, pairs, "reproduced");
+      drawn.push_back({row.what,
+                       {{kPublishedStyle, "published", row.published, shown(row, row.published)},
+                        {kStrataStyle, "reproduced", row.reproduced, shown(row, row.reproduced)}}});
+  draw(card, drawn);
   return card;
 }
 
-std::vector<Pair> utilisations(const Claim& claim) {
-  std::vector<Pair> pairs;
-  for (const StrataPlan& plan : claim.plans)
-    if (plan.published_utilisation > 0)
-      pairs.push_back({plan.model.substr(0, plan.model.find(',')), plan.published_utilisation,
-                       plan.utilisation, percent(plan.published_utilisation),
-                       percent(plan.utilisation)});
-  return pairs;
+std::vector<ShownRow> utilisations(const Claim& claim) {
+  std::vector<ShownRow> rows;
+  for (const StrataPlan& plan : claim.plans) {
+    if (plan.published_utilisation <= 0) continue;
+    ShownRow row{.name = plan.model.substr(0, plan.model.find(','))};
+    const auto add = [&](const char* style, const char* meaning, double share) {
+      if (share > 0) row.numbers.push_back({style, meaning, share, percent(share)});
+    };
+    add(kPublishedStyle, "published, measured", plan.published_utilisation);
+    add(kTheirMeshStyle, "published mesh, simulated", plan.their_mesh_utilisation);
+    add(kStrataStyle, "Strata, simulated", plan.utilisation);
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
-Card strata_card(const Claim& claim) {
+Card plans_card(const Claim& claim) {
   Card card{.id = claim.name + "-strata",
             .title = claim.name + ": Strata on the same machines",
             .caption = claim.strata};
-  draw(card, utilisations(claim), "Strata, simulated");
+  draw(card, utilisations(claim));
   if (!card.bars.empty())
     card.note = "Bars: model operations as a share of the data sheet's peak, without recomputes.";
-  if (!claim.plans.empty()) {
-    card.table.columns = {"", "mesh", "schedule", "a rank", "step", "of peak"};
-    for (const StrataPlan& plan : claim.plans)
-      card.table.rows.push_back({plan.model, plan.mesh, plan.schedule,
-                                 format_double(plan.bytes / 1e9, 1) + " of " +
-                                     format_double(plan.device_bytes / 1e9, 1) + " GB",
-                                 format_seconds(plan.step_seconds), percent(plan.utilisation)});
-    for (const StrataFigure& figure : claim.figures)
-      card.table.rows.push_back({figure.what, figure.value, "", "", "", ""});
-    return card;
-  }
+  card.table.columns = {"", "mesh and schedule", "a rank", "step", "of peak"};
+  for (const StrataPlan& plan : claim.plans)
+    card.table.rows.push_back({plan.model, plan.mesh + "\n" + plan.schedule,
+                               format_double(plan.bytes / 1e9, 1) + " of " +
+                                   format_double(plan.device_bytes / 1e9, 1) + " GB",
+                               format_seconds(plan.step_seconds), percent(plan.utilisation)});
+  return card;
+}
+
+Card figures_card(const Claim& claim) {
+  const bool alone = claim.plans.empty();
+  Card card{.id = claim.name + (alone ? "-strata" : "-figures"),
+            .title = claim.name + (alone ? ": Strata on the same machines" : ": figures of Strata"),
+            .caption = alone ? claim.strata : ""};
   card.table.columns = {"", "Strata"};
   for (const StrataFigure& figure : claim.figures)
     card.table.rows.push_back({figure.what, figure.value});
@@ -153,15 +171,22 @@ std::string claims_page(const std::vector<Claim>& claims) {
   for (const Claim& claim : claims) {
     all += verdicts_of(claim);
     page.cards.push_back(claim_card(claim));
-    page.cards.push_back(strata_card(claim));
+    if (!claim.plans.empty()) page.cards.push_back(plans_card(claim));
+    if (!claim.figures.empty()) page.cards.push_back(figures_card(claim));
   }
-  page.facts = {{"command", "strata claim"},
-                {"seconds", "simulated, from published rates; nothing was run on these machines"},
-                {"explained", "outside of its tolerance, with the reason and within its bound"}};
-  page.tiles = {{"claims", std::to_string(claims.size()), "papers and tables"},
-                {"reproduced", std::to_string(all.reproduced), "rows within their tolerance"},
-                {"explained", std::to_string(all.explained), "rows with a stated reason"},
-                {"missed", std::to_string(all.missed), "rows"}};
+  page.facts = {
+      {"command", "strata claim"},
+      {"seconds", "simulated, from published rates; nothing was run on these machines"},
+      {"consistent", "within its tolerance, but it follows from other published numbers alone"},
+      {"explained", "outside of its tolerance, with the reason and within its bound"},
+      {"not explained", "outside of its tolerance, within its bound; the cause is not known"}};
+  page.tiles = {
+      {"claims", std::to_string(claims.size()), "papers and tables"},
+      {"reproduced", std::to_string(all.reproduced), "rows within their tolerance"},
+      {"consistent", std::to_string(all.consistent), "rows of published arithmetic"},
+      {"explained", std::to_string(all.explained), "rows with a stated reason"},
+      {"not explained", std::to_string(all.not_explained), "rows whose cause is not known"},
+      {"missed", std::to_string(all.missed), "rows"}};
   return to_html(page);
 }
 

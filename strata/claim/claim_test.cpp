@@ -32,10 +32,25 @@ TEST(ClaimRow, RoundingIsHalfOfTheLastDigit) {
   EXPECT_EQ(verdict_of(row_of(84, 83.4, rounding(0))), Verdict::kMissed);
 }
 
+TEST(ClaimRow, IsConsistentIfItFollowsFromPublishedNumbers) {
+  ClaimRow row = row_of(100, 104, within(0.05));
+  row.from_published = true;
+  EXPECT_EQ(verdict_of(row), Verdict::kConsistent);
+  row.reproduced = 106;
+  EXPECT_EQ(verdict_of(row), Verdict::kMissed);
+  Claim claim{.name = "test", .rows = {row}};
+  claim.rows[0].reproduced = 100;
+  EXPECT_EQ(verdicts_of(claim), (VerdictCounts{.consistent = 1}));
+}
+
 TEST(ClaimRow, ExplanationCoversItsBoundOnly) {
   const Explanation why{"the batch differs", 0.3};
   EXPECT_EQ(verdict_of(row_of(100, 125, within(0.05), why)), Verdict::kExplained);
   EXPECT_EQ(verdict_of(row_of(100, 135, within(0.05), why)), Verdict::kMissed);
+  EXPECT_EQ(verdict_of(row_of(100, 125, within(0.05), {"cause not known", 0.3, false})),
+            Verdict::kNotExplained);
+  EXPECT_EQ(verdict_of(row_of(100, 135, within(0.05), {"cause not known", 0.3, false})),
+            Verdict::kMissed);
   EXPECT_EQ(verdict_of(row_of(100, 125, within(0.05), {"", 0.3})), Verdict::kMissed);
   EXPECT_EQ(verdict_of(row_of(100, 102, within(0.05), why)), Verdict::kReproduced);
 }

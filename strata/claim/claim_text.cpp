@@ -36,22 +36,25 @@ std::string explanations_text(const Claim& claim) {
   std::vector<std::string> said;
   std::string text;
   for (const ClaimRow& row : claim.rows) {
-    if (verdict_of(row) != Verdict::kExplained) continue;
+    const Verdict verdict = verdict_of(row);
+    if (verdict != Verdict::kExplained && verdict != Verdict::kNotExplained) continue;
     const std::string& why = row.explanation.text;
     if (std::ranges::find(said, why) != said.end()) continue;
     said.push_back(why);
-    text += "  explained: " + why + "\n";
+    text += std::string("  ") + name_of(verdict) + ": " + why + "\n";
   }
   return text;
 }
 
 std::string plans_text(const Claim& claim) {
   if (claim.plans.empty()) return "";
-  TextTable table("lllrrrr");
-  table.add_row({"", "mesh", "schedule", "a rank", "step", "of peak", "published"});
+  TextTable table("lllrrrrr");
+  table.add_row(
+      {"", "mesh", "schedule", "a rank", "step", "of peak", "published mesh", "published"});
   for (const StrataPlan& plan : claim.plans)
     table.add_row({plan.model, plan.mesh, plan.schedule, gigabytes(plan.bytes),
                    format_seconds(plan.step_seconds), share_text(plan.utilisation),
+                   share_text(plan.their_mesh_utilisation),
                    share_text(plan.published_utilisation)});
   return table.text();
 }
@@ -95,11 +98,13 @@ std::string text_of(const Claim& claim) {
   std::string text = claim.name + ": " + claim.system + "\n" + claim.statement + "\nsource  " +
                      claim.source + "\nmethod  " + claim.method + "\n\n" + rows_text(claim) +
                      explanations_text(claim);
-  text += "\n" + std::to_string(counts.reproduced) + " rows reproduced, " +
-          std::to_string(counts.explained) + " explained, " + std::to_string(counts.missed) +
-          " missed\n";
+  text += "\n" + words_of(counts) + "\n";
   text += "\nStrata on the same machines\n" + claim.strata + "\n";
-  if (!claim.plans.empty()) text += "\n" + plans_text(claim);
+  if (!claim.plans.empty())
+    text +=
+        "\nOf peak: simulated. Published mesh: the paper's mesh and kernels in the same "
+        "simulator. Published: measured.\n\n" +
+        plans_text(claim);
   if (!claim.figures.empty()) text += "\n" + figures_text(claim);
   return text;
 }
@@ -108,8 +113,7 @@ std::string summary_of(const std::vector<Claim>& claims) {
   VerdictCounts all;
   for (const Claim& claim : claims) all += verdicts_of(claim);
   return std::to_string(claims.size()) + (claims.size() == 1 ? " claim: " : " claims: ") +
-         std::to_string(all.reproduced) + " rows reproduced, " + std::to_string(all.explained) +
-         " explained, " + std::to_string(all.missed) + " missed";
+         words_of(all);
 }
 
 void to_json(nlohmann::json& json, const Claim& claim) {
@@ -133,6 +137,7 @@ void to_json(nlohmann::json& json, const Claim& claim) {
                              {"device_bytes", plan.device_bytes},
                              {"step_seconds", plan.step_seconds},
                              {"utilisation", plan.utilisation},
+                             {"their_mesh_utilisation", plan.their_mesh_utilisation},
                              {"published_utilisation", plan.published_utilisation}});
   for (const StrataFigure& figure : claim.figures)
     json["figures"].push_back({{"what", figure.what}, {"value", figure.value}});

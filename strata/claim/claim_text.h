@@ -11,7 +11,7 @@ namespace strata {
 
 std::string claim_list();  ///< names and headlines
 std::string text_of(const Claim& claim);
-/// "14 claims: 120 rows reproduced, 40 explained, 0 missed"
+/// "13 claims: 166 rows reproduced, 42 consistent, 20 explained, 28 not explained, 0 missed"
 std::string summary_of(const std::vector<Claim>& claims);
 void to_json(nlohmann::json& json, const Claim& claim);
 std::string claims_json(const std::vector<Claim>& claims);

@@ -28,7 +28,13 @@ Claim example() {
                  .reproduced = 12,
                  .tolerance = within(0.05),
                  .explanation = {"<b>Buffers</b> are not counted.", 0.3}},
-                {.what = "days", .published = 3, .reproduced = 4, .tolerance = within(0.05)}};
+                {.what = "days", .published = 3, .reproduced = 4, .tolerance = within(0.05)},
+                {.what = "share",
+                 .unit = "%",
+                 .decimals = 0,
+                 .published = 44,
+                 .reproduced = 44,
+                 .from_published = true}};
   claim.plans = {{.model = "1 G, 8 A100, 64 samples",
                   .mesh = "pp 2, dp 2, tp 2, zero 1",
                   .schedule = "1f1b",
@@ -36,7 +42,8 @@ Claim example() {
                   .device_bytes = 80e9,
                   .step_seconds = 1.5,
                   .utilisation = 0.5,
-                  .published_utilisation = 0.4}};
+                  .published_utilisation = 0.4,
+                  .their_mesh_utilisation = 0.45}};
   claim.figures = {{"size", "12 G"}};
   return claim;
 }
@@ -51,15 +58,18 @@ method  Simulated.
 speed         2.0         2.0  times      +1.0 %  reproduced
 memory         10          12  GB        +20.0 %  explained
 days          3.0         4.0            +33.3 %  missed
+share          44          44  %           0.0 %  consistent
   explained: <b>Buffers</b> are not counted.
 
-1 rows reproduced, 1 explained, 1 missed
+1 row reproduced, 1 consistent, 1 explained, 0 not explained, 1 missed
 
 Strata on the same machines
 The same machines.
 
-                         mesh                      schedule   a rank   step  of peak  published
-1 G, 8 A100, 64 samples  pp 2, dp 2, tp 2, zero 1  1f1b      40.0 GB  1.5 s   50.0 %     40.0 %
+Of peak: simulated. Published mesh: the paper's mesh and kernels in the same simulator. Published: measured.
+
+                         mesh                      schedule   a rank   step  of peak  published mesh  published
+1 G, 8 A100, 64 samples  pp 2, dp 2, tp 2, zero 1  1f1b      40.0 GB  1.5 s   50.0 %          45.0 %     40.0 %
 
 size  12 G
 )");
@@ -67,8 +77,9 @@ size  12 G
 
 TEST(ClaimText, SumsUpAllClaims) {
   EXPECT_EQ(summary_of({example(), example()}),
-            "2 claims: 2 rows reproduced, 2 explained, 2 missed");
-  EXPECT_EQ(summary_of({example()}), "1 claim: 1 rows reproduced, 1 explained, 1 missed");
+            "2 claims: 2 rows reproduced, 2 consistent, 2 explained, 0 not explained, 2 missed");
+  EXPECT_EQ(summary_of({example()}),
+            "1 claim: 1 row reproduced, 1 consistent, 1 explained, 0 not explained, 1 missed");
 }
 
 TEST(ClaimText, ListsEveryEntry) {
@@ -85,6 +96,8 @@ TEST(ClaimJson, HoldsNumbersAndVerdicts) {
   EXPECT_EQ(rows[1]["explanation"], "<b>Buffers</b> are not counted.");
   EXPECT_EQ(rows[2]["verdict"], "missed");
   EXPECT_NEAR(rows[2]["difference"].get<double>(), 1 / 3.0, 1e-12);
+  EXPECT_EQ(rows[3]["verdict"], "consistent");
+  EXPECT_EQ(json[0]["plans"][0]["their_mesh_utilisation"], 0.45);
   EXPECT_EQ(json[0]["plans"][0]["mesh"], "pp 2, dp 2, tp 2, zero 1");
 }
 
