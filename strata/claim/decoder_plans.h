@@ -15,7 +15,15 @@ struct PublishedRate {
   std::string device;                   ///< "A100"
   double published_flops_a_second = 0;  ///< of a device; 0: not stated
   bool recomputes = false;              ///< the paper counts the operations of a recompute
+  /// Of a step of the paper's mesh and kernels in Strata's simulator; 0: not simulated.
+  double simulated_seconds = 0;
 };
+
+/// A training on Selene with one setting for every claim of Megatron-LM: published kernels take its
+/// bytes a parameter and send divided messages (arXiv 2104.04473, section 4.1); Strata's train in
+/// bf16.
+DecoderTraining selene_training(const DecoderShape& shape, std::int64_t samples,
+                                DecoderKernels kernels);
 
 StrataPlan strata_plan(const DecoderTraining& training, int ranks, const PublishedRate& published);
 

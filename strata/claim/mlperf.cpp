@@ -29,8 +29,9 @@ constexpr std::array kMlperfLines{MlperfLine{"BERT", 20.00, 4320, 0.226, 448, 12
                                   MlperfLine{"UNet3D", 25.52, 768, 1.34, 0, 0}};
 
 constexpr const char* kMoreSamplesToTarget =
-    "Strata simulates samples a second. A mini-batch of 12,960 needs more samples to the target "
-    "than one of 448, and evaluations count, too.";
+    "Strata simulates samples a second, not minutes to a target; larger mini-batches need more "
+    "samples "
+    "to the target, by a number that no plan knows.";
 
 // BERT-large with 512 tokens; its vocabulary is a decoder's head here.
 DecoderTraining bert_training(int gpus, std::int64_t samples) {
@@ -56,6 +57,15 @@ double bert_seconds(int gpus, std::int64_t samples, bool recorded) {
   return propose(request).simulation.step_seconds;
 }
 
+// A note, not a row: the published factor is of v1.0, whose settings are not described.
+void add_recorded(Claim& claim) {
+  constexpr int kGpus = 4096;
+  const double factor = bert_seconds(kGpus, 3, false) / bert_seconds(kGpus, 3, true);
+  claim.figures.push_back(
+      {"recorded steps (CUDA graphs) over launched ones, BERT with 3 samples of 512 tokens",
+       format_double(factor, 2) + " times; NVIDIA states 1.12 for v1.0 on 4,096 GPUs"});
+}
+
 void add_batches(Claim& claim) {
   const MlperfLine& bert = kMlperfLines[0];
   claim.rows.push_back({.what = "BERT on 4,320 GPUs: samples of a GPU a step",
@@ -63,7 +73,8 @@ void add_batches(Claim& claim) {
                         .decimals = 0,
                         .published = 3,
                         .reproduced = static_cast<double>(bert.batch_largest) / bert.largest,
-                        .tolerance = rounding(0)});
+                        .tolerance = rounding(0),
+                        .from_published = true});
 }
 
 // Both submissions train on the same data; the larger mini-batch needs more samples to the target.
@@ -80,28 +91,13 @@ void add_scaling(Claim& claim) {
          .unit = "times",
          .published = minutes_8 / minutes,
          .reproduced = samples_a_second(gpus, batch) / samples_a_second(kMachine, batch_8),
-         .tolerance = within(0.15),
-         .explanation = {up_to > 0 ? kMoreSamplesToTarget : "", up_to}});
+         .tolerance = rounding(1),
+         .explanation = {kMoreSamplesToTarget, up_to}});
   };
   const MlperfLine& bert = kMlperfLines[0];
   add("BERT: 4,320 GPUs over 8, time to the target", bert.largest, bert.batch_largest,
-      bert.minutes_8, bert.minutes_largest, 0.4);
-  add("BERT on Azure: 2,048 GPUs over 8, time to the target", 2048, 6144, 21.21, 0.422, 0);
-}
-
-void add_graphs(Claim& claim) {
-  constexpr int kGpus = 4096;
-  claim.rows.push_back(
-      {.what = "BERT on 4,096 GPUs: speed of recorded steps over launched ones",
-       .unit = "times",
-       .decimals = 2,
-       .published = 1.12,
-       .reproduced = bert_seconds(kGpus, 3, false) / bert_seconds(kGpus, 3, true),
-       .tolerance = within(0.1),
-       .explanation = {"In Strata's simulator the kernels of three samples of 512 tokens take "
-                       "longer than their launches. MLPerf's BERT leaves padding out, so its "
-                       "kernels are shorter and launches show.",
-                       0.15}});
+      bert.minutes_8, bert.minutes_largest, 0.3);
+  add("BERT on Azure: 2,048 GPUs over 8, time to the target", 2048, 6144, 21.21, 0.422, 0.1);
 }
 
 }  // namespace
@@ -110,21 +106,19 @@ Claim mlperf_claim() {
   Claim claim{
       .name = "mlperf",
       .system = "MLPerf v1.1 (NVIDIA)",
-      .statement =
-          "BERT reaches its target in 20 minutes on 8 A100 and in 14 seconds on 4,320; "
-          "recorded steps (CUDA graphs) gain a factor of 1.12.",
+      .statement = "BERT reaches its target in 20 minutes on 8 A100 and in 14 seconds on 4,320.",
       .source =
           "MLCommons, training_results_v1.1 (logs: run_start to run_stop); PyTorch blog, "
           "2021-10-26; NVIDIA blog on MLPerf v1.0",
       .method =
-          "Steps of BERT-large as a decoder of 512 tokens in Strata's simulator, recorded and "
-          "launched. Minutes to a target are not predicted: they depend on convergence.",
+          "Recorded steps of BERT-large as a decoder of 512 tokens in Strata's simulator. Minutes "
+          "to a target are not predicted: they depend on convergence.",
       .strata =
           "The other lines are listed, not reproduced: Strata has no descriptions of their "
           "networks to plan."};
   add_batches(claim);
   add_scaling(claim);
-  add_graphs(claim);
+  add_recorded(claim);
   for (const MlperfLine& line : kMlperfLines) {
     const double speedup = line.minutes_8 / line.minutes_largest;
     claim.figures.push_back({std::string(line.benchmark) + ": from 8 to " + grouped(line.largest) +

@@ -1,13 +1,15 @@
 """The networks of examples/vision: parameter counts of published tables, and equal bits on one rank and on several stages."""
 
 import pathlib
+import re
 import sys
 import unittest
 
 import graph_case
 from graph_case import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/vision"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples/vision"))
 from amoebanet import amoebanet_d  # noqa: E402  pylint: disable=wrong-import-position
 from resnet import resnet101  # noqa: E402  pylint: disable=wrong-import-position
 from small_resnet import small_resnet  # noqa: E402  pylint: disable=wrong-import-position
@@ -30,6 +32,9 @@ class Counts(unittest.TestCase):
         with torch.device("meta"):
             for numbers, count in AMOEBANETS.items():
                 self.assertEqual(parameters(amoebanet_d(*numbers, classes=1000)), count, numbers)
+            claimed = (ROOT / "strata/claim/amoebanet_counts.h").read_text()
+            for layers, filters, count in re.findall(r"AmoebaNetCount\{(\d+), (\d+), (\d+)\}", claimed):
+                self.assertEqual(AMOEBANETS[int(layers), int(filters)], int(count))
             for numbers, count in UNETS.items():
                 self.assertEqual(parameters(UNet(*numbers)), count, numbers)
             self.assertEqual(parameters(resnet101()), 44_549_160)
