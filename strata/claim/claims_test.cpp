@@ -130,6 +130,16 @@ TEST(GPipe, ThirtyTwoMicroBatchesAreReproduced) {
   EXPECT_EQ(rows_with("gpipe-throughput", "P100: Transformer", Verdict::kReproduced), 2);
 }
 
+// kakaobrain/torchgpipe, benchmarks/resnet101-speed and unet-speed: pipeline-1 has two chunks, and
+// the last one does not run again.
+TEST(Torchgpipe, OneRankIsReproducedWithThePublishedChunks) {
+  for (const char* row : {"ResNet-101 against no pipeline, n=1, m=2",
+                          "U-Net (5, 64) against no pipeline, n=1, m=2"}) {
+    EXPECT_EQ(verdict_of(row_named("torchgpipe", row)), Verdict::kReproduced);
+    EXPECT_NEAR(row_named("torchgpipe", row).reproduced, 6.0 / 7, 1e-9);
+  }
+}
+
 // arXiv 1910.02054, figure 1.
 TEST(Zero, FigureIsReproduced) {
   const auto gigabytes = [](int zero) {

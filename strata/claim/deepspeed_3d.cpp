@@ -91,14 +91,16 @@ void add_a100(Claim& claim) {
                         .decimals = 0,
                         .published = 400,
                         .reproduced = zero_bytes(1e12, bytes, 0, 1).total() / 40e9,
-                        .tolerance = rounding(0)});
+                        .tolerance = rounding(0),
+                        .from_published = true});
   claim.rows.push_back(
       {.what = "4,096 A100 as 8 tp x 64 pp x 8 dp: states of a rank",
        .unit = "GB",
        .decimals = 0,
        .published = 30,
        .reproduced = zero_bytes(1e12 / (kRanks * kStages), bytes, 0, 1).total() / 1e9,
-       .tolerance = within(0.05)});
+       .tolerance = within(0.05),
+       .from_published = true});
   const int in_flight =
       in_flight_bound(ScheduleKind::k1f1b, {.ranks = kStages, .micro_batches = 8 * kStages}, 0);
   const double inputs = strata_activation_bytes(

@@ -37,6 +37,21 @@ TEST(EqualPipeline, HidesRecomputesBehindWaits) {
   EXPECT_NEAR(pipeline_seconds(again), pipeline_seconds(one) + 1, 1e-9);
 }
 
+// torchgpipe's "except_last": a half of a mini-batch of two runs forward again.
+TEST(EqualPipeline, KeepsOneMicroBatch) {
+  EqualPipeline pipeline{.schedule = ScheduleKind::kGpipe, .micro_batches = 2, .recomputes = true};
+  EXPECT_NEAR(equal_speed(pipeline), 1 / 4.0, 1e-9);
+  pipeline.keeps_one = true;
+  EXPECT_NEAR(equal_speed(pipeline), 1 / 3.5, 1e-9);
+  pipeline.recomputes = false;
+  EXPECT_NEAR(equal_speed(pipeline), 1 / 3.0, 1e-9);
+  // With one micro-batch nothing runs again on any rank.
+  EqualPipeline one{.schedule = ScheduleKind::kGpipe, .ranks = 4};
+  const double speed = equal_speed(one);
+  one.recomputes = one.keeps_one = true;
+  EXPECT_NEAR(equal_speed(one), speed, 1e-9);
+}
+
 TEST(EqualPipeline, CountsMessages) {
   const EqualPipeline pipeline{.ranks = 3, .micro_batches = 1, .transfer = 0.5};
   EXPECT_NEAR(pipeline_seconds(pipeline), 3 * 3 + 4 * 0.5, 1e-9);

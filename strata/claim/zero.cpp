@@ -24,7 +24,8 @@ void add_states(Claim& claim) {
                           .unit = "GB",
                           .published = published,
                           .reproduced = rank_gigabytes(parameters, zero, ranks),
-                          .tolerance = rounding(1)});
+                          .tolerance = rounding(1),
+                          .from_published = zero == 0});
   };
   add("7.5 G", 7.5e9, 0, 64, 120);
   add("7.5 G", 7.5e9, 1, 64, 31.4);
@@ -59,7 +60,8 @@ void add_conventions(Claim& claim) {
          .decimals = 4,
          .published = published,
          .reproduced = zero_bytes(1, precision_convention(convention), zero, kReplicas).total(),
-         .tolerance = rounding(4)});
+         .tolerance = rounding(4),
+         .from_published = zero == 0});
   };
   add("bf16 with fp32 gradients", "mixed", 0, 18);
   add("bf16, distributed optimizer", "mixed", 1, 6 + 12.0 / kReplicas);

@@ -4,8 +4,10 @@
 
 #include "strata/claim/claim_machines.h"
 #include "strata/claim/decoder_costs.h"
+#include "strata/claim/mesh_estimate.h"
 #include "strata/models/model.h"
 #include "strata/nn/graph/measured_bytes.h"
+#include "strata/plan/ledger/ledger.h"
 #include "strata/plan/search/gpu_costs.h"
 #include "strata/run/planned_run.h"
 #include "strata/run/recipe_file.h"
@@ -17,7 +19,7 @@ namespace {
 constexpr DecoderShape kDecoder{
     .layers = 4, .width = 1024, .heads = 16, .vocabulary = 8192, .tokens = 512};
 
-CostTable costs_of_recipe(Recompute level, int ranks, bool sequence_parallel) {
+Plan plan_of_recipe(Recompute level, int ranks, bool sequence_parallel) {
   const Recipe recipe = parse_recipe(
       "model: {kind: gpt, layers: 4, width: 1024, heads: 16, context: 512, vocab: 8192}\n"
       "train: {mini_batch: 2, micro_batch: 2, precision: bf16, graph: off}\n"
@@ -29,7 +31,7 @@ CostTable costs_of_recipe(Recompute level, int ranks, bool sequence_parallel) {
           "}\n"
           "data: {train: none.txt, tokenizer: bytes}\n",
       "test", {});
-  return plan_run_elsewhere(resolve(recipe, claim_machine("a100-selene"))).plan.costs;
+  return plan_run_elsewhere(resolve(recipe, claim_machine("a100-selene"))).plan;
 }
 
 TEST(DecoderClaim, CostsAreThoseOfTheLayers) {
@@ -37,7 +39,7 @@ TEST(DecoderClaim, CostsAreThoseOfTheLayers) {
     for (const auto& [ranks, sequence] : {std::pair{1, false}, {2, false}, {2, true}}) {
       SCOPED_TRACE(std::string(name_of(level)) + ", tp " + std::to_string(ranks) +
                    (sequence ? ", sequence parallel" : ""));
-      const CostTable real = costs_of_recipe(level, ranks, sequence);
+      const CostTable real = plan_of_recipe(level, ranks, sequence).costs;
       const DecoderModel model = decoder_model(
           kDecoder,
           {.split = {.samples = 2, .tensor_ranks = ranks, .sequence_parallel = sequence},
@@ -67,6 +69,26 @@ TEST(DecoderClaim, CostsAreThoseOfTheLayers) {
       EXPECT_NEAR(block.state_bytes, layer.state_bytes, 0.002 * layer.state_bytes);
       EXPECT_NEAR(model.costs.layers.front().weight_bytes, real.layers.front().weight_bytes,
                   0.002 * real.layers.front().weight_bytes);
+    }
+}
+
+// What claims plan for a mesh is what `strata plan --machine` plans for the recipe.
+TEST(DecoderClaim, PlansAreThoseOfTheRecipe) {
+  for (const Recompute level : kRecomputeLevels)
+    for (const auto& [ranks, sequence] : {std::pair{1, false}, {2, false}, {2, true}}) {
+      SCOPED_TRACE(std::string(name_of(level)) + ", tp " + std::to_string(ranks) +
+                   (sequence ? ", sequence parallel" : ""));
+      const Plan real = plan_of_recipe(level, ranks, sequence);
+      const Plan claimed =
+          planned({.shape = kDecoder, .samples = 2, .machine = claim_machine("a100-selene")},
+                  {.axes = {{Axis::kTensor, ranks}},
+                   .micro_batch = 2,
+                   .sequence_parallel = sequence,
+                   .recompute = level});
+      const auto bytes = static_cast<double>(peak_bytes(real.ledger));
+      EXPECT_NEAR(static_cast<double>(peak_bytes(claimed.ledger)), bytes, 0.001 * bytes);
+      EXPECT_NEAR(claimed.simulation.step_seconds, real.simulation.step_seconds,
+                  0.02 * real.simulation.step_seconds);
     }
 }
 
