@@ -69,7 +69,8 @@ class LoneSlice final : public TensorParallel {
     return at::cat(std::vector<at::Tensor>(split_.ranks, x), 1);
   }
   at::Tensor reduce_scatter_sequence(const at::Tensor& x) const override {
-    return x.narrow(1, 0, x.size(1) / split_.ranks).contiguous();
+    // A new tensor, as of other ranks: operators write to it.
+    return x.narrow(1, 0, x.size(1) / split_.ranks).clone(at::MemoryFormat::Contiguous);
   }
 
  private:
