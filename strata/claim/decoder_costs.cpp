@@ -14,6 +14,7 @@ constexpr double kLogitRows = 1024, kGpuLogitRows = 8192;
 
 // Of a block, as strata/models/decoder_layer.cpp counts them.
 constexpr int kBlockForwardKernels = 10, kBlockBackwardKernels = 36;
+constexpr int kRepeatedKernels = 4;  // two norms and two products
 
 std::int64_t whole_bytes(double bytes) { return static_cast<std::int64_t>(bytes); }
 
@@ -136,7 +137,11 @@ class DecoderCosts {
                           own_stream() - static_cast<double>(layer.saved_bytes);
     layer.backward_seconds +=
         7 * 2 * rows_ * h * h / ranks_ / rate_ + kForwardPasses * remade / bandwidth_;
-    if (run_.recompute >= Recompute::kAttention) layer.backward_seconds += attention() / rate_;
+    layer.work.backward_kernels += kRepeatedKernels;
+    if (run_.recompute >= Recompute::kAttention) {
+      layer.backward_seconds += attention() / rate_;
+      ++layer.work.backward_kernels;
+    }
     // The inputs of both products are gathered again, which is half of a sum each.
     if (run_.split.sequence_parallel)
       layer.work.backward_sum_bytes += whole_bytes(summed(stream()));
