@@ -63,7 +63,9 @@ def measure_memory(exchange):
     """The same tokens a rank on more ranks: longer samples."""
     rows = []
     for ranks in (1, 2, 4, 8):
-        fields = {"model__context": TOKENS * ranks, "mesh__cp": ranks, "mesh__cp_exchange": exchange}
+        fields = {"model__context": TOKENS * ranks, "mesh__cp": ranks}
+        if ranks > 1:
+            fields["mesh__cp_exchange"] = exchange
         peak = max(train(fields, 1)[-1]["peak_bytes"])
         planned = max(rank["memory"]["peak_bytes"] for rank in plan(fields)["ranks"])
         rows.append({"exchange": exchange, "ranks": ranks, "tokens": TOKENS * ranks, "peak_bytes": peak, "planned_bytes": planned})
