@@ -7,19 +7,16 @@ What is claimed and how it is measured: bench/long_sequences/README.md.
 """
 
 import argparse
-import json
-import platform
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-STRATA = str(ROOT / "build/release/strata")
-RECIPE = str(HERE / "recipe.yaml")
+sys.path.insert(0, str(HERE.parent))
+
+import strata_runs  # noqa: E402
+
+RECIPE = HERE / "recipe.yaml"
 TOKENS = 1024  # of a rank, where memory is measured
 LENGTH = 4096  # of a sample, where speed is measured
 SPEEDS = {  # settings of the same samples
@@ -32,31 +29,13 @@ SPEEDS = {  # settings of the same samples
 }
 
 
-def call(*arguments):
-    done = subprocess.run([STRATA, *arguments], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"strata {' '.join(arguments)}\n{done.stderr}")
-    return done.stdout
-
-
-def settings(fields):
-    return [word for path, value in fields.items() for word in ("--set", f"{path.replace('__', '.')}={value}")]
-
-
 def train(fields, steps, processes=1):
     """The metrics of the steps after the first, which is slower."""
-    with tempfile.TemporaryDirectory() as folder:
-        metrics = Path(folder) / "m.jsonl"
-        launch = ("launch", "-n", str(processes), "--") if processes > 1 else ()
-        call(*launch, "train", RECIPE, "--metrics", str(metrics), *settings({"train__steps": steps + 1, **fields}))
-        return [json.loads(line) for line in metrics.read_text().splitlines()][1:]
+    return strata_runs.train(RECIPE, {"train__steps": steps + 1, **fields}, processes)[1:]
 
 
 def plan(fields):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plan.json"
-        call("plan", RECIPE, "--json", str(path), *settings(fields))
-        return json.loads(path.read_text())
+    return strata_runs.plan(RECIPE, fields)
 
 
 def measure_memory(exchange):
@@ -127,20 +106,15 @@ def main():
     parser.add_argument("--steps", type=int, default=3, help="measured steps of a run")
     parser.add_argument("--links", type=float, nargs="*", default=[100, 1000], help="Mbit/s")
     options = parser.parse_args()
-    if not Path(STRATA).exists():
-        sys.exit(f"run: no {STRATA}; run `make build` first")
-    result = {"machine": platform.processor() or platform.machine(), "date": time.strftime("%d %B %Y")}
+    strata_runs.require_program()
+    result = {}
     result["memory"] = [row for exchange in ("ring", "ulysses") for row in measure_memory(exchange)]
     print_memory(result["memory"])
     result["speed"] = measure_speed(options)
     print_speed(result["speed"])
     result["links"] = measure_links(options)
     print_links(result["links"])
-    folder = HERE / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / time.strftime("%Y-%m-%d-%H%M%S.json")
-    path.write_text(json.dumps(result, indent=1))
-    print(f"\n{path.relative_to(ROOT)}")
+    strata_runs.save(HERE, result)
 
 
 if __name__ == "__main__":

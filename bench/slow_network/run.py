@@ -8,31 +8,19 @@ What is claimed and how it is measured: bench/slow_network/README.md.
 
 import argparse
 import json
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-STRATA = str(ROOT / "build/release/strata")
+sys.path.insert(0, str(HERE.parent))
+
+import strata_runs  # noqa: E402
+
 KINDS = ("adamw", "onebit-adam")
 PROCESSES = 2
 FREEZE = 1  # of recipe.yaml
-
-
-def call(*arguments):
-    done = subprocess.run([STRATA, *arguments], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"strata {' '.join(arguments)}\n{done.stderr}")
-    return done.stdout
-
-
-def settings(**fields):
-    return [word for path, value in fields.items() for word in ("--set", f"{path.replace('__', '.')}={value}")]
 
 
 def link_of(megabits):
@@ -43,18 +31,12 @@ def link_of(megabits):
 def steps_of(kind, megabits, steps):
     """The metrics of the measured steps: the first is slower, and the first ones of 1-bit Adam are AdamW's."""
     before = 1 if kind == "adamw" else FREEZE + 1
-    with tempfile.TemporaryDirectory() as folder:
-        metrics = Path(folder) / "m.jsonl"
-        fields = {"train__optimizer__kind": kind, "train__steps": before + steps, **link_of(megabits)}
-        call("launch", "-n", str(PROCESSES), "--", "train", str(HERE / "recipe.yaml"), "--metrics", str(metrics), *settings(**fields))
-        return [json.loads(line) for line in metrics.read_text().splitlines()][before:]
+    fields = {"train__optimizer__kind": kind, "train__steps": before + steps, **link_of(megabits)}
+    return strata_runs.train(HERE / "recipe.yaml", fields, PROCESSES)[before:]
 
 
 def planned_seconds(kind, megabits):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plan.json"
-        call("plan", str(HERE / "recipe.yaml"), "--json", str(path), *settings(train__optimizer__kind=kind, **link_of(megabits)))
-        return json.loads(path.read_text())["step_seconds"]
+    return strata_runs.plan(HERE / "recipe.yaml", {"train__optimizer__kind": kind, **link_of(megabits)})["step_seconds"]
 
 
 def measure_links(options):
@@ -96,7 +78,8 @@ def measure_losses(options):
         for kind in KINDS:
             with tempfile.TemporaryDirectory() as folder:
                 metrics = Path(folder) / "run.json"
-                call("train", str(HERE / "loss.yaml"), "--run-json", str(metrics), *settings(train__optimizer__kind=kind, train__seed=seed))
+                fields = {"train__optimizer__kind": kind, "train__seed": seed}
+                strata_runs.call("train", str(HERE / "loss.yaml"), "--run-json", str(metrics), *strata_runs.settings(fields))
                 run = json.loads(metrics.read_text())
             rows.append({"seed": seed, "optimizer": kind, "validation_loss": run["validations"][-1]["val_loss"]})
             print(rows[-1], flush=True)
@@ -118,20 +101,15 @@ def main():
     parser.add_argument("--links", type=float, nargs="*", default=[10, 100, 1000], help="Mbit/s; 0: no limit")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     options = parser.parse_args()
-    if not Path(STRATA).exists():
-        sys.exit(f"run: no {STRATA}; run `make build` first")
-    result = {"machine": platform.processor() or platform.machine(), "date": time.strftime("%d %B %Y"), "links": [], "losses": []}
+    strata_runs.require_program()
+    result = {"links": [], "losses": []}
     if options.links:
         result["links"] = measure_links(options)
         print_links(result["links"])
     if options.seeds:
         result["losses"] = measure_losses(options)
         print_losses(result["losses"])
-    folder = HERE / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / time.strftime("%Y-%m-%d-%H%M%S.json")
-    path.write_text(json.dumps(result, indent=1))
-    print(f"\n{path.relative_to(ROOT)}")
+    strata_runs.save(HERE, result)
 
 
 if __name__ == "__main__":

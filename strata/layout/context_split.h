@@ -5,8 +5,7 @@
 /// token attends to all earlier ones, so the late chunk of a rank makes up for its early one, and
 /// all ranks do the same work.
 ///
-/// Source  zigzag order: Brandon et al. 2023 (striped attention), Grattafiori et al. 2024 (Llama
-///         3).
+/// Source  Grattafiori et al. 2024 (Llama 3), section 3.3.2.
 /// Units   tokens.
 #pragma once
 
@@ -50,7 +49,7 @@ struct TokenRange {
 };
 
 /// The tokens of rank `rank` in the order in which it keeps them, for samples of `length` tokens of
-/// which each rank has length / split.ranks. With one rank: all, in one range, the other is empty.
+/// which each rank has length / split.ranks. With one rank the second range is empty.
 ///
 /// `part` of `parts`: a tensor-parallel rank's share of them between split regions. Chunks are
 /// divided evenly by `parts`.

@@ -57,9 +57,9 @@ double DecoderLayer::operand_share() const {
 }
 
 // In a ring a rank passes three quarters of the chunks on average, because those after a rank's
-// tokens do not pass it; in backward the gradients, in fp32, also go home. An exchange sends
-// operands and returns outputs, in backward the gradients of both, and the operands again after
-// norms.
+// tokens do not pass it; in backward the gradients, in fp32, are also sent to their owner. An
+// exchange sends operands and returns outputs, in backward the gradients of both, and the operands
+// again after norms.
 DecoderLayer::ContextSent DecoderLayer::context_sent(const TensorSpec& stream) const {
   const ContextSplit& context = split_.context;
   if (context.ranks == 1) return {};

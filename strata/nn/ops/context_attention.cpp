@@ -21,11 +21,12 @@ PackedHeads packed_output(const HeadSizes& sizes) {
   return {.key_heads = sizes.key_heads, .width = sizes.width, .parts = {sizes.queries_per_key}};
 }
 
-}  // namespace
-
+// Whether operands differ from the rank's own heads.
 bool exchanges_heads(const ContextParallel* group) {
   return group && group->size() > 1 && !in_ring(group);
 }
+
+}  // namespace
 
 at::Tensor packed_operands(const at::Tensor& packed, const HeadSizes& sizes,
                            const ContextParallel* group) {

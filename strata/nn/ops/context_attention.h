@@ -15,8 +15,6 @@
 
 namespace strata {
 
-/// Whether operands differ from the rank's own heads.
-bool exchanges_heads(const ContextParallel* group);
 /// Packed operands for packed heads; the same tensor unless ranks exchange heads.
 at::Tensor packed_operands(const at::Tensor& packed, const HeadSizes& sizes,
                            const ContextParallel* group);

@@ -1,11 +1,9 @@
 // Compares attention whose tokens are divided among ranks with attention of whole samples: values,
 // gradients, and bits among numbers of ranks.
-#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/randn_like.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +32,6 @@ struct Shape {
 struct Result {
   at::Tensor y, dx;  // [B, T, ...]
   at::Tensor gains;  // [2, width]: gradients, summed over ranks
-  std::vector<at::Tensor> of_ranks;
 };
 
 struct Data {
