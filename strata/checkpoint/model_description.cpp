@@ -8,6 +8,7 @@
 
 #include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
+#include "strata/models/attention_options.h"
 #include "strata/models/model.h"
 
 namespace strata {
@@ -18,6 +19,9 @@ using nlohmann::ordered_json;
 // A description is external input: no model has larger sizes.
 constexpr std::int64_t kMaxLayers = 1'000'000;
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
+
+// Only sparse patterns are written: descriptions of dense models are as before there were others.
+constexpr const char* kAttention = "attention";
 
 // The fields of version 1, in order: f(name in the description, field, name in the recipe, what a
 // different value means).
@@ -48,6 +52,7 @@ void for_each_field(Options& o, F f) {
   f("norm_epsilon", o.norm_epsilon, "norm_epsilon", kOtherResult);
   f("qkv_bias", o.qkv_bias, "qkv_bias", kOtherWeights);
   f("qk_norm", o.qk_norm, "qk_norm", kOtherWeights);
+  f(kAttention, o.attention, kAttention, kOtherResult);
 }
 
 template <typename T>
@@ -58,6 +63,8 @@ T read_field(const JsonPart& part, const std::string& name) {
     return part.number(1, name == "layers" ? kMaxLayers : kMaxSize);
   } else if constexpr (std::is_same_v<T, double>) {
     return part.real();
+  } else if constexpr (std::is_same_v<T, AttentionPattern>) {
+    return part.is_null() ? AttentionPattern() : read_pattern(part.text(), part.file());
   } else {
     if (const auto kind = value_named<DecoderKind>(part.text())) return *kind;
     part.refuse(list_names<DecoderKind>(" or "), part.text());
@@ -68,6 +75,8 @@ template <typename T>
 ordered_json as_json(const T& value) {
   if constexpr (std::is_same_v<T, DecoderKind>) {
     return name_of(value);
+  } else if constexpr (std::is_same_v<T, AttentionPattern>) {
+    return pattern_text(value);
   } else {
     return value;
   }
@@ -135,6 +144,7 @@ ordered_json describe_model(const DecoderOptions& model) {
   for_each_field(whole, [&](const char* name, const auto& value, const char*, Difference) {
     description[name] = as_json(value);
   });
+  if (!whole.attention.sparse()) description.erase(kAttention);
   return description;
 }
 

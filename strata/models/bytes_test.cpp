@@ -75,12 +75,21 @@ DecoderOptions llama(std::int64_t mlp_width, bool qkv_bias, bool qk_norm) {
           .qk_norm = qk_norm};
 }
 
+DecoderOptions sliding(DecoderOptions options) {
+  options.attention = {.kind = PatternKind::kSliding, .block = 16, .window = 40};
+  return options;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, DecoderBytes,
     testing::Values(Kind{"Gpt2", gpt(0)}, Kind{"Gpt2Dropout", gpt(0.1)},
                     Kind{"Llama", llama(704, false, false)},
                     Kind{"SmallMlp", llama(128, false, false)},
                     Kind{"Qwen2", llama(704, true, false)}, Kind{"Qwen3", llama(704, false, true)},
+                    Kind{"Gpt2Sliding", sliding(gpt(0))},
+                    Kind{"LlamaSliding", sliding(llama(704, false, false))},
+                    Kind{"Qwen3Sliding", sliding(llama(704, false, true))},
+                    Kind{"SlidingExchange", sliding(llama(704, false, false)), exchange(4)},
                     Kind{"Gpt2Ring", gpt(0.1), {.ranks = 4}},
                     Kind{"Gpt2Blocks", gpt(0), {.block = 16}},
                     Kind{"LlamaRing", llama(704, false, false), {.ranks = 2}},

@@ -1,5 +1,5 @@
-// What layers of decoders need and send where ranks divide samples (axis cp) or attention is made
-// of blocks. Part of DecoderLayer.
+// What layers of decoders need and send where ranks divide samples (axis cp), or attention is made
+// of blocks or has a pattern. Part of DecoderLayer.
 #include <algorithm>
 
 #include "strata/models/decoder_layer.h"
@@ -22,9 +22,18 @@ std::int64_t DecoderLayer::head_groups() const {
   return std::min<std::int64_t>(kRingHeadGroups, options_.kv_heads / split_.ranks);
 }
 
-// Each of the rank's tiles of queries attends to half of all tiles on average.
+// In a ring each of the rank's tiles of queries attends to half of all tiles on average. With a
+// pattern a block of queries, the heads of one form and, of the heads that share keys, one of each.
 void DecoderLayer::add_block_kernels(LayerWork& work, std::int64_t tokens) const {
   const ContextSplit& context = split_.context;
+  if (pattern()) {
+    const std::int64_t length = tokens * context.ranks, block = pattern()->block;
+    const auto tiles = static_cast<int>((length + block - 1) / block * pattern()->forms *
+                                        (options_.heads / options_.kv_heads));
+    work.forward_kernels += kKernelsOfTile * tiles;
+    work.backward_kernels += kBackwardKernelsOfTile * tiles;
+    return;
+  }
   if (!context.in_blocks()) return;
   const std::int64_t block = context.block > 0 ? context.block : tokens / 2;
   const std::int64_t tile = std::min(block, kAttentionTile), queries = (tokens + tile - 1) / tile;
@@ -91,13 +100,30 @@ std::int64_t DecoderLayer::dropped_bytes(std::int64_t own, std::int64_t samples)
   return split_.context.ranks > 1 ? own + own / (2 * samples) : own;
 }
 
+// Gradients of keys and values in fp32, unless they are so themselves. A device without a fused
+// kernel has the scores of a block of queries, and all gradients in fp32.
+DecoderLayer::PatternBytes DecoderLayer::pattern_bytes(std::int64_t rows) const {
+  if (!pattern()) return {};
+  const std::int64_t head = rows * options_.head_width / split_.ranks * kFloatSize;
+  if (device_ == DeviceKind::kCpu)
+    return {.backward = precision_ == at::kFloat ? 0 : 2 * options_.kv_heads * head};
+  const std::int64_t length = options_.context / split_.context.ranks;
+  const std::int64_t scores = kScoresOfTile * (rows / length) * (options_.heads / split_.ranks) *
+                              pattern()->block *
+                              known_work_.of(*pattern(), options_.context).most_keys * kFloatSize;
+  return {.forward = scores, .backward = scores + (options_.heads + 2 * options_.kv_heads) * head};
+}
+
 // In a ring: the output in fp32, keys and values of chunks, the output of a block. Backward passes
 // in groups of heads, with gradients in fp32. In an exchange of heads: the rank's projections and
 // those of all tokens, and messages; then the outputs of both; in backward the same for gradients.
 // The rank with the most heads counts.
 DecoderLayer::ContextBytes DecoderLayer::context_bytes(std::int64_t rows) const {
   const ContextSplit& context = split_.context;
-  if (!context.divides()) return {};
+  const PatternBytes pattern = pattern_bytes(rows);
+  if (!context.divides())
+    return {
+        .forward = pattern.forward, .backward = pattern.backward, .first_half = pattern.backward};
   const auto bytes = [&](std::int64_t heads) {
     return bytes_of(rows * heads * options_.head_width / split_.ranks);
   };
@@ -130,14 +156,16 @@ DecoderLayer::ContextBytes DecoderLayer::context_bytes(std::int64_t rows) const 
   const auto largest = [&](std::int64_t share) { return share * most / local; };
   const auto sent = [&](std::int64_t share) { return share - share / ranks; };
   const std::int64_t statistics = rows * queries / split_.ranks * kFloatSize;
-  const std::int64_t backward = largest(packed) + sent(largest(packed)) + packed + packed / ranks;
-  return {.projections = largest(packed) - packed,
-          .outputs = largest(out) + largest(statistics) - statistics,
-          .forward = std::max(
-              packed + sent(packed) + largest(packed) + largest(packed) / ranks,
-              packed + largest(packed) + largest(out) + sent(largest(out)) + out + out / ranks),
-          .backward = backward,
-          .first_half = backward + (options_.qk_norm ? packed : 0)};
+  const std::int64_t backward =
+      largest(packed) + std::max(sent(largest(packed)) + packed + packed / ranks, pattern.backward);
+  return {
+      .projections = largest(packed) - packed,
+      .outputs = largest(out) + largest(statistics) - statistics,
+      .forward = std::max(packed + sent(packed) + largest(packed) + largest(packed) / ranks,
+                          packed + largest(packed) + largest(out) +
+                              std::max(sent(largest(out)) + out + out / ranks, pattern.forward)),
+      .backward = backward,
+      .first_half = backward + (options_.qk_norm ? packed : 0)};
 }
 
 }  // namespace strata

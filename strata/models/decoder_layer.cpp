@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
+#include "strata/models/attention_options.h"
 #include "strata/nn/host/host_primitives.h"
 #include "strata/nn/ops/head_loss.h"
 
@@ -35,6 +36,10 @@ std::string DecoderLayer::sizes(const std::string& kind,
     text += " cp " + std::to_string(context.ranks) + " " + name_of(context.exchange);
   if (context.in_blocks()) text += " block " + std::to_string(context.block);
   return precision_ == at::kFloat ? text : text + " " + c10::toString(precision_);
+}
+
+std::string DecoderLayer::pattern_signature() const {
+  return pattern() ? " " + pattern_text(*pattern()) : "";
 }
 
 WeightSpec DecoderLayer::token_matrix(const std::string& name) const {
@@ -81,14 +86,16 @@ LayerWork DecoderLayer::block_work(const TensorSpec& stream) const {
   work.backward_context_messages = sent.backward_messages;
   const std::int64_t tokens = stream.shape[1] * parts();
   add_block_kernels(work, tokens);
-  if (precision_ != at::kFloat) work.attention = attention_shape(stream.shape[0], tokens);
+  if (precision_ != at::kFloat && !pattern())
+    work.attention = attention_shape(stream.shape[0], tokens);
   return work;
 }
 
 double DecoderLayer::attention_flops(const TensorSpec& stream) const {
   const auto rows = static_cast<double>(stream.numel() / options_.width * parts());
-  const auto length = static_cast<double>(stream.shape[1] * parts() * split_.context.ranks);
-  return rows * 2 * length * static_cast<double>(options_.heads * options_.head_width) /
+  const std::int64_t length = stream.shape[1] * parts() * split_.context.ranks;
+  const double share = pattern() ? known_work_.of(*pattern(), length).share : 1;
+  return share * rows * 2 * static_cast<double>(length * options_.heads * options_.head_width) /
          split_.ranks;
 }
 

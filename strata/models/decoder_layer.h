@@ -46,6 +46,14 @@ class DecoderLayer : public Layer {
   /// A signature: kind, sizes, split, precision.
   std::string sizes(const std::string& kind, std::initializer_list<std::int64_t> numbers) const;
 
+  /// The part of a block's signature that states what its tokens attend to.
+  std::string pattern_signature() const;
+
+  /// What its tokens attend to; null: all earlier ones.
+  const AttentionPattern* pattern() const {
+    return options_.attention.sparse() ? &options_.attention : nullptr;
+  }
+
   /// The token embedding's weight; a tied head uses the same.
   WeightSpec token_matrix(const std::string& name) const;
 
@@ -76,11 +84,11 @@ class DecoderLayer : public Layer {
   LayerWork block_work(const TensorSpec& stream) const;
 
   /// Operations of a rank's attention for this stream. Causal: half of all pairs of tokens, of
-  /// which the ranks of cp do equal shares.
+  /// which the ranks of cp do equal shares; with a pattern those of its blocks.
   double attention_flops(const TensorSpec& stream) const;
 
   AttentionShape attention_shape(std::int64_t samples, std::int64_t tokens) const;
-  /// Adds the kernels of an attention in blocks, for so many tokens of a rank.
+  /// Adds the kernels of an attention in blocks or with a pattern, for so many tokens of a rank.
   void add_block_kernels(LayerWork& work, std::int64_t tokens) const;
   /// Bytes of a tile's scores on a device without a fused kernel.
   std::int64_t score_bytes(std::int64_t samples, std::int64_t block) const;
@@ -94,7 +102,14 @@ class DecoderLayer : public Layer {
   };
   ContextSent context_sent(const TensorSpec& stream) const;
 
-  /// Bytes of attention where ranks divide the samples or it is made of blocks; otherwise zeros.
+  /// Bytes of attention with a pattern, in addition to operands, output and gradients.
+  struct PatternBytes {
+    std::int64_t forward = 0, backward = 0;
+  };
+  PatternBytes pattern_bytes(std::int64_t rows) const;
+
+  /// Bytes of attention where ranks divide the samples, or it is made of blocks or has a pattern;
+  /// otherwise zeros.
   struct ContextBytes {
     std::int64_t projections = 0;  ///< saved in addition to those of the rank's tokens
     std::int64_t outputs = 0;      ///< the same of outputs
@@ -136,6 +151,7 @@ class DecoderLayer : public Layer {
   TensorSplit split_;
   at::ScalarType precision_;
   DeviceKind device_;
+  KnownPatternWork known_work_;
 };
 
 enum class HeadNorm : std::uint8_t { kLayerNorm, kRmsNorm };

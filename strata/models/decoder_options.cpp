@@ -4,6 +4,7 @@
 #include "strata/base/error_source.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
+#include "strata/models/attention_options.h"
 
 namespace strata {
 namespace {
@@ -173,6 +174,7 @@ void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options
   set.add(prefix + ".skip", &options.skip,
           {.help = "Whether the embedding is added once more before the head, across all stages; "
                    "gpt alone."});
+  describe(set, prefix + ".attention", options.attention);
   describe_llama(set, prefix, options);
   describe_rope(set, prefix + ".rope", options.rope);
 }
@@ -185,6 +187,7 @@ DecoderOptions completed_by_name(const DecoderOptions& options) {
                               "a divisor of " + std::to_string(options.width),
                               std::to_string(options.heads),
                               "set model.heads to a divisor of model.width");
+  check_pattern(options.attention, options.heads);
   return options.kind == DecoderKind::kLlama ? completed_llama(options) : completed_gpt(options);
 }
 

@@ -7,6 +7,7 @@
 
 #include "strata/base/options.h"
 #include "strata/nn/ops/attention.h"
+#include "strata/nn/primitives/attention_pattern.h"
 
 namespace strata {
 
@@ -23,6 +24,7 @@ struct DecoderOptions {
   double dropout = 0;
   bool tie = true;    ///< the head uses the token embedding
   bool skip = false;  ///< the embedding's output is added again before the head
+  AttentionPattern attention;
   // Fields of llama only
   std::int64_t kv_heads = 0;    ///< 0: heads
   std::int64_t head_width = 0;  ///< 0: width / heads

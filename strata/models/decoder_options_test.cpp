@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
+#include "strata/models/attention_options.h"
 #include "strata/models/model.h"
 
 namespace strata {
@@ -40,6 +41,75 @@ TEST(DecoderOptions, RefusalNamesPlaceOfField) {
 TEST(DecoderOptions, AcceptFixedValuesOfGpt) {
   EXPECT_EQ(refusal({.width = 64, .heads = 4, .kv_heads = 4, .head_width = 16, .mlp_width = 256}),
             "accepted");
+}
+
+DecoderOptions with(const AttentionPattern& pattern) {
+  return {.width = 64, .heads = 4, .attention = pattern};
+}
+
+TEST(DecoderOptions, RefusalStatesPatternsField) {
+  using enum PatternKind;
+  EXPECT_EQ(refusal(with({.window = 100})), "model.attention.window: 1024, not 100");
+  EXPECT_EQ(refusal(with({.kind = kSliding, .window = 100})), "accepted");
+  EXPECT_EQ(refusal(with({.kind = kSliding, .random_blocks = 1})),
+            "model.attention.random_blocks: 0, not 1");
+  EXPECT_EQ(refusal(with({.kind = kFixed, .window = 100})),
+            "model.attention.window: a multiple of model.attention.block, 64, not 100");
+  EXPECT_EQ(refusal(with({.kind = kFixed, .window = 128, .forms = 3})),
+            "model.attention.global_blocks: forms times global_blocks at most 2, not 3");
+  EXPECT_EQ(refusal(with({.kind = kBigBird, .block = 24})),
+            "model.attention.block: a multiple of 16, not 24");
+  EXPECT_EQ(refusal(with({.kind = kBigBird, .random_blocks = 2, .forms = 5})),
+            "model.attention.forms: at most 4, not 5");
+  EXPECT_EQ(refusal(with({.kind = kVariable})),
+            "model.attention.windows: a list of lengths, not none");
+  EXPECT_EQ(refusal(with({.kind = kVariable, .windows = {{64}, {65}}})),
+            "model.attention.windows[1]: a multiple of model.attention.block, 64, not 65");
+  EXPECT_EQ(refusal(with({.kind = kLongformer, .dense_every = 1})),
+            "model.attention.dense_every: 0, or at least 2, not 1");
+}
+
+TEST(DecoderOptions, ReadsPatternTextThatItWrote) {
+  using enum PatternKind;
+  for (const AttentionPattern& pattern :
+       {AttentionPattern(), AttentionPattern{.kind = kSliding, .window = 5, .dense_every = 3},
+        AttentionPattern{.kind = kFixed, .window = 256, .global_blocks = 2, .forms = 2},
+        AttentionPattern{.kind = kVariable,
+                         .block = 32,
+                         .windows = {{64}, {128}},
+                         .globals = {{0}, {7}},
+                         .random_blocks = 2},
+        AttentionPattern{.kind = kBigBird, .global_blocks = 0, .random_blocks = 1, .forms = 4},
+        AttentionPattern{.kind = kLongformer, .globals = {{3}}}})
+    EXPECT_EQ(read_pattern(pattern_text(pattern), "manifest"), pattern) << pattern_text(pattern);
+  EXPECT_EQ(pattern_text({.kind = kVariable, .windows = {{64}, {128}}}),
+            "{pattern: variable, block: 64, windows: [64, 128], globals: [], random_blocks: 0, "
+            "forms: 1, dense_every: 0}");
+}
+
+TEST(DecoderOptions, EveryNthLayerIsDense) {
+  const DecoderOptions options{
+      .layers = 5,
+      .width = 64,
+      .heads = 4,
+      .attention = {.kind = PatternKind::kSliding, .window = 8, .dense_every = 2}};
+  const Sequential model = make_model(options);
+  const auto signature = [&](int block) { return model.layer(1 + block).signature(); };
+  EXPECT_EQ(signature(0).find("sliding") != std::string::npos, true);
+  EXPECT_EQ(signature(1).find("sliding"), std::string::npos);
+  EXPECT_EQ(signature(0), signature(2));
+  EXPECT_EQ(signature(1), signature(3));
+  EXPECT_EQ(signature(0), signature(4));
+}
+
+// Keys that a ring passes on would not be attended to.
+TEST(DecoderOptions, PatternIsRefusedInARing) {
+  const DecoderOptions options{
+      .width = 64, .heads = 4, .attention = {.kind = PatternKind::kSliding, .window = 8}};
+  for (const ContextSplit& context : {ContextSplit{.ranks = 2}, ContextSplit{.block = 16}})
+    EXPECT_THROW(make_model(options, DecoderOutput::kLoss, {.context = context}), UserError);
+  make_model(options, DecoderOutput::kLoss,
+             {.context = {.ranks = 2, .exchange = ContextExchange::kUlysses}});
 }
 
 TEST(DecoderOptions, CountLayersOfModel) {

@@ -80,7 +80,8 @@ class GptBlock final : public DecoderLayer {
   using DecoderLayer::DecoderLayer;
 
   std::string signature() const override {
-    return sizes("gpt.block", {options_.width, options_.heads, options_.dropout > 0});
+    return sizes("gpt.block", {options_.width, options_.heads, options_.dropout > 0}) +
+           pattern_signature();
   }
 
   std::vector<WeightSpec> weights() const override {
@@ -171,7 +172,8 @@ class GptBlock final : public DecoderLayer {
     const auto [norm1_gain, norm1_bias, qkv, qkv_bias, out, out_bias, norm2_gain, norm2_bias, up,
                 up_bias, down, down_bias] = named<12>(weights);
     const Norm norm1{norm1_gain, norm1_bias}, norm2{norm2_gain, norm2_bias};
-    const Attention attention{.head_width = options_.head_width, .sample = options_.context};
+    const Attention attention{
+        .head_width = options_.head_width, .pattern = pattern(), .sample = options_.context};
     // Temporaries are freed after their last use: a variable would keep them until the end.
     const at::Tensor x = residual_dropout(
         inputs[0],

@@ -1,5 +1,5 @@
-/// Translates our models to Hugging Face's names of tensors and config.json, for GPT-2, Llama, Qwen
-/// 2 and Qwen 3.
+/// Translates our models to Hugging Face's names of tensors and config.json, for GPT-2, Llama,
+/// Mistral (a Llama with a sliding window), Qwen 2 and Qwen 3.
 ///
 /// Source  transformers 5 (rope_parameters, dtype) and 4 (rope_theta, rope_scaling, torch_dtype):
 ///         both are written, either is read.
@@ -32,7 +32,8 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const DecoderOptions& option
 /// The tensor's name in files written without the head: "transformer.h.0..." is "h.0...".
 std::string without_model_prefix(const std::string& name);
 
-/// Writes config.json. Only GPT-2's own vocabulary gets begin and end tokens.
+/// Writes config.json. Only GPT-2's own vocabulary gets begin and end tokens. An attention pattern
+/// that Hugging Face does not have makes the type one of ours, which other programs refuse.
 std::string hugging_face_config(const DecoderOptions& options);
 
 /// Reads the model of a config.json; `where` names it in errors. Dropout is read if it is the same

@@ -8,6 +8,7 @@
 #include "strata/base/json_document.h"
 #include "strata/base/json_place.h"
 #include "strata/base/user_text.h"
+#include "strata/models/attention_options.h"
 #include "strata/models/hugging_face.h"
 
 namespace strata {
@@ -16,7 +17,11 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kGpt2Vocabulary = 50257;
-constexpr const char* kWithSkip = "strata-gpt";  // no model of Hugging Face
+// No models of Hugging Face: a GPT with a skip or a pattern, a Llama with a pattern.
+constexpr const char* kOurGpt = "strata-gpt";
+constexpr const char* kOurLlama = "strata-llama";
+constexpr const char* kPattern = "attention_pattern";
+constexpr const char* kSlidingLayer = "sliding_attention";  // in layer_types
 constexpr double kGptEpsilon = 1e-5;
 // No model is larger than these; larger numbers would only overflow later.
 constexpr std::int64_t kMaxLayers = 1'000'000;
@@ -24,8 +29,9 @@ constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
 json gpt2_config(const DecoderOptions& o) {
   const json end = o.vocab == kGpt2Vocabulary ? json(kGpt2Vocabulary - 1) : json(nullptr);
-  return {{"model_type", o.skip ? kWithSkip : "gpt2"},
-          {"architectures", json::array({o.skip ? "StrataGpt" : "GPT2LMHeadModel"})},
+  const bool ours = o.skip || o.attention.sparse();
+  return {{"model_type", ours ? kOurGpt : "gpt2"},
+          {"architectures", json::array({ours ? "StrataGpt" : "GPT2LMHeadModel"})},
           {"n_layer", o.layers},
           {"n_head", o.heads},
           {"n_embd", o.width},
@@ -41,9 +47,33 @@ json gpt2_config(const DecoderOptions& o) {
           {"eos_token_id", end}};
 }
 
+// Whether Hugging Face has such a Llama or Qwen: all tokens, or in all layers a sliding window.
+bool is_theirs(const AttentionPattern& pattern) {
+  return !pattern.sparse() || (pattern.kind == PatternKind::kSliding && pattern.dense_every == 0);
+}
+
+struct LlamaName {
+  std::string type, architecture;
+};
+LlamaName llama_name(const DecoderOptions& o) {
+  if (!is_theirs(o.attention)) return {kOurLlama, "StrataLlama"};
+  if (o.qkv_bias) return {"qwen2", "Qwen2ForCausalLM"};
+  if (o.qk_norm) return {"qwen3", "Qwen3ForCausalLM"};
+  if (o.attention.sparse()) return {"mistral", "MistralForCausalLM"};
+  return {"llama", "LlamaForCausalLM"};
+}
+
+// How a sliding window is stated.
+json window_config(const DecoderOptions& o, const std::string& type) {
+  if (o.attention.kind != PatternKind::kSliding || type == kOurLlama) return json::object();
+  json config = {{"sliding_window", o.attention.window},
+                 {"layer_types", std::vector<std::string>(o.layers, kSlidingLayer)}};
+  if (type != "mistral") config.update({{"use_sliding_window", true}, {"max_window_layers", 0}});
+  return config;
+}
+
 json llama_config(const DecoderOptions& o) {
-  const std::string type = o.qkv_bias ? "qwen2" : o.qk_norm ? "qwen3" : "llama";
-  const std::string architecture = o.qkv_bias ? "Qwen2" : o.qk_norm ? "Qwen3" : "Llama";
+  const auto [type, architecture] = llama_name(o);
   json rope = {{"rope_type", "default"}, {"rope_theta", o.rope.theta}};
   json scaling = nullptr;  // for transformers 4
   if (o.rope.factor != 1) {
@@ -55,7 +85,7 @@ json llama_config(const DecoderOptions& o) {
     rope.update(scaling);
   }
   json config = {{"model_type", type},
-                 {"architectures", json::array({architecture + "ForCausalLM"})},
+                 {"architectures", json::array({architecture})},
                  {"hidden_size", o.width},
                  {"intermediate_size", o.mlp_width},
                  {"num_hidden_layers", o.layers},
@@ -72,7 +102,8 @@ json llama_config(const DecoderOptions& o) {
                  {"bos_token_id", nullptr},
                  {"eos_token_id", nullptr}};
   if (type == "llama") config["mlp_bias"] = false;
-  if (type != "qwen2") config["attention_bias"] = false;
+  if (!o.qkv_bias && type != "mistral") config["attention_bias"] = false;
+  config.update(window_config(o, type));
   return config;
 }
 
@@ -95,6 +126,11 @@ class Config {
       refuse("the field '" + key + "' is missing", "a number", "nothing",
              "take the config.json that came with the weights");
     return read<T>(config_[key], key);
+  }
+
+  // Whether the field has exactly this value.
+  bool is(const std::string& key, const json& value) const {
+    return config_.contains(key) && config_[key] == value;
   }
 
   template <typename T>
@@ -164,7 +200,13 @@ class Config {
   json config_;
 };
 
-DecoderOptions read_gpt2(const Config& config, bool skip) {
+// The pattern of one of our models.
+AttentionPattern read_our_pattern(const Config& config) {
+  if (!config.has(kPattern)) return {};
+  return read_pattern(config.required<std::string>(kPattern), config.place(kPattern));
+}
+
+DecoderOptions read_gpt2(const Config& config, bool ours) {
   config.require<std::string>("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   config.require<double>("layer_norm_epsilon", {kGptEpsilon});
   config.require<bool>("scale_attn_weights", {true});
@@ -173,17 +215,18 @@ DecoderOptions read_gpt2(const Config& config, bool skip) {
   const auto width = config.required<std::int64_t>("n_embd");
   config.require<std::int64_t>("n_inner", {4 * width});
   const auto dropout = config.optional<double>("resid_pdrop", 0.1);
-  const bool ours = config.optional<double>("embd_pdrop", 0.1) == dropout &&
-                    config.optional<double>("attn_pdrop", 0.1) == 0;
+  const bool one_dropout = config.optional<double>("embd_pdrop", 0.1) == dropout &&
+                           config.optional<double>("attn_pdrop", 0.1) == 0;
   return {.kind = DecoderKind::kGpt,
           .layers = config.required<std::int64_t>("n_layer"),
           .width = width,
           .heads = config.required<std::int64_t>("n_head"),
           .vocab = config.required<std::int64_t>("vocab_size"),
           .context = config.required<std::int64_t>("n_positions"),
-          .dropout = ours ? dropout : 0,
+          .dropout = one_dropout ? dropout : 0,
           .tie = config.optional<bool>("tie_word_embeddings", true),
-          .skip = skip};
+          .skip = ours && config.optional<bool>("skip", true),
+          .attention = ours ? read_our_pattern(config) : AttentionPattern()};
 }
 
 // Version 5 has all fields in one section; version 4 has the base outside of it.
@@ -209,11 +252,30 @@ RopeOptions read_rope(const Config& config) {
   return options;
 }
 
+// Mistral, and Qwen with `use_sliding_window`: the same window in all layers.
+AttentionPattern read_window(const Config& config, const std::string& type) {
+  if (type == kOurLlama) return read_our_pattern(config);
+  if (type == "llama") config.require<bool>("use_sliding_window", {false});
+  const bool slides = type == "mistral" ? config.has("sliding_window")
+                                        : config.optional<bool>("use_sliding_window", false);
+  if (!slides) return {};
+  const auto layers = config.required<std::int64_t>("num_hidden_layers");
+  const std::vector<std::string> all(layers, kSlidingLayer);
+  if (type != "mistral" && !config.is("max_window_layers", 0))
+    config.refuse("the first layers, 'max_window_layers', have no sliding window", "0",
+                  config.has("max_window_layers") ? "another number" : "none",
+                  "take weights of a model without it", "max_window_layers");
+  if (config.has("layer_types") && !config.is("layer_types", all))
+    config.refuse("'layer_types' lists layers without a sliding window",
+                  "sliding_attention for all layers", "another list",
+                  "take weights of a model without it", "layer_types");
+  return {.kind = PatternKind::kSliding, .window = config.required<std::int64_t>("sliding_window")};
+}
+
 DecoderOptions read_llama(const Config& config, const std::string& type) {
   config.require<std::string>("hidden_act", {"silu", "swish"});
   config.require<bool>("attention_bias", {false});
   config.require<bool>("mlp_bias", {false});
-  config.require<bool>("use_sliding_window", {false});
   const auto heads = config.required<std::int64_t>("num_attention_heads");
   return {.kind = DecoderKind::kLlama,
           .layers = config.required<std::int64_t>("num_hidden_layers"),
@@ -222,13 +284,14 @@ DecoderOptions read_llama(const Config& config, const std::string& type) {
           .vocab = config.required<std::int64_t>("vocab_size"),
           .context = config.required<std::int64_t>("max_position_embeddings"),
           .tie = config.optional<bool>("tie_word_embeddings", false),
+          .attention = read_window(config, type),
           .kv_heads = config.optional<std::int64_t>("num_key_value_heads", heads),
           .head_width = config.optional<std::int64_t>("head_dim", 0),
           .mlp_width = config.required<std::int64_t>("intermediate_size"),
           .rope = read_rope(config),
           .norm_epsilon = config.optional<double>("rms_norm_eps", 1e-6),
-          .qkv_bias = type == "qwen2",
-          .qk_norm = type == "qwen3"};
+          .qkv_bias = type == "qwen2" || config.is("qkv_bias", true),
+          .qk_norm = type == "qwen3" || config.is("qk_norm", true)};
 }
 
 // Hugging Face's name of one of our fields.
@@ -249,22 +312,28 @@ std::string hugging_face_config(const DecoderOptions& options) {
   config["torch_dtype"] = "float32";
   config["dtype"] = "float32";
   config["use_cache"] = true;
+  const std::string type = config["model_type"];
+  if (type == kOurGpt) config["skip"] = o.skip;
+  if (type == kOurLlama) config.update({{"qkv_bias", o.qkv_bias}, {"qk_norm", o.qk_norm}});
+  if (o.attention.sparse() && (type == kOurGpt || type == kOurLlama))
+    config[kPattern] = pattern_text(o.attention);
   return config.dump(2) + "\n";
 }
 
 DecoderOptions read_hugging_face_config(const std::string& json_text, const std::string& where) {
   const Config config(json_text, where);
   const auto type = config.required<std::string>("model_type");
-  const bool gpt2 = type == "gpt2" || type == kWithSkip;
+  const bool gpt2 = type == "gpt2" || type == kOurGpt;
   const auto place = [&](const std::string& field) {
     if (field.starts_with("model.rope.")) return rope_of(config).place("high_freq_factor");
     return config.place(their_name(field, gpt2));
   };
-  if (gpt2) return completed(read_gpt2(config, type == kWithSkip), place);
-  if (type == "llama" || type == "qwen2" || type == "qwen3")
+  if (gpt2) return completed(read_gpt2(config, type == kOurGpt), place);
+  if (type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3" ||
+      type == kOurLlama)
     return completed(read_llama(config, type), place);
-  config.refuse("a kind of model that Strata doesn't have", "gpt2, llama, qwen2, qwen3", type,
-                "take weights of one of these", "model_type");
+  config.refuse("a kind of model that Strata doesn't have", "gpt2, llama, mistral, qwen2, qwen3",
+                type, "take weights of one of these", "model_type");
 }
 
 }  // namespace strata

@@ -31,6 +31,17 @@ DecoderOptions variant(bool qkv_bias, bool qk_norm) {
   return options;
 }
 
+DecoderOptions with(DecoderOptions options, const AttentionPattern& pattern) {
+  options.attention = pattern;
+  return options;
+}
+
+constexpr PatternKind kSliding = PatternKind::kSliding;
+
+AttentionPattern bigbird() {
+  return {.kind = PatternKind::kBigBird, .block = 16, .window = 32, .random_blocks = 1, .forms = 4};
+}
+
 DecoderOptions gpt(bool skip = false) {
   return {.layers = 2,
           .width = 64,
@@ -84,10 +95,43 @@ TEST(HuggingFaceConfig, ReadsWrittenConfig) {
   DecoderOptions dropping = gpt();
   dropping.dropout = 0.1;
   for (const DecoderOptions& options :
-       {gpt(), gpt(true), dropping, llama(), variant(true, false), variant(false, true)}) {
+       {gpt(), gpt(true), dropping, llama(), variant(true, false), variant(false, true),
+        with(llama(), {.kind = kSliding, .window = 20}),
+        with(variant(true, false), {.kind = kSliding, .window = 20}),
+        with(variant(false, true), {.kind = kSliding, .window = 20}), with(gpt(), bigbird()),
+        with(gpt(true), bigbird()), with(llama(), bigbird()), with(variant(true, false), bigbird()),
+        with(variant(false, true), bigbird()),
+        with(llama(), {.kind = kSliding, .window = 20, .dense_every = 2})}) {
     const std::string text = hugging_face_config(options);
     EXPECT_EQ(read_hugging_face_config(text, "config.json"), completed(options)) << text;
   }
+}
+
+// As transformers writes the configuration of a Mistral.
+TEST(HuggingFaceConfig, ReadsWindowOfMistral) {
+  const std::string text = R"({
+    "model_type": "mistral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 8, "max_position_embeddings": 32, "vocab_size": 100,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+    "hidden_act": "silu", "sliding_window": )";
+  const DecoderOptions sliding = read_hugging_face_config(text + "4096}", "config.json");
+  EXPECT_EQ(sliding.attention, (AttentionPattern{.kind = kSliding, .window = 4096}));
+  EXPECT_FALSE(read_hugging_face_config(text + "null}", "config.json").attention.sparse());
+}
+
+// Other programs would attend to all tokens.
+TEST(HuggingFaceConfig, PatternsThatOthersDoNotHaveMakeTypesOfOurOwn) {
+  const auto type_of = [](const DecoderOptions& options) {
+    const std::string text = hugging_face_config(options), key = "\"model_type\": \"";
+    const std::size_t begin = text.find(key) + key.size();
+    return text.substr(begin, text.find('"', begin) - begin);
+  };
+  EXPECT_EQ(type_of(with(llama(), {.kind = kSliding})), "mistral");
+  EXPECT_EQ(type_of(with(variant(true, false), {.kind = kSliding})), "qwen2");
+  EXPECT_EQ(type_of(with(llama(), {.kind = kSliding, .dense_every = 2})), "strata-llama");
+  EXPECT_EQ(type_of(with(variant(true, false), bigbird())), "strata-llama");
+  EXPECT_EQ(type_of(with(gpt(), {.kind = kSliding})), "strata-gpt");
+  EXPECT_EQ(type_of(gpt()), "gpt2");
 }
 
 TEST(HuggingFaceConfig, ReadsFieldsOfVersion4) {
@@ -126,6 +170,10 @@ TEST(HuggingFaceConfig, RefusesUnsupportedModels) {
   expect("llama3", refusal("\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", llama()));
   expect("mixtral", refusal("\"llama\"", "\"mixtral\"", llama()));
   expect("use_sliding_window", refusal("\"use_cache\"", "\"use_sliding_window\"", llama()));
+  const DecoderOptions window = with(variant(true, false), {.kind = kSliding, .window = 20});
+  expect("max_window_layers",
+         refusal("\"max_window_layers\": 0", "\"max_window_layers\": 1", window));
+  expect("layer_types", refusal("\"sliding_attention\"", "\"full_attention\"", window));
   expect("vocab_size", refusal("\"vocab_size\"", "\"size\"", llama()));
   expect("vocab_size", refusal("\"vocab_size\": 100", "\"vocab_size\": -1", llama()));
   expect("no JSON", refusal("{", "", llama()));

@@ -59,7 +59,8 @@ class LlamaBlock final : public DecoderLayer {
   std::string signature() const override {
     return sizes("llama.block",
                  {options_.width, options_.heads, options_.kv_heads, options_.head_width,
-                  options_.mlp_width, options_.qkv_bias, options_.qk_norm});
+                  options_.mlp_width, options_.qkv_bias, options_.qk_norm}) +
+           pattern_signature();
   }
 
   std::vector<WeightSpec> weights() const override {
@@ -216,6 +217,7 @@ class LlamaBlock final : public DecoderLayer {
                         .queries_per_key = options_.heads / options_.kv_heads,
                         .rope = options_.rope,
                         .norm_epsilon = options_.norm_epsilon,
+                        .pattern = pattern(),
                         .sample = options_.context};
     if (options_.qk_norm)
       std::tie(attention.query_gain, attention.key_gain) = named<2>(weights.subspan(kEveryKind));

@@ -30,6 +30,13 @@ void check_divides(const std::string& what, std::int64_t size, std::int64_t lega
 // exchange them.
 void check_context(const DecoderOptions& options, const TensorSplit& split) {
   const ContextSplit& context = split.context;
+  if (options.attention.sparse() && context.in_blocks())
+    throw UserError({.operation = "models.split",
+                     .where = context.ranks > 1 ? "mesh.cp_exchange" : "mesh.cp_block",
+                     .what = "a sparse attention pattern in a ring, which passes on all keys",
+                     .expected = "ulysses, or the pattern dense",
+                     .got = std::string("ring, ") + name_of(options.attention.kind),
+                     .fix = "set mesh.cp_exchange to ulysses and mesh.cp_block to 0"});
   const std::int64_t unit = context.unit(split.sequence ? split.ranks : 1);
   if (options.context % unit != 0)
     throw UserError({.operation = "models.split",
@@ -73,6 +80,10 @@ void check_split(const DecoderOptions& options, TensorSplit split) {
   check_context(options, split);
 }
 
+DecoderParts parts_of(const DecoderSetup& setup) {
+  return setup.options.kind == DecoderKind::kLlama ? llama_parts(setup) : gpt_parts(setup);
+}
+
 Sequential compose(const DecoderOptions& input, DecoderOutput output, TensorSplit split,
                    at::ScalarType precision, DeviceKind device, WeightType type) {
   const DecoderOptions options = completed(input);
@@ -80,17 +91,28 @@ Sequential compose(const DecoderOptions& input, DecoderOutput output, TensorSpli
   check_split(options, split);
   const DecoderSetup setup{
       .options = options, .split = split, .precision = precision, .device = device};
-  DecoderParts parts = options.kind == DecoderKind::kLlama ? llama_parts(setup) : gpt_parts(setup);
-  if (type != WeightType::kPrecision)
-    parts.block = quantised_block(parts.block, rounding_of(type), split.ranks);
+  const DecoderParts parts = parts_of(setup);
+  DecoderOptions dense = options;
+  dense.attention = {};
+  const auto block_of = [&](const DecoderOptions& of) {
+    const std::shared_ptr<const Layer> block =
+        parts_of({.options = of, .split = split, .precision = precision, .device = device}).block;
+    return type == WeightType::kPrecision ? block
+                                          : quantised_block(block, rounding_of(type), split.ranks);
+  };
+  const std::shared_ptr<const Layer> block = block_of(options), dense_block = block_of(dense);
+  const std::int64_t dense_every = options.attention.dense_every;
   const bool loss = output == DecoderOutput::kLoss;
   std::vector<std::string> batch = {"tokens"};
   if (loss) batch.push_back("targets");
 
   Sequential model(std::move(batch), split, precision);
   model.add("embed", parts.embedding, {"tokens"}, {options.skip ? "early" : "x"});
-  for (std::int64_t i = 0; i < options.layers; ++i)
-    model.add("block" + std::to_string(i), parts.block, {i == 0 && options.skip ? "early" : "x"});
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    const bool is_dense = dense_every > 0 && (i + 1) % dense_every == 0;
+    model.add("block" + std::to_string(i), is_dense ? dense_block : block,
+              {i == 0 && options.skip ? "early" : "x"});
+  }
   if (options.skip) model.add("merge", merge_layer(setup), {"x", "early"});
   if (loss) {
     model.add("head", loss_head(setup, parts.norm), {"x", "targets"}, {"loss"});

@@ -46,7 +46,16 @@ std::vector<Shape> shapes() {
   qwen.head_width = 8;
   qwen.context = 100;
   qwen.qk_norm = true;
-  return {{"Gpt2", {.layers = 2, .width = 64, .heads = 4, .vocab = kVocabulary, .context = 300}},
+  DecoderOptions mistral = llama;
+  mistral.context = 200;
+  mistral.attention = {.kind = PatternKind::kSliding, .block = 32, .window = 75, .dense_every = 2};
+  DecoderOptions bigbird{
+      .layers = 3, .width = 64, .heads = 4, .vocab = kVocabulary, .context = 200};
+  bigbird.attention = {
+      .kind = PatternKind::kBigBird, .block = 16, .window = 32, .random_blocks = 2, .forms = 4};
+  return {{"Mistral", mistral},
+          {"BigBird", bigbird},
+          {"Gpt2", {.layers = 2, .width = 64, .heads = 4, .vocab = kVocabulary, .context = 300}},
           {"Llama", llama},
           {"Qwen", qwen}};
 }

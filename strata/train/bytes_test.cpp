@@ -36,6 +36,7 @@ struct Case {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   at::ScalarType precision = at::kFloat;
   bool narrow = false;
+  AttentionPattern attention = {};
   std::int64_t context() const { return narrow ? kNarrowContext : kContext; }
 };
 
@@ -85,7 +86,8 @@ Sequential model_of(const Case& c) {
                          .context = kContext,
                          .dropout = c.dropout,
                          .tie = c.tie,
-                         .skip = c.skip};
+                         .skip = c.skip,
+                         .attention = c.attention};
   if (c.narrow) {  // attention needs more than the MLP and the head
     options.kind = DecoderKind::kLlama;
     options.heads = options.kv_heads = 8;
@@ -249,6 +251,21 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, k1f1b, kCheap, 1, false, false, 0, 16, context(2), TierChoice::kDevice,
              OptimizerKind::kAdamW, at::kBFloat16},
         narrow(context(8)), narrow(context(16)), narrow(context(8, ContextExchange::kUlysses))));
+
+Case sparse(RecomputeMode recompute, at::ScalarType precision, MeshOptions mesh = {}) {
+  Case c = narrow(std::move(mesh));
+  c.recompute = recompute;
+  c.precision = precision;
+  c.attention = {.kind = PatternKind::kBigBird, .window = 128, .random_blocks = 1, .forms = 2};
+  return c;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Patterns, MemoryPrediction,
+    ::testing::Values(sparse(kCheap, at::kFloat), sparse(kFull, at::kFloat),
+                      sparse(kCheap, at::kBFloat16),
+                      sparse(kCheap, at::kFloat, context(4, ContextExchange::kUlysses)),
+                      sparse(kFull, at::kBFloat16, context(4, ContextExchange::kUlysses))));
 
 INSTANTIATE_TEST_SUITE_P(Signs, MemoryPrediction,
                          ::testing::Values(Case{1, k1f1b, kFull, 1, false, false, 0, 8,

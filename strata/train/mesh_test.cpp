@@ -5,6 +5,7 @@
 #include <random>
 #include <sstream>
 
+#include "strata/models/attention_options.h"
 #include "strata/train/mesh_run_test.h"
 
 namespace strata {
@@ -79,6 +80,11 @@ MeshCase draw_case(unsigned seed) {
   c.label_smoothing = draw.of({0.0, 0.1});
   c.optimizer = draw.of({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   c.precision = draw.of({at::kFloat, at::kFloat, at::kFloat, at::kBFloat16, at::kHalf});
+  const ContextSplit attending{
+      .ranks = c.mesh[Axis::kContext], .exchange = c.exchange, .block = c.cp_block};
+  if (!attending.in_blocks() && draw.coin())
+    c.model.attention = {
+        .kind = PatternKind::kSliding, .window = 5, .dense_every = draw.of<std::int64_t>({0, 3})};
   return c;
 }
 
@@ -114,7 +120,7 @@ const MeshRecord& known(const MeshCase& c) {
   static std::map<std::string, MeshRecord> records;
   std::ostringstream key;
   key << c << " precision " << c.precision << " dropout " << c.model.dropout << " kv "
-      << c.model.kv_heads;
+      << c.model.kv_heads << " pattern " << pattern_text(c.model.attention);
   const auto record = records.find(key.str());
   return record != records.end() ? record->second
                                  : records.emplace(key.str(), train_on_mesh(c)).first->second;

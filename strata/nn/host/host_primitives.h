@@ -72,6 +72,15 @@ class HostAttentionPrimitives final : public AttentionPrimitives {
                              const at::Tensor& dv) const override;
   at::Tensor attend_pages(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                           const PagedText& text) const override;
+  Attended attend_sparse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const PatternOfHeads& heads) const override;
+  void attend_sparse_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
+                              const at::Tensor& dk, const at::Tensor& dv,
+                              const PatternOfHeads& heads) const override;
+  at::Tensor attend_sparse_pages(const at::Tensor& q, const at::Tensor& keys,
+                                 const at::Tensor& values, const PagedText& text,
+                                 const PatternOfHeads& heads) const override;
 };
 
 class HostRowPrimitives final : public RowPrimitives {

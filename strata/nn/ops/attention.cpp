@@ -59,6 +59,14 @@ Heads split(const at::Tensor& qkv, const Attention& o) {
   return split_heads(qkv, sizes_of(qkv, o));
 }
 
+// For packed projections of a rank's own heads.
+AttentionScope scope_of(const at::Tensor& qkv, const Attention& o, const TensorParallel* tensor,
+                        const ContextParallel* group) {
+  const HeadSizes sizes = sizes_of(qkv, o);
+  const std::int64_t heads = sizes.key_heads * sizes.queries_per_key;
+  return {.group = group, .pattern = o.pattern, .first_head = tensor ? tensor->rank() * heads : 0};
+}
+
 void turn(const Heads& heads, const at::Tensor& table, RopeTurn direction) {
   for (const at::Tensor& x : {heads.q, heads.k})
     primitives(x).attention.rotate(x, table, direction);
@@ -102,6 +110,18 @@ Attention saved_options(AutogradContext* context) {
   return o;
 }
 
+void save(AutogradContext* context, const AttentionScope& scope) {
+  save_pointer(context, "context", scope.group);
+  save_pointer(context, "pattern", scope.pattern);
+  context->saved_data["first_head"] = scope.first_head;
+}
+
+AttentionScope saved_scope(AutogradContext* context) {
+  return {.group = saved_pointer<const ContextParallel>(context, "context"),
+          .pattern = saved_pointer<const AttentionPattern>(context, "pattern"),
+          .first_head = context->saved_data.at("first_head").toInt()};
+}
+
 // How much of what backward reads is made again there.
 struct AttentionAgain {
   RemadePtr tensors;    // as remade_attention() makes them; null: nothing
@@ -143,7 +163,8 @@ Heads normed_heads(const Heads& raw, const Attention& o, NormStatistics& queries
 // Makes, from the product of queries, keys and values, what backward reads: the packed operands
 // or, with norms, qkv; with `output` also log_sum and y, then the output of the rank's tokens.
 std::vector<at::Tensor> remade_attention(const at::Tensor& qkv, const Attention& o, bool output,
-                                         const ContextParallel* group) {
+                                         const AttentionScope& scope) {
+  const ContextParallel* group = scope.group;
   const HeadSizes sizes = sizes_of(qkv, o);
   at::Tensor kept = qkv;
   Heads attending;
@@ -159,36 +180,37 @@ std::vector<at::Tensor> remade_attention(const at::Tensor& qkv, const Attention&
     if (!output) return {kept};
     attending = split_heads(kept, sizes);
   }
-  const Attended made = attend_operands(attending, group);
+  const Attended made = attend_operands(attending, sizes, scope);
   return {kept, made.log_sum, made.y, own_output(made, sizes, group)};
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
-                            const Attention& options, const ContextParallel* group,
+                            const Attention& options, const AttentionScope& scope,
                             const AttentionAgain& again) {
+    const ContextParallel* group = scope.group;
     const HeadSizes sizes = sizes_of(qkv, options);
     turn(split_heads(qkv, sizes), options, RopeTurn::kForward, group);
     const at::Tensor packed = packed_operands(qkv, sizes, group);
-    const Attended made = attend_operands(split_heads(packed, sizes), group);
+    const Attended made = attend_operands(split_heads(packed, sizes), sizes, scope);
     context->save_for_backward(saved_of(packed, made, again));
     save(context, options);
-    save_pointer(context, "context", group);
+    save(context, scope);
     save_remade(context, again.tensors);
     return own_output(made, sizes, group);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Attention options = saved_options(context);
-    const auto* group = saved_pointer<const ContextParallel>(context, "context");
+    const AttentionScope scope = saved_scope(context);
     const auto [packed, made] = inputs_of(context, context->get_saved_variables());
     const at::Tensor& dy = gradients[0];
     const HeadSizes sizes = sizes_of_output(dy, options);
     const std::int64_t columns = (sizes.queries_per_key + 2) * sizes.key_heads * sizes.width;
     const at::Tensor dqkv = at::empty({dy.size(0), dy.size(1), columns}, dy.options());
     const Heads d = split_heads(dqkv, sizes);
-    attend_operands_gradient(split_heads(packed, sizes), made, dy, d, sizes, group);
-    turn(d, options, RopeTurn::kBack, group);
+    attend_operands_gradient(split_heads(packed, sizes), made, dy, d, sizes, scope);
+    turn(d, options, RopeTurn::kBack, scope.group);
     return {dqkv, {}, {}, {}};
   }
 };
@@ -198,21 +220,21 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const at::Tensor& query_gain, const at::Tensor& key_gain,
-                            const Attention& options, const ForwardContext& forward,
-                            const AttentionAgain& again) {
-    const ContextParallel* group = forward.context_parallel;
+                            const Attention& options, const AttentionScope& scope,
+                            const TensorParallel* tensor, const AttentionAgain& again) {
+    const ContextParallel* group = scope.group;
     const HeadSizes sizes = sizes_of(qkv, options);
     NormStatistics queries, keys;
     const Heads heads = normed_heads(split_heads(qkv, sizes), options, queries, keys);
     turn(heads, options, RopeTurn::kForward, group);
-    const Attended made = attend_operands(operands(heads, sizes, group), group);
+    const Attended made = attend_operands(operands(heads, sizes, group), sizes, scope);
     variable_list saved = saved_of(qkv, made, again);
     for (const at::Tensor& more : {query_gain, key_gain, queries.rstd, keys.rstd})
       saved.push_back(more);
     context->save_for_backward(std::move(saved));
     save(context, options);
-    save_pointer(context, "tensor", forward.tensor);
-    save_pointer(context, "context", group);
+    save(context, scope);
+    save_pointer(context, "tensor", tensor);
     save_remade(context, again.tensors);
     return own_output(made, sizes, group);
   }
@@ -222,7 +244,8 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     const Norm query_norm{.gain = saved[kQueryGain]}, key_norm{.gain = saved[kKeyGain]};
     const NormStatistics queries{.rstd = saved[kQueryRstd]}, keys{.rstd = saved[kKeyRstd]};
     const Attention options = saved_options(context);
-    const auto* group = saved_pointer<const ContextParallel>(context, "context");
+    const AttentionScope scope = saved_scope(context);
+    const ContextParallel* group = scope.group;
     const auto [qkv, made] = inputs_of(context, saved);
     const HeadSizes sizes = sizes_of(qkv, options);
     const Heads raw = split_heads(qkv, sizes);
@@ -235,7 +258,7 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     const Heads packed = split_heads(dqkv, sizes);
     // Norms require contiguous heads.
     const Heads d = {at::empty_like(q), at::empty_like(k), packed.v};
-    attend_operands_gradient(operands(normed, sizes, group), made, gradients[0], d, sizes, group);
+    attend_operands_gradient(operands(normed, sizes, group), made, gradients[0], d, sizes, scope);
     turn(d, options, RopeTurn::kBack, group);
     at::Tensor dgains =
         at::zeros({2, options.head_width}, saved[kQueryRstd].options().dtype(at::kFloat));
@@ -247,7 +270,7 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     if (tensor && !tensor->sequence()) tensor->all_reduce_sum(dgains);
     accumulate_bias_gradient(query_norm.gain, dgains.narrow(0, 0, 1));
     accumulate_bias_gradient(key_norm.gain, dgains.narrow(0, 1, 1));
-    return {dqkv, {}, {}, {}, {}, {}};
+    return {dqkv, {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -274,7 +297,8 @@ void keep(const at::Tensor& pool, const at::Tensor& x, const SequenceTokens& tok
 
 // All new keys and values are written before any token attends, so a sequence may share pages with
 // one that fills them in the same pass.
-at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const LayerCache& cache) {
+at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options,
+                         const AttentionScope& scope, const LayerCache& cache) {
   STRATA_CHECK_EQ(cache.tensors.size(), std::size_t{2}, "nn.attend_cached");
   STRATA_CHECK_EQ(qkv.size(0), 1, "nn.attend_cached");
   Heads heads = split(qkv, options);
@@ -297,11 +321,16 @@ at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const 
     keep(keys, heads.k, tokens);
     keep(values, heads.v, tokens);
   }
+  const AttentionPrimitives& attention = primitives(qkv).attention;
   std::vector<at::Tensor> outputs;
-  for (const SequenceTokens& tokens : cache.pass)
-    outputs.push_back(primitives(qkv).attention.attend_pages(
-        heads.q.narrow(1, tokens.first, tokens.count), keys, values,
-        {.pages = tokens.pages, .position = tokens.position, .sample = options.sample}));
+  for (const SequenceTokens& tokens : cache.pass) {
+    const at::Tensor q = heads.q.narrow(1, tokens.first, tokens.count);
+    const PagedText text{
+        .pages = tokens.pages, .position = tokens.position, .sample = options.sample};
+    outputs.push_back(scope.pattern ? attention.attend_sparse_pages(
+                                          q, keys, values, text, {*scope.pattern, scope.first_head})
+                                    : attention.attend_pages(q, keys, values, text));
+  }
   return at::cat(outputs, 1);
 }
 
@@ -378,11 +407,12 @@ namespace {
 
 at::Tensor attend(const at::Tensor& qkv, const Attention& attention, const ForwardContext& context,
                   const AttentionAgain& again) {
-  if (context.cache) return attend_cached(qkv, attention, *context.cache);
+  const AttentionScope scope = scope_of(qkv, attention, context.tensor, context.context_parallel);
+  if (context.cache) return attend_cached(qkv, attention, scope, *context.cache);
   if (!attention.query_gain.defined())
-    return AttentionFunction::apply(qkv, attention, context.context_parallel, again);
+    return AttentionFunction::apply(qkv, attention, scope, again);
   return NormedAttentionFunction::apply(qkv, attention.query_gain, attention.key_gain, attention,
-                                        context, again);
+                                        scope, context.tensor, again);
 }
 
 }  // namespace
@@ -399,10 +429,12 @@ at::Tensor self_attention(const at::Tensor& x, const Norm& norm, const Affine& i
   const bool keep = context.recompute == Recompute::kNone;
   AttentionAgain again{.output = context.recompute >= Recompute::kAttention};
   if (context.recompute >= Recompute::kProducts)
-    again.tensors = c10::make_intrusive<Remade>([=, x = x.detach(), output = again.output,
-                                                 group = context.context_parallel] {
-      return remade_attention(norm_linear_again(x, norm, in, columns), attention, output, group);
-    });
+    again.tensors = c10::make_intrusive<Remade>(
+        [=, x = x.detach(), output = again.output, group = context.context_parallel] {
+          const at::Tensor qkv = norm_linear_again(x, norm, in, columns);
+          return remade_attention(qkv, attention, output,
+                                  scope_of(qkv, attention, columns.group, group));
+        });
   // A statement of its own, so that the operands of attention are freed before the next product.
   const at::Tensor y =
       attend(norm_linear(x, norm, in.weight, in.bias, keep, columns), attention, context, again);

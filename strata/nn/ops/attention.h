@@ -22,6 +22,7 @@
 
 #include "strata/nn/graph/layer.h"
 #include "strata/nn/ops/linear.h"
+#include "strata/nn/primitives/attention_pattern.h"
 
 namespace strata {
 
@@ -54,6 +55,8 @@ struct Attention {
   /// Gains of an RMSNorm of every head of queries and keys, [width]; undefined: no norm.
   at::Tensor query_gain = {}, key_gain = {};
   double norm_epsilon = 1e-6;
+  /// The tokens that heads attend to; null: all earlier ones. Outlives the backward.
+  const AttentionPattern* pattern = nullptr;
   /// Decoding: tokens of a whole sample, at least as many as the longest text has. A host adds up
   /// in the order in which it attends within such a sample.
   std::int64_t sample = 0;

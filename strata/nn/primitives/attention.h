@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <span>
 
+#include "strata/nn/primitives/attention_pattern.h"
+
 namespace strata {
 
 enum class RopeTurn : std::uint8_t { kForward, kBack };
@@ -34,6 +36,12 @@ struct PagedText {
   std::span<const std::int32_t> pages;
   std::int64_t position = 0;  ///< of the first new token
   std::int64_t sample = 0;    ///< tokens of a whole sample, whose order of sums a host follows
+};
+
+/// What heads of queries attend to.
+struct PatternOfHeads {
+  const AttentionPattern& pattern;
+  std::int64_t first = 0;  ///< the first of these heads, among all heads of queries of the model
 };
 
 /// Tokens of queries and keys whose scores exist at once, where no fused kernel attends to a block.
@@ -65,6 +73,18 @@ class AttentionPrimitives {
   /// the bits of attend() on a whole sample.
   virtual at::Tensor attend_pages(const at::Tensor& q, const at::Tensor& keys,
                                   const at::Tensor& values, const PagedText& text) const = 0;
+
+  // The same for a pattern that is sparse. The memory for scores does not grow with the number of
+  // tokens, except for the keys of a block of queries. Bits do not depend on text.sample.
+  virtual Attended attend_sparse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const PatternOfHeads& heads) const;
+  virtual void attend_sparse_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                      const Attended& attended, const at::Tensor& dy,
+                                      const at::Tensor& dq, const at::Tensor& dk,
+                                      const at::Tensor& dv, const PatternOfHeads& heads) const;
+  virtual at::Tensor attend_sparse_pages(const at::Tensor& q, const at::Tensor& keys,
+                                         const at::Tensor& values, const PagedText& text,
+                                         const PatternOfHeads& heads) const;
 };
 
 }  // namespace strata

@@ -104,6 +104,13 @@ class Check {
             "set mesh.cp=1, and mesh.dp or mesh.pp instead");
     require(split.block == 0 || limits_.has_tokens, "mesh.cp_block",
             "samples of this task have no tokens", "0", text(split.block), "set mesh.cp_block=0");
+    const bool ring = split.in_blocks() && split.ranks > 1;
+    require(limits_.in_ring || !ring, "mesh.cp_exchange",
+            "with a sparse model.attention.pattern ranks cannot attend in a ring", "ulysses",
+            "ring", "set mesh.cp_exchange=ulysses, or model.attention.pattern=dense");
+    require(limits_.in_ring || split.block == 0, "mesh.cp_block",
+            "attention with a sparse pattern has its own blocks, model.attention.block", "0",
+            text(split.block), "set mesh.cp_block=0");
     require(split.ranks > 1 || split.exchange == ContextExchange::kRing, "mesh.cp_exchange",
             "ranks that divide samples are what exchanges heads", "mesh.cp of at least 2",
             "mesh.cp 1", "set mesh.cp_exchange=ring");
@@ -212,6 +219,7 @@ void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf
 bool divides_tokens(const MeshOptions& mesh, const MeshLimits& limits) {
   const ContextSplit split = mesh.context_split();
   const int tp = mesh.axes[Axis::kTensor];
+  if (!limits.in_ring && split.in_blocks()) return false;
   if (limits.context % split.unit(mesh.sequence_parallel ? tp : 1) != 0) return false;
   return split.exchange == ContextExchange::kRing || limits.kv_heads == 0 ||
          split.ranks <= limits.kv_heads / tp;

@@ -20,6 +20,7 @@ struct MeshLimits {
   std::int64_t kv_heads = 0;    ///< grouped-query heads: the same
   std::int64_t context = 0;     ///< tokens of a sample: sequence parallelism divides them evenly
   bool has_tokens = true;       ///< whether ranks of cp may divide samples
+  bool in_ring = true;          ///< whether they may attend in a ring: not with a sparse pattern
   std::int64_t world = 0;       ///< ranks that were started
 };
 
@@ -32,7 +33,7 @@ void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf
 bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits);
 
 /// Whether the ranks of cp and tp can divide the tokens of samples, and their heads where these are
-/// exchanged, as requested. True for unknown limits.
+/// exchanged, and attend as requested. True for unknown limits.
 bool divides_tokens(const MeshOptions& mesh, const MeshLimits& limits);
 
 /// All legal meshes of exactly `ranks` ranks, ascending by the axes in the order of

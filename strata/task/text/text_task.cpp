@@ -105,7 +105,8 @@ MeshLimits TextTask::mesh_limits(const Recipe& recipe) const {
           .layers = num_layers(model_),
           .heads = model_.heads,
           .kv_heads = llama && model_.kv_heads > 0 ? model_.kv_heads : model_.heads,
-          .context = model_.context};
+          .context = model_.context,
+          .in_ring = !model_.attention.sparse()};
 }
 
 int TextTask::evaluation_shapes(const Recipe& recipe) const {

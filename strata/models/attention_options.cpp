@@ -1,0 +1,169 @@
+#include "strata/models/attention_options.h"
+
+#include <algorithm>
+#include <map>
+
+#include "strata/base/enum_names.h"
+#include "strata/base/error_source.h"
+#include "strata/base/errors.h"
+#include "strata/nn/kernels/attention_tiles.h"
+
+namespace strata {
+namespace {
+
+constexpr ErrorSource kPatternErrors{"models.options"};
+
+constexpr std::int64_t kMostBlock = 1024;
+constexpr double kMostLength = 0x7fffffff;
+
+std::string written(std::int64_t value) { return std::to_string(value); }
+std::string written(const WindowLength& window) { return written(window.tokens); }
+std::string written(const BlockIndex& global) { return written(global.index); }
+template <typename T>
+std::string written(const std::vector<T>& values) {
+  std::string list;
+  for (const T& value : values) list += (list.empty() ? "" : ", ") + written(value);
+  return "[" + list + "]";
+}
+
+// Calls f(name, field, whether the kind of pattern has it).
+template <typename F>
+void for_each_field(const AttentionPattern& p, F f) {
+  using enum PatternKind;
+  const auto of = [&](std::initializer_list<PatternKind> kinds) {
+    return std::find(kinds.begin(), kinds.end(), p.kind) != kinds.end();
+  };
+  f("block", p.block, p.sparse());
+  f("window", p.window, of({kSliding, kFixed, kBigBird, kLongformer}));
+  f("windows", p.windows, of({kVariable}));
+  f("global_blocks", p.global_blocks, of({kFixed, kBigBird}));
+  f("globals", p.globals, of({kVariable, kLongformer}));
+  f("random_blocks", p.random_blocks, of({kVariable, kBigBird}));
+  f("forms", p.forms, of({kFixed, kVariable, kBigBird}));
+  f("dense_every", p.dense_every, p.sparse());
+}
+
+[[noreturn]] void refuse(const std::string& field, const std::string& what,
+                         const std::string& expected, const std::string& got,
+                         const std::string& fix) {
+  throw kPatternErrors.user("model.attention." + field, what, expected, got, fix);
+}
+
+void require_blocks(const std::string& field, std::int64_t tokens, std::int64_t block) {
+  if (tokens > 0 && tokens % block == 0) return;
+  const std::int64_t nearest = std::max<std::int64_t>(1, (tokens + block / 2) / block) * block;
+  refuse(field, "not a whole number of blocks",
+         "a multiple of model.attention.block, " + written(block), written(tokens),
+         "take " + written(nearest));
+}
+
+}  // namespace
+
+void describe(OptionSet& set, const std::string& prefix, WindowLength& window) {
+  set.add(prefix + ".tokens", &window.tokens,
+          {.help = "Its length; a multiple of the block.", .unit = "tokens", .minimum = 0});
+}
+
+void describe(OptionSet& set, const std::string& prefix, BlockIndex& global) {
+  set.add(prefix + ".index", &global.index,
+          {.help = "Which block of a sample.", .minimum = 0, .maximum = kMostLength});
+}
+
+void describe(OptionSet& set, const std::string& prefix, AttentionPattern& pattern) {
+  set.add(prefix + ".pattern", &pattern.kind, all_named<PatternKind>(),
+          {.help = "Which earlier tokens a token attends to: all, or those of some blocks."});
+  set.add(prefix + ".block", &pattern.block,
+          {.help = "Length of a block; a multiple of 16.",
+           .unit = "tokens",
+           .minimum = kernels::kTileUnit,
+           .maximum = kMostBlock});
+  set.add(prefix + ".window", &pattern.window,
+          {.help = "sliding: the last tokens, the token itself among them; bigbird, longformer: "
+                   "the same in blocks; fixed: the length of the windows side by side.",
+           .unit = "tokens",
+           .minimum = 1,
+           .maximum = kMostLength});
+  set.add(prefix + ".windows", &pattern.windows, "tokens",
+          {.help = "variable: lengths of the windows side by side; the last one repeats."});
+  set.add(prefix + ".global_blocks", &pattern.global_blocks,
+          {.help = "To which all later tokens attend; fixed: the last blocks of each window; "
+                   "bigbird: the first blocks of a sample.",
+           .unit = "blocks",
+           .minimum = 0,
+           .maximum = kMostLength});
+  set.add(prefix + ".globals", &pattern.globals, "index",
+          {.help = "variable, longformer: the blocks to which all later tokens attend; with "
+                   "longformer their tokens attend to all earlier ones."});
+  set.add(prefix + ".random_blocks", &pattern.random_blocks,
+          {.help = "variable, bigbird: random earlier blocks of each block, the same in every run.",
+           .unit = "blocks",
+           .minimum = 0,
+           .maximum = kMostLength});
+  set.add(prefix + ".forms", &pattern.forms,
+          {.help = "Heads take so many forms in turn; fixed: with other global blocks; variable, "
+                   "bigbird: with other random blocks.",
+           .minimum = 1,
+           .maximum = kMostLength});
+  set.add(prefix + ".dense_every", &pattern.dense_every,
+          {.help = "Each so-many-th transformer block attends to all earlier tokens; 0: none.",
+           .unit = "layers",
+           .minimum = 0,
+           .maximum = kMostLength});
+}
+
+void check_pattern(const AttentionPattern& p, std::int64_t heads) {
+  std::map<std::string, std::string> usual;
+  for_each_field(AttentionPattern(), [&](const std::string& name, const auto& value, bool) {
+    usual[name] = written(value);
+  });
+  for_each_field(p, [&](const std::string& name, const auto& value, bool has) {
+    if (!has && written(value) != usual[name])
+      refuse(name, "a field that the pattern " + std::string(name_of(p.kind)) + " does not have",
+             usual[name], written(value),
+             "choose another model.attention.pattern, or leave it out");
+  });
+  if (!p.sparse()) return;
+  if (p.block % kernels::kTileUnit != 0)
+    refuse("block", "a block of another length", "a multiple of " + written(kernels::kTileUnit),
+           written(p.block), "take 64");
+  if (p.dense_every == 1)
+    refuse("dense_every", "all layers would be dense", "0, or at least 2", "1",
+           "set model.attention.pattern to dense");
+  if (p.forms > heads)
+    refuse("forms", "more forms than heads", "at most " + written(heads), written(p.forms),
+           "take " + written(heads));
+  if (p.kind == PatternKind::kVariable) {
+    if (p.windows.empty())
+      refuse("windows", "the pattern variable has no windows", "a list of lengths", "none",
+             "set model.attention.windows to [256, 512], say");
+    for (std::size_t i = 0; i < p.windows.size(); ++i)
+      require_blocks("windows[" + written(static_cast<std::int64_t>(i)) + "]", p.windows[i].tokens,
+                     p.block);
+    return;
+  }
+  if (p.kind != PatternKind::kSliding) require_blocks("window", p.window, p.block);
+  const std::int64_t in_window = p.window / p.block;
+  if (p.kind == PatternKind::kFixed && p.forms * p.global_blocks > in_window)
+    refuse("global_blocks", "a window has fewer blocks than its forms have global ones",
+           "forms times global_blocks at most " + written(in_window),
+           written(p.forms * p.global_blocks),
+           "set model.attention.forms to 1, or a longer window");
+}
+
+std::string pattern_text(const AttentionPattern& p) {
+  std::string fields = "pattern: " + std::string(name_of(p.kind));
+  for_each_field(p, [&](const std::string& name, const auto& value, bool has) {
+    if (has) fields += ", " + name + ": " + written(value);
+  });
+  return "{" + fields + "}";
+}
+
+AttentionPattern read_pattern(const std::string& text, const std::string& where) {
+  AttentionPattern pattern;
+  OptionSet set;
+  describe(set, "attention", pattern);
+  set.load_yaml("attention: " + text, where);
+  return pattern;
+}
+
+}  // namespace strata
