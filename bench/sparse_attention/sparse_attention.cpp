@@ -1,5 +1,5 @@
-// sparse_attention HEADS WIDTH THREADS: times attention of one sample on the host. Reads requests, a
-// line each: CONTESTANT TOKENS SECONDS PATTERN, and answers each with a line of JSON.
+// sparse_attention HEADS WIDTH THREADS: times attention of one sample on the host. Reads requests,
+// a line each: CONTESTANT TOKENS SECONDS PATTERN, and answers each with a line of JSON.
 //
 //     sparse-forward, sparse-step     with the pattern; a step is forward and backward
 //     flash-forward, flash-step       dense, by ATen's fused kernel

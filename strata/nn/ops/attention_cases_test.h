@@ -97,8 +97,8 @@ inline AttentionResult run_attention(const AttentionCase& s, const AttentionData
   return result;
 }
 
-// By formula, in fp64, without any code of ours. Heads that share keys are neighbours. `hidden`, [T,
-// T] or [heads, T, T]: pairs of query and key that do not attend.
+// By formula, in fp64, without any code of ours. Heads that share keys are neighbours. `hidden`,
+// [T, T] or [heads, T, T]: pairs of query and key that do not attend.
 inline AttentionResult attention_by_formula(const AttentionCase& s, const AttentionData& data,
                                             const at::Tensor& hidden) {
   const at::Tensor x = data.qkv.to(at::kDouble).requires_grad_(true);

@@ -19,6 +19,7 @@
 #include <optional>
 #include <vector>
 
+#include "strata/device/device.h"
 #include "strata/nn/aten/aten_scope.h"
 #include "strata/nn/primitives/attention.h"
 
@@ -43,7 +44,7 @@ std::vector<HeadGroup> groups_of(const PatternOfHeads& heads, std::int64_t count
       }
       if (queries.empty()) continue;
       const auto indices = [&](const std::vector<std::int64_t>& values) {
-        return at::tensor(values, at::kLong).to(device);
+        return at::tensor(values, host_options(at::kLong)).to(device);
       };
       groups.push_back({form, indices(queries), indices(keys)});
     }
@@ -183,7 +184,8 @@ at::Tensor AttentionPrimitives::attend_sparse_pages(const at::Tensor& q, const a
   const at::Tensor y = at::empty(q.sizes(), q.options());
   const AtenScope scope;
   const at::Tensor pages =
-      at::tensor(std::vector<std::int64_t>(text.pages.begin(), text.pages.end()), at::kLong)
+      at::tensor(std::vector<std::int64_t>(text.pages.begin(), text.pages.end()),
+                 host_options(at::kLong))
           .to(q.device());
   const auto selected = [&](const at::Tensor& pool, const at::Tensor& tokens_of_text) {
     const at::Tensor page =
