@@ -17,6 +17,9 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 FLEX_BLOCKS = (64, 128)
+# Each mask is compiled by itself; what is not compiled must not be timed.
+torch._dynamo.config.recompile_limit = 256
+torch._dynamo.config.fail_on_recompile_limit_hit = True
 
 
 def mask_of(request):

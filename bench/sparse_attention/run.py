@@ -26,7 +26,7 @@ PATTERNS = {
     "fixed": "{pattern: fixed, window: 512, global_blocks: 1, forms: 4}",
     "variable": "{pattern: variable, windows: [256, 512, 1024], globals: [0], random_blocks: 2}",
     "bigbird": "{pattern: bigbird, window: 512, global_blocks: 1, random_blocks: 4, forms: 4}",
-    "longformer": "{pattern: longformer, window: 1024, globals: [0, 64]}",
+    "longformer": "{pattern: longformer, window: 1024, globals: [0, 32]}",
 }
 
 

@@ -33,6 +33,15 @@ TEST(Manifest, ReadsWrittenFields) {
   EXPECT_EQ(read.files[0].digest, kManifest.files[0].digest);
 }
 
+// Programs that know no patterns refuse the field, and read models without it.
+TEST(Manifest, DescribesPatternOnlyOfSparseModels) {
+  EXPECT_EQ(write_manifest(kManifest).find("\"attention\""), std::string::npos);
+  Manifest manifest = kManifest;
+  manifest.model->attention = {
+      .kind = PatternKind::kBigBird, .window = 128, .random_blocks = 2, .forms = 4};
+  EXPECT_EQ(parse_manifest(write_manifest(manifest), "m").model, manifest.model);
+}
+
 TEST(Manifest, ReadsRecipesThatAreNotUtf8) {
   Manifest manifest = kManifest;
   manifest.recipe = "train: caf\xe9.txt";
@@ -125,6 +134,15 @@ TEST(Manifest, RejectsUnknownModel) {
   EXPECT_EQ(refused("\"width\": 48", "\"width\": 9223372036854775807"),
             "model.width cannot be used");
   EXPECT_EQ(refused("\"gpt\"", "\"rnn\""), "model.kind cannot be used");
+  EXPECT_EQ(refused("\"layers\": 3", "\"layers\": 3, \"attention\": 4"),
+            "model.attention cannot be used");
+  EXPECT_NE(refused("\"layers\": 3", "\"layers\": 3, \"attention\": \"{pattern: band}\""),
+            "nothing refused");
+  EXPECT_NE(
+      refused("\"layers\": 3", "\"layers\": 3, \"attention\": \"{pattern: fixed, window: 5}\""),
+      "nothing refused");
+  EXPECT_NE(refused("\"layers\": 3", "\"layers\": 3, \"attention\": \"{pattern: [\""),
+            "nothing refused");
 }
 
 TEST(Manifest, RejectsOtherFormats) {

@@ -116,6 +116,19 @@ std::string other_weight(const Shapes& a, const Shapes& b) {
   return "";
 }
 
+// "model.width=64", as --set takes it; of a pattern several.
+template <typename T>
+std::string settings_of(const std::string& option, const T& value) {
+  const ordered_json json = as_json(value);
+  return "model." + option + "=" + (json.is_string() ? json.get<std::string>() : json.dump());
+}
+std::string settings_of(const std::string& option, const AttentionPattern& pattern) {
+  std::string settings;
+  for (const auto& [name, value] : pattern_fields(pattern))
+    settings += (settings.empty() ? "model." : " model.") + option + "." + name + "=" + value;
+  return settings;
+}
+
 // "model.width=64 model.layers=2": the fields in which `checkpoint` differs from `model`.
 std::string other_fields(const DecoderOptions& checkpoint, const DecoderOptions& model,
                          SameModel what) {
@@ -130,8 +143,7 @@ std::string other_fields(const DecoderOptions& checkpoint, const DecoderOptions&
                         (what == SameModel::kAll && difference == Difference::kOtherResult);
     const ordered_json theirs = as_json(value);
     if (!counts || mine[name] == theirs) return;
-    fields += (fields.empty() ? "model." : " model.") + std::string(option) + "=" +
-              (theirs.is_string() ? theirs.get<std::string>() : theirs.dump());
+    fields += (fields.empty() ? "" : " ") + settings_of(option, value);
   });
   return fields;
 }

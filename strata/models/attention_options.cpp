@@ -13,7 +13,7 @@ namespace {
 
 constexpr ErrorSource kPatternErrors{"models.options"};
 
-constexpr std::int64_t kMostBlock = 1024;
+constexpr std::int64_t kMostBlock = 256;
 constexpr double kMostLength = 0x7fffffff;
 
 std::string written(std::int64_t value) { return std::to_string(value); }
@@ -22,7 +22,7 @@ std::string written(const BlockIndex& global) { return written(global.index); }
 template <typename T>
 std::string written(const std::vector<T>& values) {
   std::string list;
-  for (const T& value : values) list += (list.empty() ? "" : ", ") + written(value);
+  for (const T& value : values) list += (list.empty() ? "" : ",") + written(value);
   return "[" + list + "]";
 }
 
@@ -33,7 +33,7 @@ void for_each_field(const AttentionPattern& p, F f) {
   const auto of = [&](std::initializer_list<PatternKind> kinds) {
     return std::find(kinds.begin(), kinds.end(), p.kind) != kinds.end();
   };
-  f("block", p.block, p.sparse());
+  f("block", p.block, p.sparse() && p.kind != kSliding);
   f("window", p.window, of({kSliding, kFixed, kBigBird, kLongformer}));
   f("windows", p.windows, of({kVariable}));
   f("global_blocks", p.global_blocks, of({kFixed, kBigBird}));
@@ -73,7 +73,7 @@ void describe(OptionSet& set, const std::string& prefix, AttentionPattern& patte
   set.add(prefix + ".pattern", &pattern.kind, all_named<PatternKind>(),
           {.help = "Which earlier tokens a token attends to: all, or those of some blocks."});
   set.add(prefix + ".block", &pattern.block,
-          {.help = "Length of a block; a multiple of 16.",
+          {.help = "Length of a block, a multiple of 16; not for sliding.",
            .unit = "tokens",
            .minimum = kernels::kTileUnit,
            .maximum = kMostBlock});
@@ -85,20 +85,23 @@ void describe(OptionSet& set, const std::string& prefix, AttentionPattern& patte
            .maximum = kMostLength});
   set.add(prefix + ".windows", &pattern.windows, "tokens",
           {.help = "variable: lengths of the windows side by side; the last one repeats."});
-  set.add(prefix + ".global_blocks", &pattern.global_blocks,
-          {.help = "To which all later tokens attend; fixed: the last blocks of each window; "
-                   "bigbird: the first blocks of a sample.",
-           .unit = "blocks",
-           .minimum = 0,
-           .maximum = kMostLength});
+  set.add(
+      prefix + ".global_blocks", &pattern.global_blocks,
+      {.help = "Blocks to which all later tokens attend; fixed: so many of each window, the last "
+               "ones in the first form; bigbird: the first ones of a sample.",
+       .unit = "blocks",
+       .minimum = 0,
+       .maximum = kMostLength});
   set.add(prefix + ".globals", &pattern.globals, "index",
           {.help = "variable, longformer: the blocks to which all later tokens attend; with "
                    "longformer their tokens attend to all earlier ones."});
-  set.add(prefix + ".random_blocks", &pattern.random_blocks,
-          {.help = "variable, bigbird: random earlier blocks of each block, the same in every run.",
-           .unit = "blocks",
-           .minimum = 0,
-           .maximum = kMostLength});
+  set.add(
+      prefix + ".random_blocks", &pattern.random_blocks,
+      {.help = "variable, bigbird: blocks drawn for each block from all up to its own; the same "
+               "in every run.",
+       .unit = "blocks",
+       .minimum = 0,
+       .maximum = kMostLength});
   set.add(prefix + ".forms", &pattern.forms,
           {.help = "Heads take so many forms in turn; fixed: with other global blocks; variable, "
                    "bigbird: with other random blocks.",
@@ -111,34 +114,36 @@ void describe(OptionSet& set, const std::string& prefix, AttentionPattern& patte
            .maximum = kMostLength});
 }
 
-void check_pattern(const AttentionPattern& p, std::int64_t heads) {
-  std::map<std::string, std::string> usual;
-  for_each_field(AttentionPattern(), [&](const std::string& name, const auto& value, bool) {
-    usual[name] = written(value);
-  });
-  for_each_field(p, [&](const std::string& name, const auto& value, bool has) {
-    if (!has && written(value) != usual[name])
-      refuse(name, "a field that the pattern " + std::string(name_of(p.kind)) + " does not have",
-             usual[name], written(value),
-             "choose another model.attention.pattern, or leave it out");
-  });
-  if (!p.sparse()) return;
-  if (p.block % kernels::kTileUnit != 0)
-    refuse("block", "a block of another length", "a multiple of " + written(kernels::kTileUnit),
-           written(p.block), "take 64");
-  if (p.dense_every == 1)
-    refuse("dense_every", "all layers would be dense", "0, or at least 2", "1",
-           "set model.attention.pattern to dense");
-  if (p.forms > heads)
-    refuse("forms", "more forms than heads", "at most " + written(heads), written(p.forms),
-           "take " + written(heads));
+namespace {
+
+void check_forms(const AttentionPattern& p, const PatternLimits& limits) {
+  if (p.forms > limits.heads)
+    refuse("forms", "more forms than heads", "at most " + written(limits.heads), written(p.forms),
+           "take " + written(limits.heads));
+  const bool differ = p.kind == PatternKind::kFixed ? p.global_blocks > 0 : p.random_blocks > 0;
+  if (p.forms > 1 && !differ)
+    refuse("forms", "all forms would be the same",
+           p.kind == PatternKind::kFixed ? "model.attention.global_blocks of at least 1"
+                                         : "model.attention.random_blocks of at least 1",
+           "0", "set model.attention.forms to 1");
+}
+
+void check_globals(const AttentionPattern& p, const PatternLimits& limits) {
+  const std::int64_t blocks = (limits.context + p.block - 1) / p.block;
+  for (const BlockIndex& global : p.globals)
+    if (global.index >= blocks)
+      refuse("globals", "a block after the end of every sample",
+             "at most " + written(blocks - 1) + ", the last block of model.context",
+             written(global.index), "leave it out");
+}
+
+void check_windows(const AttentionPattern& p) {
   if (p.kind == PatternKind::kVariable) {
     if (p.windows.empty())
       refuse("windows", "the pattern variable has no windows", "a list of lengths", "none",
              "set model.attention.windows to [256, 512], say");
     for (std::size_t i = 0; i < p.windows.size(); ++i)
-      require_blocks("windows[" + written(static_cast<std::int64_t>(i)) + "]", p.windows[i].tokens,
-                     p.block);
+      require_blocks("windows[" + std::to_string(i) + "]", p.windows[i].tokens, p.block);
     return;
   }
   if (p.kind != PatternKind::kSliding) require_blocks("window", p.window, p.block);
@@ -150,12 +155,48 @@ void check_pattern(const AttentionPattern& p, std::int64_t heads) {
            "set model.attention.forms to 1, or a longer window");
 }
 
-std::string pattern_text(const AttentionPattern& p) {
-  std::string fields = "pattern: " + std::string(name_of(p.kind));
-  for_each_field(p, [&](const std::string& name, const auto& value, bool has) {
-    if (has) fields += ", " + name + ": " + written(value);
+}  // namespace
+
+void check_pattern(const AttentionPattern& p, const PatternLimits& limits) {
+  std::map<std::string, std::string> usual;
+  for_each_field(AttentionPattern(), [&](const std::string& name, const auto& value, bool) {
+    usual[name] = written(value);
   });
-  return "{" + fields + "}";
+  for_each_field(p, [&](const std::string& name, const auto& value, bool has) {
+    if (!has && written(value) != usual[name])
+      refuse(name, "a field that the pattern " + std::string(name_of(p.kind)) + " does not have",
+             usual[name], written(value),
+             "set model.attention." + name + "=" + usual[name] +
+                 ", or choose another model.attention.pattern");
+  });
+  if (!p.sparse()) return;
+  if (p.block % kernels::kTileUnit != 0)
+    refuse("block", "a block of another length", "a multiple of " + written(kernels::kTileUnit),
+           written(p.block), "take 64");
+  if (p.dense_every == 1 || p.dense_every > limits.layers)
+    refuse("dense_every",
+           p.dense_every == 1 ? "all layers would be dense" : "no layer would be dense",
+           "0, or 2 to " + written(limits.layers), written(p.dense_every),
+           "set model.attention.dense_every to 0");
+  check_windows(p);
+  check_forms(p, limits);
+  if (p.kind == PatternKind::kVariable || p.kind == PatternKind::kLongformer)
+    check_globals(p, limits);
+}
+
+std::vector<std::pair<std::string, std::string>> pattern_fields(const AttentionPattern& p) {
+  std::vector<std::pair<std::string, std::string>> fields = {{"pattern", name_of(p.kind)}};
+  for_each_field(p, [&](const std::string& name, const auto& value, bool has) {
+    if (has) fields.emplace_back(name, written(value));
+  });
+  return fields;
+}
+
+std::string pattern_text(const AttentionPattern& p) {
+  std::string text;
+  for (const auto& [name, value] : pattern_fields(p))
+    text += (text.empty() ? "" : ", ") + name + ": " + value;
+  return "{" + text + "}";
 }
 
 AttentionPattern read_pattern(const std::string& text, const std::string& where) {

@@ -1,7 +1,10 @@
 /// Reads an attention pattern from recipes, checks it, and writes it as text.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "strata/base/options.h"
 #include "strata/nn/primitives/attention_pattern.h"
@@ -12,12 +15,20 @@ void describe(OptionSet& set, const std::string& prefix, AttentionPattern& patte
 void describe(OptionSet& set, const std::string& prefix, WindowLength& window);
 void describe(OptionSet& set, const std::string& prefix, BlockIndex& global);
 
-/// Errors  UserError: fields that the pattern does not have, or that contradict each other or the
-///         number of heads of queries.
-void check_pattern(const AttentionPattern& pattern, std::int64_t heads);
+/// Sizes of the model that a pattern must fit.
+struct PatternLimits {
+  std::int64_t layers, heads, context;
+};
 
-/// The fields that the pattern has, in one line: "{pattern: sliding, window: 1024}". Equal for
-/// patterns by which tokens attend to the same ones.
+/// Errors  UserError: fields that the pattern does not have, that contradict each other or the
+///         sizes, or that would change nothing.
+void check_pattern(const AttentionPattern& pattern, const PatternLimits& limits);
+
+/// The fields that the pattern has, and their values as recipes write them: {"pattern", "sliding"},
+/// {"window", "1024"}.
+std::vector<std::pair<std::string, std::string>> pattern_fields(const AttentionPattern& pattern);
+
+/// The same in one line: "{pattern: sliding, window: 1024}".
 std::string pattern_text(const AttentionPattern& pattern);
 
 /// Reads pattern_text(); `where` names it in errors.

@@ -76,7 +76,7 @@ DecoderOptions llama(std::int64_t mlp_width, bool qkv_bias, bool qk_norm) {
 }
 
 DecoderOptions sliding(DecoderOptions options) {
-  options.attention = {.kind = PatternKind::kSliding, .block = 16, .window = 40};
+  options.attention = {.kind = PatternKind::kSliding, .window = 40};
   return options;
 }
 

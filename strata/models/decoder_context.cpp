@@ -1,6 +1,7 @@
 // What layers of decoders need and send where ranks divide samples (axis cp), or attention is made
 // of blocks or has a pattern. Part of DecoderLayer.
 #include <algorithm>
+#include <numeric>
 
 #include "strata/models/decoder_layer.h"
 #include "strata/nn/ops/ring_attention.h"
@@ -11,10 +12,9 @@ namespace {
 
 constexpr std::int64_t kFloatSize = 4;
 
-// What a device without a fused kernel launches for a tile of attention, and the tensors of a
-// tile's scores that exist at once.
-constexpr int kKernelsOfTile = 16, kBackwardKernelsOfTile = 28;
-constexpr std::int64_t kScoresOfTile = 4;
+// The tensors of a tile's scores that exist at once, and those of the keys of a pattern's tile.
+constexpr std::int64_t kScoresOfTile = 4, kKeysOfTile = 4;
+constexpr std::int64_t kMostTiles = 1 << 24;
 
 }  // namespace
 
@@ -22,14 +22,21 @@ std::int64_t DecoderLayer::head_groups() const {
   return std::min<std::int64_t>(kRingHeadGroups, options_.kv_heads / split_.ranks);
 }
 
-// In a ring each of the rank's tiles of queries attends to half of all tiles on average. With a
-// pattern a block of queries, the heads of one form and, of the heads that share keys, one of each.
+// Heads of a tile have one form and no head of keys in common (primitives/sparse_attention.cpp).
+int DecoderLayer::pattern_tiles(std::int64_t length) const {
+  if (!pattern()) return 0;
+  const std::int64_t shared = options_.heads / options_.kv_heads;
+  const std::int64_t groups =
+      std::min(options_.heads / split_.ranks, std::lcm(pattern()->forms, shared));
+  const std::int64_t blocks = (length + pattern()->block - 1) / pattern()->block;
+  return static_cast<int>(std::min(kMostTiles, blocks * groups));
+}
+
+// In a ring each of the rank's tiles of queries attends to half of all tiles on average.
 void DecoderLayer::add_block_kernels(LayerWork& work, std::int64_t tokens) const {
   const ContextSplit& context = split_.context;
   if (pattern()) {
-    const std::int64_t length = tokens * context.ranks, block = pattern()->block;
-    const auto tiles = static_cast<int>((length + block - 1) / block * pattern()->forms *
-                                        (options_.heads / options_.kv_heads));
+    const int tiles = pattern_tiles(tokens * context.ranks);
     work.forward_kernels += kKernelsOfTile * tiles;
     work.backward_kernels += kBackwardKernelsOfTile * tiles;
     return;
@@ -101,17 +108,17 @@ std::int64_t DecoderLayer::dropped_bytes(std::int64_t own, std::int64_t samples)
 }
 
 // Gradients of keys and values in fp32, unless they are so themselves. A device without a fused
-// kernel has the scores of a block of queries, and all gradients in fp32.
+// kernel has the scores and the keys of a block of queries, and all gradients in fp32.
 DecoderLayer::PatternBytes DecoderLayer::pattern_bytes(std::int64_t rows) const {
   if (!pattern()) return {};
   const std::int64_t head = rows * options_.head_width / split_.ranks * kFloatSize;
   if (device_ == DeviceKind::kCpu)
     return {.backward = precision_ == at::kFloat ? 0 : 2 * options_.kv_heads * head};
   const std::int64_t length = options_.context / split_.context.ranks;
-  const std::int64_t scores = kScoresOfTile * (rows / length) * (options_.heads / split_.ranks) *
-                              pattern()->block *
-                              known_work_.of(*pattern(), options_.context).most_keys * kFloatSize;
-  return {.forward = scores, .backward = scores + (options_.heads + 2 * options_.kv_heads) * head};
+  const std::int64_t numbers = kScoresOfTile * pattern()->block + kKeysOfTile * options_.head_width;
+  const std::int64_t tile = (rows / length) * (options_.heads / split_.ranks) * numbers *
+                            pattern()->work(options_.context).most_keys * kFloatSize;
+  return {.forward = tile, .backward = tile + (options_.heads + 2 * options_.kv_heads) * head};
 }
 
 // In a ring: the output in fp32, keys and values of chunks, the output of a block. Backward passes

@@ -93,8 +93,8 @@ LayerWork DecoderLayer::block_work(const TensorSpec& stream) const {
 
 double DecoderLayer::attention_flops(const TensorSpec& stream) const {
   const auto rows = static_cast<double>(stream.numel() / options_.width * parts());
-  const std::int64_t length = stream.shape[1] * parts() * split_.context.ranks;
-  const double share = pattern() ? known_work_.of(*pattern(), length).share : 1;
+  const std::int64_t length = length_of(stream);
+  const double share = pattern() ? pattern()->work(length).share : 1;
   return share * rows * 2 * static_cast<double>(length * options_.heads * options_.head_width) /
          split_.ranks;
 }
@@ -119,7 +119,7 @@ RepeatedWork DecoderLayer::repeated_block_work(const TensorSpec& stream, Recompu
   work.context_bytes = sent.forward;
   work.context_messages = sent.forward_messages;
   work.flops += attention_flops(stream);
-  ++work.kernels;
+  work.kernels += 1 + pattern_tiles(length_of(stream)) * kKernelsOfTile;
   return work;
 }
 

@@ -49,6 +49,11 @@ class DecoderLayer : public Layer {
   /// The part of a block's signature that states what its tokens attend to.
   std::string pattern_signature() const;
 
+  /// Tokens of whole samples, for a rank's stream.
+  std::int64_t length_of(const TensorSpec& stream) const {
+    return stream.shape[1] * parts() * split_.context.ranks;
+  }
+
   /// What its tokens attend to; null: all earlier ones.
   const AttentionPattern* pattern() const {
     return options_.attention.sparse() ? &options_.attention : nullptr;
@@ -90,6 +95,11 @@ class DecoderLayer : public Layer {
   AttentionShape attention_shape(std::int64_t samples, std::int64_t tokens) const;
   /// Adds the kernels of an attention in blocks or with a pattern, for so many tokens of a rank.
   void add_block_kernels(LayerWork& work, std::int64_t tokens) const;
+  /// Blocks of queries that a device without a fused kernel attends with one after another, of
+  /// samples of so many tokens; 0 without a pattern. Their number is limited.
+  int pattern_tiles(std::int64_t length) const;
+  /// Kernels that such a device launches for a tile.
+  static constexpr int kKernelsOfTile = 16, kBackwardKernelsOfTile = 28;
   /// Bytes of a tile's scores on a device without a fused kernel.
   std::int64_t score_bytes(std::int64_t samples, std::int64_t block) const;
   /// Groups of heads in the backward of a ring.
@@ -151,7 +161,6 @@ class DecoderLayer : public Layer {
   TensorSplit split_;
   at::ScalarType precision_;
   DeviceKind device_;
-  KnownPatternWork known_work_;
 };
 
 enum class HeadNorm : std::uint8_t { kLayerNorm, kRmsNorm };

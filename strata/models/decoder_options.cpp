@@ -143,7 +143,7 @@ const char* name_of(DecoderKind kind) {
 
 void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
   set.add(prefix + ".kind", &options.kind, all_named<DecoderKind>(),
-          {.help = "Architecture; llama covers Qwen 2 and Qwen 3."});
+          {.help = "Architecture; llama covers Mistral, Qwen 2 and Qwen 3."});
   set.add(prefix + ".layers", &options.layers,
           {.help = "Transformer blocks.", .unit = "layers", .minimum = 1, .maximum = kMostLayers});
   set.add(
@@ -187,7 +187,8 @@ DecoderOptions completed_by_name(const DecoderOptions& options) {
                               "a divisor of " + std::to_string(options.width),
                               std::to_string(options.heads),
                               "set model.heads to a divisor of model.width");
-  check_pattern(options.attention, options.heads);
+  check_pattern(options.attention,
+                {.layers = options.layers, .heads = options.heads, .context = options.context});
   return options.kind == DecoderKind::kLlama ? completed_llama(options) : completed_gpt(options);
 }
 

@@ -51,8 +51,9 @@ TEST(DecoderOptions, RefusalStatesPatternsField) {
   using enum PatternKind;
   EXPECT_EQ(refusal(with({.window = 100})), "model.attention.window: 1024, not 100");
   EXPECT_EQ(refusal(with({.kind = kSliding, .window = 100})), "accepted");
-  EXPECT_EQ(refusal(with({.kind = kSliding, .random_blocks = 1})),
-            "model.attention.random_blocks: 0, not 1");
+  EXPECT_EQ(refusal(with({.kind = kSliding, .random_blocks = 2})),
+            "model.attention.random_blocks: 1, not 2");
+  EXPECT_EQ(refusal(with({.kind = kSliding, .block = 32})), "model.attention.block: 64, not 32");
   EXPECT_EQ(refusal(with({.kind = kFixed, .window = 100})),
             "model.attention.window: a multiple of model.attention.block, 64, not 100");
   EXPECT_EQ(refusal(with({.kind = kFixed, .window = 128, .forms = 3})),
@@ -66,7 +67,15 @@ TEST(DecoderOptions, RefusalStatesPatternsField) {
   EXPECT_EQ(refusal(with({.kind = kVariable, .windows = {{64}, {65}}})),
             "model.attention.windows[1]: a multiple of model.attention.block, 64, not 65");
   EXPECT_EQ(refusal(with({.kind = kLongformer, .dense_every = 1})),
-            "model.attention.dense_every: 0, or at least 2, not 1");
+            "model.attention.dense_every: 0, or 2 to 6, not 1");
+  EXPECT_EQ(refusal(with({.kind = kLongformer, .dense_every = 7})),
+            "model.attention.dense_every: 0, or 2 to 6, not 7");
+  EXPECT_EQ(refusal(with({.kind = kLongformer, .globals = {{0}, {4}}})),
+            "model.attention.globals: at most 3, the last block of model.context, not 4");
+  EXPECT_EQ(refusal(with({.kind = kBigBird, .random_blocks = 0, .forms = 2})),
+            "model.attention.forms: model.attention.random_blocks of at least 1, not 0");
+  EXPECT_EQ(refusal(with({.kind = kFixed, .global_blocks = 0, .forms = 2})),
+            "model.attention.forms: model.attention.global_blocks of at least 1, not 0");
 }
 
 TEST(DecoderOptions, ReadsPatternTextThatItWrote) {
@@ -83,7 +92,7 @@ TEST(DecoderOptions, ReadsPatternTextThatItWrote) {
         AttentionPattern{.kind = kLongformer, .globals = {{3}}}})
     EXPECT_EQ(read_pattern(pattern_text(pattern), "manifest"), pattern) << pattern_text(pattern);
   EXPECT_EQ(pattern_text({.kind = kVariable, .windows = {{64}, {128}}}),
-            "{pattern: variable, block: 64, windows: [64, 128], globals: [], random_blocks: 0, "
+            "{pattern: variable, block: 64, windows: [64,128], globals: [0], random_blocks: 1, "
             "forms: 1, dense_every: 0}");
 }
 

@@ -21,6 +21,8 @@ constexpr std::int64_t kGpt2Vocabulary = 50257;
 constexpr const char* kOurGpt = "strata-gpt";
 constexpr const char* kOurLlama = "strata-llama";
 constexpr const char* kPattern = "attention_pattern";
+// What transformers takes if a Mistral's config.json has no such field.
+constexpr std::int64_t kMistralWindow = 4096, kMistralKeyHeads = 8;
 constexpr const char* kSlidingLayer = "sliding_attention";  // in layer_types
 constexpr double kGptEpsilon = 1e-5;
 // No model is larger than these; larger numbers would only overflow later.
@@ -66,9 +68,11 @@ LlamaName llama_name(const DecoderOptions& o) {
 // How a sliding window is stated.
 json window_config(const DecoderOptions& o, const std::string& type) {
   if (o.attention.kind != PatternKind::kSliding || type == kOurLlama) return json::object();
-  json config = {{"sliding_window", o.attention.window},
-                 {"layer_types", std::vector<std::string>(o.layers, kSlidingLayer)}};
-  if (type != "mistral") config.update({{"use_sliding_window", true}, {"max_window_layers", 0}});
+  json config = {{"sliding_window", o.attention.window}};
+  if (type != "mistral")
+    config.update({{"use_sliding_window", true},
+                   {"max_window_layers", 0},
+                   {"layer_types", std::vector<std::string>(o.layers, kSlidingLayer)}});
   return config;
 }
 
@@ -256,7 +260,7 @@ RopeOptions read_rope(const Config& config) {
 AttentionPattern read_window(const Config& config, const std::string& type) {
   if (type == kOurLlama) return read_our_pattern(config);
   if (type == "llama") config.require<bool>("use_sliding_window", {false});
-  const bool slides = type == "mistral" ? config.has("sliding_window")
+  const bool slides = type == "mistral" ? !config.is("sliding_window", nullptr)
                                         : config.optional<bool>("use_sliding_window", false);
   if (!slides) return {};
   const auto layers = config.required<std::int64_t>("num_hidden_layers");
@@ -269,7 +273,10 @@ AttentionPattern read_window(const Config& config, const std::string& type) {
     config.refuse("'layer_types' lists layers without a sliding window",
                   "sliding_attention for all layers", "another list",
                   "take weights of a model without it", "layer_types");
-  return {.kind = PatternKind::kSliding, .window = config.required<std::int64_t>("sliding_window")};
+  return {.kind = PatternKind::kSliding,
+          .window = type == "mistral"
+                        ? config.optional<std::int64_t>("sliding_window", kMistralWindow)
+                        : config.required<std::int64_t>("sliding_window")};
 }
 
 DecoderOptions read_llama(const Config& config, const std::string& type) {
@@ -285,7 +292,8 @@ DecoderOptions read_llama(const Config& config, const std::string& type) {
           .context = config.required<std::int64_t>("max_position_embeddings"),
           .tie = config.optional<bool>("tie_word_embeddings", false),
           .attention = read_window(config, type),
-          .kv_heads = config.optional<std::int64_t>("num_key_value_heads", heads),
+          .kv_heads = config.optional<std::int64_t>("num_key_value_heads",
+                                                    type == "mistral" ? kMistralKeyHeads : heads),
           .head_width = config.optional<std::int64_t>("head_dim", 0),
           .mlp_width = config.required<std::int64_t>("intermediate_size"),
           .rope = read_rope(config),

@@ -31,12 +31,14 @@ void check_divides(const std::string& what, std::int64_t size, std::int64_t lega
 void check_context(const DecoderOptions& options, const TensorSplit& split) {
   const ContextSplit& context = split.context;
   if (options.attention.sparse() && context.in_blocks())
-    throw UserError({.operation = "models.split",
-                     .where = context.ranks > 1 ? "mesh.cp_exchange" : "mesh.cp_block",
-                     .what = "a sparse attention pattern in a ring, which passes on all keys",
-                     .expected = "ulysses, or the pattern dense",
-                     .got = std::string("ring, ") + name_of(options.attention.kind),
-                     .fix = "set mesh.cp_exchange to ulysses and mesh.cp_block to 0"});
+    throw UserError(
+        {.operation = "models.split",
+         .where = context.block > 0 ? "mesh.cp_block" : "mesh.cp_exchange",
+         .what = "a sparse attention pattern has its own blocks, and does not attend in "
+                 "a ring",
+         .expected = context.block > 0 ? "0" : "ulysses",
+         .got = context.block > 0 ? std::to_string(context.block) : "ring",
+         .fix = context.block > 0 ? "set mesh.cp_block to 0" : "set mesh.cp_exchange to ulysses"});
   const std::int64_t unit = context.unit(split.sequence ? split.ranks : 1);
   if (options.context % unit != 0)
     throw UserError({.operation = "models.split",
@@ -49,12 +51,14 @@ void check_context(const DecoderOptions& options, const TensorSplit& split) {
                             ", or other mesh.cp and mesh.cp_block"});
   const std::int64_t heads = options.kv_heads / split.ranks;
   if (context.exchange != ContextExchange::kUlysses || context.ranks <= heads) return;
-  throw UserError({.operation = "models.split",
-                   .where = "mesh.cp_exchange",
-                   .what = "more ranks than heads of keys and values to exchange",
-                   .expected = "mesh.cp of at most " + std::to_string(heads),
-                   .got = std::to_string(context.ranks),
-                   .fix = "set mesh.cp_exchange to ring, or mesh.cp to " + std::to_string(heads)});
+  throw UserError(
+      {.operation = "models.split",
+       .where = "mesh.cp_exchange",
+       .what = "more ranks than heads of keys and values to exchange",
+       .expected = "mesh.cp of at most " + std::to_string(heads),
+       .got = std::to_string(context.ranks),
+       .fix = (options.attention.sparse() ? "set " : "set mesh.cp_exchange to ring, or ") +
+              ("mesh.cp to " + std::to_string(heads))});
 }
 
 // Refuses sizes that the ranks cannot divide evenly. The vocabulary may be uneven: its slices are
@@ -92,16 +96,20 @@ Sequential compose(const DecoderOptions& input, DecoderOutput output, TensorSpli
   const DecoderSetup setup{
       .options = options, .split = split, .precision = precision, .device = device};
   const DecoderParts parts = parts_of(setup);
-  DecoderOptions dense = options;
-  dense.attention = {};
-  const auto block_of = [&](const DecoderOptions& of) {
-    const std::shared_ptr<const Layer> block =
-        parts_of({.options = of, .split = split, .precision = precision, .device = device}).block;
+  const auto of_type = [&](const std::shared_ptr<const Layer>& block) {
     return type == WeightType::kPrecision ? block
                                           : quantised_block(block, rounding_of(type), split.ranks);
   };
-  const std::shared_ptr<const Layer> block = block_of(options), dense_block = block_of(dense);
+  const std::shared_ptr<const Layer> block = of_type(parts.block);
   const std::int64_t dense_every = options.attention.dense_every;
+  std::shared_ptr<const Layer> dense_block;
+  if (dense_every > 0) {
+    DecoderOptions dense = options;
+    dense.attention = {};
+    dense_block = of_type(
+        parts_of({.options = dense, .split = split, .precision = precision, .device = device})
+            .block);
+  }
   const bool loss = output == DecoderOutput::kLoss;
   std::vector<std::string> batch = {"tokens"};
   if (loss) batch.push_back("targets");

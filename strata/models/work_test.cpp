@@ -75,6 +75,23 @@ TEST(LayerWork, RepeatsProductsThenAttention) {
   }
 }
 
+// Two products of 2 C operations for each pair of query and key in the blocks: one block of 64 keys
+// for the first 64 queries, two for the others.
+TEST(LayerWork, CountsThePairsOfAPattern) {
+  constexpr std::int64_t kLong = 128;
+  const auto flops_of = [](const AttentionPattern& pattern) {
+    const Sequential model = make_model(
+        {.layers = 1, .width = kWidth, .heads = 4, .context = kLong, .attention = pattern});
+    const TensorSpec tokens{{kSamples, kLong}, at::kLong};
+    const std::vector<TensorSpec> batch = {tokens, tokens};
+    return model.layer(1).forward_flops(model.input_specs(1, batch, model.value_specs(batch)));
+  };
+  const double dense = 2.0 * kSamples * kLong * kLong * kWidth;
+  const double sparse = 4.0 * kSamples * (64 * 64 * (1 + 2)) * kWidth;
+  EXPECT_DOUBLE_EQ(flops_of({}) - flops_of({.kind = PatternKind::kSliding, .window = 16}),
+                   dense - sparse);
+}
+
 TEST(LayerWork, HasNoSumsOnOneRank) {
   const Sequential model =
       make_model({.layers = 1, .width = kWidth, .heads = 4, .context = kTokens});

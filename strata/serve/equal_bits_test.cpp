@@ -27,8 +27,8 @@ struct Shape {
   DecoderOptions options;
 };
 
-// Contexts: a block of keys and a part of one, a block whose sums have two pieces, a short one with
-// heads that the kernel for few queries does not take.
+// Two with attention patterns. Contexts of the others: a block of keys and a part of one, a block
+// whose sums have two pieces, a short one with heads that the kernel for few queries does not take.
 std::vector<Shape> shapes() {
   const DecoderOptions llama{.kind = DecoderKind::kLlama,
                              .layers = 2,
@@ -48,7 +48,7 @@ std::vector<Shape> shapes() {
   qwen.qk_norm = true;
   DecoderOptions mistral = llama;
   mistral.context = 200;
-  mistral.attention = {.kind = PatternKind::kSliding, .block = 32, .window = 75, .dense_every = 2};
+  mistral.attention = {.kind = PatternKind::kSliding, .window = 75, .dense_every = 2};
   DecoderOptions bigbird{
       .layers = 3, .width = 64, .heads = 4, .vocab = kVocabulary, .context = 200};
   bigbird.attention = {

@@ -8,7 +8,7 @@
 namespace strata {
 namespace {
 
-// Six blocks of a sample; the two forms differ.
+// Six blocks of a sample. All heads have different forms, so a rank must know which heads it has.
 MeshCase sparse_case(PatternKind kind) {
   MeshCase c;
   c.model = {.layers = 3,
@@ -16,8 +16,9 @@ MeshCase sparse_case(PatternKind kind) {
              .heads = 4,
              .vocab = 48,
              .context = 96,
-             .attention = {.kind = kind, .block = 16, .window = 32}};
+             .attention = {.kind = kind, .block = 16, .window = 64, .forms = 4}};
   if (kind == PatternKind::kBigBird) {
+    c.model.attention.window = 32;
     c.model.attention.random_blocks = 1;
     c.model.attention.dense_every = 2;
     c.model.dropout = 0.1;
@@ -25,7 +26,6 @@ MeshCase sparse_case(PatternKind kind) {
     c.model.kind = DecoderKind::kLlama;
     c.model.kv_heads = 2;
   }
-  c.model.attention.forms = 2;
   c.mini_batch = 4;
   return c;
 }

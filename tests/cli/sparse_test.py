@@ -36,7 +36,7 @@ class Sparse(ProgramTest):
         rest, _ = self.losses(*ONE, *BIGBIRD, "--resume", "saved/step-00000004")
         self.assertEqual(rest, whole[4:])
         self.refuse("train", "recipe.yaml", *ONE, *BIGBIRD, "--set", "model.attention.window=64", "--resume", "saved/step-00000004",
-                    says="model.attention={pattern: bigbird, block: 16, window: 32")
+                    says="set model.attention.pattern=bigbird model.attention.block=16 model.attention.window=32")
         self.succeed("generate", "saved", "--prompt", "In the", "--tokens", "60")
         config = json.loads((self.folder / "saved/step-00000008/config.json").read_text())
         self.assertEqual(config["model_type"], "strata-gpt")

@@ -27,10 +27,15 @@ THEIRS = {
     "qwen2": transformers.Qwen2Config(**SMALL),
     "qwen2 tied": transformers.Qwen2Config(**SMALL, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**SMALL, head_dim=16),
+    "mistral": transformers.MistralConfig(**SMALL, sliding_window=10),
+    "mistral, all tokens": transformers.MistralConfig(**SMALL, sliding_window=None),
+    "qwen2 sliding": transformers.Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=10,
+                                              max_window_layers=0),
 }
 
 LLAMA_FIELDS = ["kind=llama", "layers=2", "width=32", "heads=4", f"vocab={VOCAB}",
                 f"context={CONTEXT}", "kv_heads=2", "mlp_width=56"]
+SLIDING = ["attention.pattern=sliding", "attention.window=10"]
 OURS = {
     "gpt2": ["layers=2", "width=32", "heads=4", f"vocab={VOCAB}", f"context={CONTEXT}"],
     "gpt2 untied": ["layers=2", "width=32", "heads=4", f"vocab={VOCAB}", f"context={CONTEXT}",
@@ -40,6 +45,9 @@ OURS = {
     "llama 3": LLAMA_FIELDS + ["rope.theta=500000", "rope.factor=8", "rope.original_context=16"],
     "qwen2": LLAMA_FIELDS + ["tie=false", "qkv_bias=true", "norm_epsilon=1e-6"],
     "qwen3": LLAMA_FIELDS + ["tie=false", "qk_norm=true", "head_width=16", "norm_epsilon=1e-6"],
+    "mistral": LLAMA_FIELDS + ["tie=false", *SLIDING],
+    "qwen3 sliding": LLAMA_FIELDS + ["tie=false", "qk_norm=true", "head_width=16", "norm_epsilon=1e-6",
+                                     *SLIDING],
 }
 
 

@@ -28,10 +28,12 @@ using kernels::PackedKeys;
 
 constexpr std::array<std::int32_t, 1> kFirstPage = {0};
 
-// Memory for the tiles of one thread, of a size that does not depend on the length of samples.
+// Memory for the tiles of one thread. Its size depends on the lists of blocks, not on the length of
+// samples.
 struct Workspace {
   Workspace(std::int64_t block, std::int64_t width)
       : block(block), width(width), packed(block, width) {
+    STRATA_CHECK_EQ(block % kernels::kTileUnit, 0, "nn.attend_sparse");
     const std::int64_t padded = kernels::tile_width(width);
     for (float** rows : {&q, &y, &dy, &dq, &part}) *rows = take(block * padded);
     for (float** scores : {&scores, &products}) *scores = take(block * block);
@@ -113,6 +115,7 @@ void for_tiles(const PatternOfHeads& heads, std::int64_t key_head, std::int64_t 
       const std::int64_t form = heads.pattern.form(heads.first + head);
       if (form != listed) heads.pattern.key_blocks(form, block, workspace.blocks);
       listed = form;
+      workspace.packed.reserve(workspace.blocks.size() + 1);
       f(block, head);
     }
   }

@@ -118,12 +118,14 @@ HWY_INLINE void mask(float* scores, const Attended& keys, std::int64_t block) {
   std::fill(scores + keys.end, scores + block, kNone);
 }
 
-// exp(score - top) of masked scores is 0.
+// exp(score - top) of masked scores is 0. NaN stays NaN, which Highway's Exp makes 0.
 HWY_INLINE FloatVector exponential(FloatVector score, FloatVector top) {
   const FloatTag d;
   const FloatVector power = hn::Sub(score, top);
   const FloatVector least = hn::Set(d, -87.0f);
-  return hn::IfThenElseZero(hn::Ge(power, least), hn::Exp(d, hn::Max(power, least)));
+  const auto vanishes = hn::Lt(power, least);
+  const FloatVector share = hn::IfThenZeroElse(vanishes, hn::Exp(d, hn::Max(power, least)));
+  return hn::IfThenElse(hn::IsNaN(power), power, share);
 }
 
 // Replaces a row's scores by exp(score - top) for the new top; scales what the row has.

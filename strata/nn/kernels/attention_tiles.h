@@ -1,7 +1,7 @@
 /// Attends from the queries of a tile to one block of keys after another, of one head.
 ///
 /// A row's numbers do not depend on the other rows of its tile, nor on keys that it does not attend
-/// to. The keys of a block are added up in ascending order.
+/// to, if these are finite. The keys of a block are added up in ascending order.
 ///
 /// Source   Milakov and Gimelshein 2018 (running maximum); Dao et al. 2022 (gradient by tiles).
 /// Shapes   row-major; fp32. W is the width of a head rounded up to kTileUnit: elements of q, dy,

@@ -9,18 +9,24 @@ namespace {
 
 // Keys and values, each in both orders.
 constexpr std::int64_t kForms = 4;
-// About what a core's second-level cache holds.
-constexpr std::int64_t kKeptElements = 3 << 17;
+// 16 MiB: more than the last blocks of usual windows.
+constexpr std::int64_t kMostElements = 1 << 22;
 constexpr std::int64_t kLeastBlocks = 4;
 
 }  // namespace
 
 PackedKeys::PackedKeys(std::int64_t block, std::int64_t width)
-    : block_(block), width_(width), padded_(tile_width(width)) {
-  const std::int64_t numel = kForms * block_ * padded_;
-  const std::int64_t slots = std::max(kLeastBlocks, kKeptElements / numel);
-  memory_ = hwy::AllocateAligned<float>(static_cast<std::size_t>(slots * numel));
-  kept_.resize(static_cast<std::size_t>(slots));
+    : block_(block), width_(width), padded_(tile_width(width)), numel_(kForms * block_ * padded_) {
+  reserve(kLeastBlocks);
+}
+
+void PackedKeys::reserve(std::size_t blocks) {
+  const auto most = static_cast<std::size_t>(std::max(kLeastBlocks, kMostElements / numel_));
+  const std::size_t slots = std::min(blocks + blocks / 4, most);
+  if (blocks <= kept_.size() || slots == kept_.size()) return;
+  memory_ = hwy::AllocateAligned<float>(slots * static_cast<std::size_t>(numel_));
+  kept_.assign(slots, -1);
+  next_ = 0;
 }
 
 void PackedKeys::reset(const HeadKeys& keys, KeyUse use) {
@@ -39,7 +45,7 @@ PackedBlock PackedKeys::find(std::int32_t block) {
     *slot = block;
   }
   const std::int64_t part = block_ * padded_;
-  float* at = memory_.get() + (slot - kept_.begin()) * kForms * part;
+  float* at = memory_.get() + (slot - kept_.begin()) * numel_;
   if (!found) pack(block, at);
   return {.keys = at,
           .values = at + part,

@@ -43,7 +43,11 @@ class PackedKeys {
   /// Forgets all blocks. `keys` must outlive their use.
   void reset(const HeadKeys& keys, KeyUse use);
 
-  /// Valid until the next call. In a forward, `keys` and `values_across` hold no numbers.
+  /// Makes room for so many blocks, if that many may be kept: a list of blocks that is longer than
+  /// the room would be packed anew for every block of queries.
+  void reserve(std::size_t blocks);
+
+  /// Valid until the next call. In a forward, `values_across` holds no numbers.
   PackedBlock find(std::int32_t block);
 
   /// Keys of the block in the text.
@@ -57,6 +61,7 @@ class PackedKeys {
   std::int64_t block_, width_, padded_;
   HeadKeys keys_ = {};
   KeyUse use_ = KeyUse::kForward;
+  std::int64_t numel_;  // of a slot
   hwy::AlignedFreeUniquePtr<float[]> memory_;
   std::vector<std::int32_t> kept_;  // the block of each slot; -1: none
   std::size_t next_ = 0;            // the slot that is overwritten next

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include "strata/base/errors.h"
 #include "strata/nn/ops/head_exchange.h"
 #include "strata/nn/ops/ring_attention.h"
 #include "strata/nn/primitives/primitives.h"
@@ -74,7 +75,10 @@ Heads operands(const Heads& heads, const HeadSizes& sizes, const ContextParallel
 
 Attended attend_operands(const Heads& operands, const HeadSizes& sizes,
                          const AttentionScope& scope) {
-  if (in_ring(scope.group)) return ring_attend(operands, *scope.group);
+  if (in_ring(scope.group)) {
+    STRATA_CHECK(!scope.pattern, "nn.attend");
+    return ring_attend(operands, *scope.group);
+  }
   return WholeSamples(operands, sizes, scope).attend();
 }
 

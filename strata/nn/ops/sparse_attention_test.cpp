@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/base/every_target_test.h"
 #include "strata/nn/ops/attention_cases_test.h"
 #include "strata/nn/primitives/primitive_choice.h"
 #include "strata/nn/primitives/primitives.h"
@@ -138,6 +139,41 @@ TEST_P(SparseAttention, EqualsMaskedDenseAttentionForRandomShapes) {
                    i, kTolerance);
 }
 
+TEST_P(SparseAttention, EqualsMaskedDenseAttentionWithEveryInstructionSet) {
+  on_every_target([&] {
+    expect_formula(
+        {.samples = 1, .length = 150, .key_heads = 2, .width = 40, .pattern = &pattern()}, 11,
+        kTolerance);
+  });
+}
+
+TEST_P(SparseAttention, LongBlocksEqualMaskedDenseAttention) {
+  AttentionPattern longer = pattern();
+  const std::int64_t times = 128 / longer.block;
+  longer.block *= times;
+  longer.window *= times;
+  for (WindowLength& window : longer.windows) window.tokens *= times;
+  const AttentionCase shape{
+      .samples = 1, .length = 1000, .key_heads = 1, .shared = 3, .width = 80, .pattern = &longer};
+  const AttentionData data = random_attention(shape, 12);
+  const AttentionResult ours = run_attention(shape, data, {});
+  const AttentionResult theirs =
+      attention_by_formula(shape, data, hidden_pairs(longer, 3, shape.length));
+  expect_close(ours.y, theirs.y, kTolerance);
+  expect_close(ours.dx, theirs.dx, kTolerance);
+}
+
+// Gradients that are not finite must reach the loss scale.
+TEST_P(SparseAttention, UndefinedKeyMakesItsQueriesUndefined) {
+  AttentionCase shape{.length = 100, .pattern = &pattern()};
+  AttentionData data = random_attention(shape, 13);
+  constexpr std::int64_t kToken = 70;
+  data.qkv[0][kToken][4 * shape.width] = std::numeric_limits<float>::quiet_NaN();  // of a key
+  const AttentionResult ours = run_attention(shape, data, {});
+  EXPECT_TRUE(ours.y[0][kToken].isnan().any().item<bool>());
+  EXPECT_TRUE(ours.dx[0][kToken].isnan().any().item<bool>());
+}
+
 TEST_P(SparseAttention, FormulaOfPrimitivesEqualsMaskedDenseAttention) {
   choose_primitives(DeviceKind::kCpu, PrimitivesChoice::kAten);
   expect_formula({.samples = 2, .length = 150, .key_heads = 3, .pattern = &pattern()}, 1,
@@ -241,6 +277,22 @@ TEST_P(SparseAttention, FormulaOfPrimitivesDecodesTheSame) {
                      {.pages = pages.pages, .position = at, .sample = kLength}, heads),
                  fused.narrow(1, at, count), kTolerance);
   choose_primitives(DeviceKind::kCpu, PrimitivesChoice::kAuto);
+}
+
+// A thread keeps its memory for tiles.
+TEST_P(SparseAttention, NumbersOfAnotherSampleDoNotMatter) {
+  const PatternOfHeads heads{pattern()};
+  const auto results_of = [&](const at::Tensor& x) {
+    const AttentionPrimitives& attention = primitives(x).attention;
+    const Attended made = attention.attend_sparse(x, x, x, heads);
+    const at::Tensor dq = at::zeros_like(x), dk = at::zeros_like(x), dv = at::zeros_like(x);
+    attention.attend_sparse_gradient(x, x, x, made, x, dq, dk, dv, heads);
+    return std::vector{made.y, dq, dk, dv};
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  results_of(at::randn({1, 200, 2, 16}).fill_(nan));
+  for (const at::Tensor& result : results_of(at::randn({1, 100, 2, 16})))
+    EXPECT_TRUE(result.isfinite().all().item<bool>());
 }
 
 // Scores of more than 88 would overflow without the running maximum.

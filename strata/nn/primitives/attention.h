@@ -74,8 +74,8 @@ class AttentionPrimitives {
   virtual at::Tensor attend_pages(const at::Tensor& q, const at::Tensor& keys,
                                   const at::Tensor& values, const PagedText& text) const = 0;
 
-  // The same for a pattern that is sparse. The memory for scores does not grow with the number of
-  // tokens, except for the keys of a block of queries. Bits do not depend on text.sample.
+  // The same for a sparse pattern. The memory for scores grows with the keys of a block of queries,
+  // not with the number of tokens. Bits do not depend on text.sample.
   virtual Attended attend_sparse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const PatternOfHeads& heads) const;
   virtual void attend_sparse_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

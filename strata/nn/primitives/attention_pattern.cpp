@@ -1,6 +1,8 @@
 #include "strata/nn/primitives/attention_pattern.h"
 
 #include <algorithm>
+#include <deque>
+#include <mutex>
 
 #include "strata/base/enum_names.h"
 #include "strata/base/philox.h"
@@ -65,7 +67,7 @@ std::int64_t window_start(const std::vector<WindowLength>& windows, std::int64_t
   }
 }
 
-// Keys [0, key_end) that the query attends to, of those in the block that begins at `key`.
+// The number of keys that the query attends to, of those in the block that begins at `key`.
 std::int64_t attended(const AttentionPattern& pattern, std::int64_t query, std::int64_t key) {
   const std::int64_t end = std::min(key + pattern.block, query + 1);
   const std::int64_t window = pattern.exact_window();
@@ -121,27 +123,49 @@ void AttentionPattern::key_blocks(std::int64_t form, std::int64_t query_block,
   list.sort();
 }
 
-PatternWork AttentionPattern::work(std::int64_t tokens) const {
-  double pairs = 0;
-  std::size_t most = 0;
-  std::vector<std::int32_t> blocks;
-  for (std::int64_t query = 0; query * block < tokens; ++query)
-    for (std::int64_t i = 0; i < forms; ++i) {
-      key_blocks(i, query, blocks);
-      const std::int64_t rows = std::min(block, tokens - query * block);
-      pairs += static_cast<double>(rows * block) * static_cast<double>(blocks.size());
-      most = std::max(most, blocks.size());
-    }
-  const auto length = static_cast<double>(tokens);
-  return {.share = pairs / static_cast<double>(forms) / (length * length / 2),
-          .most_keys = std::min(tokens, static_cast<std::int64_t>(most) * block)};
+namespace {
+
+// The number of blocks that key_blocks() lists. Fixed patterns list many of a long sample.
+std::int64_t count_blocks(const AttentionPattern& p, std::int64_t form, std::int64_t query_block,
+                          std::vector<std::int32_t>& list) {
+  if (p.kind == PatternKind::kFixed) {
+    const std::int64_t in_window = p.window / p.block, earlier = query_block / in_window;
+    return earlier * p.global_blocks + query_block % in_window + 1;
+  }
+  p.key_blocks(form, query_block, list);
+  return std::ssize(list);
 }
 
-PatternWork KnownPatternWork::of(const AttentionPattern& pattern, std::int64_t tokens) const {
-  const std::scoped_lock lock(mutex_);
-  const auto found = known_.find(tokens);
-  return found != known_.end() ? found->second
-                               : known_.emplace(tokens, pattern.work(tokens)).first->second;
+PatternWork computed_work(const AttentionPattern& p, std::int64_t tokens) {
+  double pairs = 0;
+  std::int64_t most = 0;
+  std::vector<std::int32_t> list;
+  for (std::int64_t query = 0; query * p.block < tokens; ++query)
+    for (std::int64_t form = 0; form < p.forms; ++form) {
+      const std::int64_t blocks = count_blocks(p, form, query, list);
+      const std::int64_t rows = std::min(p.block, tokens - query * p.block);
+      pairs += static_cast<double>(rows * p.block) * static_cast<double>(blocks);
+      most = std::max(most, blocks);
+    }
+  const auto length = static_cast<double>(tokens);
+  return {.share = pairs / static_cast<double>(p.forms) / (length * length / 2),
+          .most_keys = std::min(tokens, most * p.block)};
+}
+
+}  // namespace
+
+PatternWork AttentionPattern::work(std::int64_t tokens) const {
+  struct Known {
+    AttentionPattern pattern;
+    std::int64_t tokens;
+    PatternWork work;
+  };
+  static std::mutex mutex;
+  static std::deque<Known> known;
+  const std::scoped_lock lock(mutex);
+  for (const Known& one : known)
+    if (one.tokens == tokens && one.pattern == *this) return one.work;
+  return known.emplace_back(Known{*this, tokens, computed_work(*this, tokens)}).work;
 }
 
 double AttentionPattern::density(std::int64_t tokens) const {

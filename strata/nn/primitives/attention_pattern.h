@@ -5,14 +5,14 @@
 /// the token.
 ///
 /// Source  Child et al. 2019 (fixed); Beltagy et al. 2020 (sliding, Longformer); Zaheer et al. 2020
-///         (BigBird); the causal layouts of DeepSpeed's SparsityConfig classes.
+///         (BigBird). They resemble the causal layouts of DeepSpeed's SparsityConfig classes.
+/// Errors  key_blocks(), work(), density(): the fields must contradict neither the kind nor one
+///         another (models/attention_options.h checks them).
 /// Units   tokens, unless a name says blocks.
 /// Threads const, callable from any thread.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <mutex>
 #include <vector>
 
 namespace strata {
@@ -51,15 +51,17 @@ struct PatternWork {
 
 struct AttentionPattern {
   PatternKind kind = PatternKind::kDense;
-  std::int64_t block = 64;
+  std::int64_t block = 64;  ///< a multiple of kTileUnit (nn/kernels/attention_tiles.h)
   /// Sliding, bigbird, longformer: tokens that a token or block attends to, up to and including
   /// itself. Fixed: the length of all windows.
   std::int64_t window = 1024;
   std::vector<WindowLength> windows = {};  ///< variable; the last one repeats
   /// Fixed: blocks of each window. Bigbird: first blocks of the sample.
   std::int64_t global_blocks = 1;
-  std::vector<BlockIndex> globals = {};  ///< variable, longformer
-  std::int64_t random_blocks = 0;        ///< variable, bigbird: of a block of queries
+  std::vector<BlockIndex> globals = {{0}};  ///< variable, longformer
+  /// Variable, bigbird: blocks drawn for a block of queries from all up to its own, some of which
+  /// it may attend to anyway.
+  std::int64_t random_blocks = 1;
   /// Heads take so many forms of the pattern in turn. Fixed: with other global blocks of a window,
   /// the last ones first. Variable, bigbird: with other random blocks.
   std::int64_t forms = 1;
@@ -75,24 +77,14 @@ struct AttentionPattern {
   void key_blocks(std::int64_t form, std::int64_t query_block,
                   std::vector<std::int32_t>& blocks) const;
 
-  /// The blocks' share of a sample's work.
+  /// The blocks' share of a sample's work. The process remembers results: long samples have many
+  /// blocks, and plans ask often.
   PatternWork work(std::int64_t tokens) const;
 
   /// Pairs of tokens that attend, as a share of those of dense attention.
   double density(std::int64_t tokens) const;
 
   friend bool operator==(const AttentionPattern&, const AttentionPattern&) = default;
-};
-
-/// Remembers the work of a pattern by the length of samples: long ones have many blocks, and plans
-/// ask often.
-class KnownPatternWork {
- public:
-  PatternWork of(const AttentionPattern& pattern, std::int64_t tokens) const;
-
- private:
-  mutable std::mutex mutex_;
-  mutable std::map<std::int64_t, PatternWork> known_;
 };
 
 }  // namespace strata

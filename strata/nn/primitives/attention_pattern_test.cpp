@@ -55,7 +55,7 @@ TEST(AttentionPattern, GlobalBlocksOfLongformerAttendToAllEarlierOnes) {
 }
 
 // Each earlier block is drawn about equally often, and forms draw differently.
-TEST(AttentionPattern, RandomBlocksAreDifferentEarlierBlocks) {
+TEST(AttentionPattern, RandomBlocksAreDifferentBlocksUpToTheQuerys) {
   const AttentionPattern pattern{.kind = PatternKind::kBigBird,
                                  .block = 16,
                                  .window = 16,
@@ -101,6 +101,32 @@ TEST(AttentionPattern, DensityCountsPairsOfTokens) {
   EXPECT_EQ(sliding.work(20).most_keys, 20);
   // Blocks of 16 x 16 pairs: one for the first block of queries, then two; the last has 4 rows.
   EXPECT_DOUBLE_EQ(sliding.work(100).share, (16 * 16 + 5 * 2 * 16 * 16 + 4 * 2 * 16) / 5000.0);
+}
+
+// work() counts the blocks of fixed patterns without listing them.
+TEST(AttentionPattern, WorkIsThatOfTheListedBlocks) {
+  for (const std::int64_t tokens : {16, 100, 1000})
+    for (const AttentionPattern& pattern :
+         {AttentionPattern{.kind = PatternKind::kFixed, .block = 16, .window = 64, .forms = 3},
+          AttentionPattern{.kind = PatternKind::kFixed,
+                           .block = 16,
+                           .window = 96,
+                           .global_blocks = 2,
+                           .forms = 2}}) {
+      double pairs = 0;
+      std::int64_t most = 0;
+      for (std::int64_t query = 0; query * 16 < tokens; ++query)
+        for (std::int64_t form = 0; form < pattern.forms; ++form) {
+          const std::int64_t blocks = std::ssize(blocks_of(pattern, query, form));
+          pairs +=
+              static_cast<double>(blocks * 16 * std::min<std::int64_t>(16, tokens - query * 16));
+          most = std::max(most, blocks);
+        }
+      const PatternWork work = pattern.work(tokens);
+      EXPECT_DOUBLE_EQ(work.share * static_cast<double>(pattern.forms * tokens * tokens) / 2,
+                       pairs);
+      EXPECT_EQ(work.most_keys, std::min(tokens, 16 * most));
+    }
 }
 
 TEST(AttentionPattern, WorkShareAveragesTheForms) {

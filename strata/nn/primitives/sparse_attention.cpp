@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -31,23 +32,17 @@ struct HeadGroup {
   at::Tensor queries, keys;  // indices of heads
 };
 
+// Heads of one form that are at one place among those that share keys: every so-many-th head.
 std::vector<HeadGroup> groups_of(const PatternOfHeads& heads, std::int64_t count,
                                  std::int64_t shared, c10::Device device) {
+  const std::int64_t step = std::lcm(heads.pattern.forms, shared);
+  const at::TensorOptions options = at::TensorOptions().dtype(at::kLong).device(device);
   std::vector<HeadGroup> groups;
-  for (std::int64_t form = 0; form < heads.pattern.forms; ++form)
-    for (std::int64_t place = 0; place < shared; ++place) {
-      std::vector<std::int64_t> queries, keys;
-      for (std::int64_t head = place; head < count; head += shared) {
-        if (heads.pattern.form(heads.first + head) != form) continue;
-        queries.push_back(head);
-        keys.push_back(head / shared);
-      }
-      if (queries.empty()) continue;
-      const auto indices = [&](const std::vector<std::int64_t>& values) {
-        return at::tensor(values, host_options(at::kLong)).to(device);
-      };
-      groups.push_back({form, indices(queries), indices(keys)});
-    }
+  for (std::int64_t first = 0; first < std::min(step, count); ++first) {
+    const at::Tensor queries = at::arange(first, count, step, options);
+    groups.push_back({heads.pattern.form(heads.first + first), queries,
+                      queries.div(shared, /*rounding_mode=*/"floor")});
+  }
   return groups;
 }
 

@@ -107,7 +107,7 @@ class Check {
     const bool ring = split.in_blocks() && split.ranks > 1;
     require(limits_.in_ring || !ring, "mesh.cp_exchange",
             "with a sparse model.attention.pattern ranks cannot attend in a ring", "ulysses",
-            "ring", "set mesh.cp_exchange=ulysses, or model.attention.pattern=dense");
+            "ring", "set mesh.cp_exchange=ulysses");
     require(limits_.in_ring || split.block == 0, "mesh.cp_block",
             "attention with a sparse pattern has its own blocks, model.attention.block", "0",
             text(split.block), "set mesh.cp_block=0");
@@ -126,7 +126,8 @@ class Check {
     const std::int64_t heads = limits_.kv_heads / mesh_.axes[Axis::kTensor];
     require(split.exchange != ContextExchange::kUlysses || heads == 0 || split.ranks <= heads,
             "mesh.cp_exchange", "more ranks than key-value heads that they can exchange",
-            "mesh.cp of at most " + text(heads), text(split.ranks), "set mesh.cp_exchange=ring");
+            "mesh.cp of at most " + text(heads), text(split.ranks),
+            limits_.in_ring ? "set mesh.cp_exchange=ring" : "set mesh.cp=" + text(heads));
   }
 
   void tensor_ranks() const {

@@ -171,5 +171,23 @@ TEST(MeshCheck, ErrorNamesPlaceOfField) {
   }
 }
 
+TEST(MeshCheck, SparsePatternsAreRefusedInARing) {
+  MeshLimits limits = kLimits;
+  limits.kv_heads = 4;
+  limits.in_ring = false;
+  MeshOptions mesh;
+  mesh.axes[Axis::kContext] = 2;
+  EXPECT_EQ(fix_of(mesh, limits), "set mesh.cp_exchange=ulysses");
+  EXPECT_FALSE(divides_tokens(mesh, limits));
+  mesh.cp_exchange = ContextExchange::kUlysses;
+  check_mesh(mesh, limits);
+  EXPECT_TRUE(divides_tokens(mesh, limits));
+  mesh.axes[Axis::kContext] = 8;  // more than heads of keys
+  EXPECT_EQ(fix_of(mesh, limits), "set mesh.cp=4");
+  MeshOptions blocks;
+  blocks.cp_block = 16;
+  EXPECT_EQ(fix_of(blocks, limits), "set mesh.cp_block=0");
+}
+
 }  // namespace
 }  // namespace strata
