@@ -77,6 +77,28 @@ def parse(parser):
     return options
 
 
+class Program:
+    """Lives through all rounds, and answers requests, a line each, with a line of JSON."""
+
+    def __init__(self, command, variables=None):
+        # Large arrays of every contestant lie on large pages alike, where the system has them to give.
+        environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **(variables or {})}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=environment)
+
+    def ask(self, request):
+        self.process.stdin.write(request + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:  # a library may say something first
+            if line.startswith(("{", "[")):
+                return json.loads(line)
+        sys.exit(f"run: {' '.join(self.process.args)} ended")
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
 @contextlib.contextmanager
 def busy_processes(count):
     """Each computes without a pause, at the priority of everyone else."""

@@ -7,8 +7,6 @@ What is claimed and how it is measured: bench/embedding/README.md.
 """
 
 import argparse
-import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -57,28 +55,10 @@ def options():
     return parsed
 
 
-class Program:
-    """Lives through all rounds of a size, and works when its turn comes."""
-
-    def __init__(self, command, rows, width, chosen, batches):
-        command = [*command, str(rows), str(width), chosen.optimizer, chosen.precision, batches,
-                   str(chosen.seconds)]
-        # Arrays of every contestant lie on large pages alike, where the system has them to give.
-        environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=environment)
-
-    def run(self, what):
-        self.process.stdin.write(what + "\n")
-        self.process.stdin.flush()
-        for line in self.process.stdout:  # a library may say something first
-            if line.startswith("{"):
-                return json.loads(line)
-        sys.exit(f"run: {' '.join(self.process.args)} ended")
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
+def program_of(command, rows, width, chosen, batches):
+    """A contestant that works when its turn comes."""
+    return contest.Program([*command, str(rows), str(width), chosen.optimizer, chosen.precision, batches,
+                            str(chosen.seconds)])
 
 
 def turns(programs, rounds, label):
@@ -88,7 +68,7 @@ def turns(programs, rounds, label):
         result = {}
         for name in (list(programs) if number % 2 == 0 else list(programs)[::-1]):
             for what in ((OURS + LIMITS) if name == "strata" else PEER):
-                result[f"{name} {what}"] = programs[name].run(what)
+                result[f"{name} {what}"] = programs[name].ask(what)
         rates = "  ".join(f"{name} {entry['per_second'] / 1e6:.2f}" for name, entry in result.items())
         print(f"{label}  round {number + 1}/{rounds}  {rates}", file=sys.stderr)
         results.append(result)
@@ -104,7 +84,7 @@ def measure(rows, width, skew, chosen, folder):
     groups = [[name] for name in commands] if chosen.apart else [list(commands)]
     rounds = [{} for _ in range(chosen.rounds)]
     for group in groups:
-        programs = {name: Program(commands[name], rows, width, chosen, batches) for name in group}
+        programs = {name: program_of(commands[name], rows, width, chosen, batches) for name in group}
         for whole, part in zip(rounds, turns(programs, chosen.rounds, f"{rows} x {width}, skew {skew}")):
             whole.update(part)
         for program in programs.values():

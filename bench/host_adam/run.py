@@ -7,10 +7,8 @@ What is claimed and how it is measured: bench/host_adam/README.md.
 """
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
@@ -49,43 +47,24 @@ def options():
     return parsed
 
 
-class Program:
-    """Lives through all rounds of a size, and makes steps when its turn comes."""
-
-    def __init__(self, command, numel, chosen, variables=None):
-        # Large arrays of every contestant lie on large pages alike, where the system has them to
-        # give.
-        environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-                       "OMP_NUM_THREADS": str(chosen.threads), **(variables or {})}
-        command = [*command, str(numel), str(chosen.threads), str(chosen.seconds)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, env=environment)
-
-    def seconds(self, name):
-        self.process.stdin.write(name + "\n")
-        self.process.stdin.flush()
-        for line in self.process.stdout:  # a library may say something first
-            if line.startswith("["):
-                return statistics.median(json.loads(line))
-        sys.exit(f"run: {' '.join(self.process.args)} ended")
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
+def program_of(command, numel, chosen, variables=None):
+    """A contestant of that size, whose answer is the seconds of its steps."""
+    return contest.Program([*command, str(numel), str(chosen.threads), str(chosen.seconds)],
+                           {"OMP_NUM_THREADS": str(chosen.threads), **(variables or {})})
 
 
 def rounds_of(names, numel, chosen):
-    ours = Program([str(PROGRAM)], numel, chosen)
+    ours = program_of([str(PROGRAM)], numel, chosen)
     programs = {name: ours for name in names}
     if "deepspeed" in names:
-        programs["deepspeed"] = Program(
+        programs["deepspeed"] = program_of(
             [contest.PYTHON, str(HERE / "deepspeed_peer.py")], numel, chosen,
             {"PYTHONPATH": str(Path(chosen.deepspeed).resolve())})
     results = []
     for number in range(-1, chosen.rounds):  # round -1 finds the pages, and doesn't count
         # Every other round runs in reverse order, so that no contestant always follows another.
         order = names if number % 2 == 0 else names[::-1]
-        seconds = {name: programs[name].seconds(name) for name in order}
+        seconds = {name: statistics.median(programs[name].ask(name)) for name in order}
         results.append({name: {"seconds": seconds[name],
                                "parameters_per_second": numel / seconds[name],
                                "bytes_per_second": numel * BYTES[name] / seconds[name]}

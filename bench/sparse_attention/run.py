@@ -10,7 +10,6 @@ What is claimed and how it is measured: bench/sparse_attention/README.md.
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -28,26 +27,6 @@ PATTERNS = {
     "bigbird": "{pattern: bigbird, window: 512, global_blocks: 1, random_blocks: 4, forms: 4}",
     "longformer": "{pattern: longformer, window: 1024, globals: [0, 32]}",
 }
-
-
-class Server:
-    """Lives through all rounds and answers requests, one line each."""
-
-    def __init__(self, command, threads):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env={**os.environ, "OMP_NUM_THREADS": str(threads)})
-
-    def ask(self, request):
-        self.process.stdin.write(request + "\n")
-        self.process.stdin.flush()
-        for line in self.process.stdout:  # a library may say something first
-            if line.startswith("{"):
-                return json.loads(line)
-        sys.exit(f"run: {' '.join(self.process.args)} ended")
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def options():
@@ -69,8 +48,9 @@ class Bench:
     def __init__(self, chosen):
         self.chosen = chosen
         sizes = [str(chosen.heads), str(chosen.width), str(chosen.threads)]
-        self.ours = Server([str(PROGRAM), *sizes], chosen.threads)
-        self.flex = Server([contest.PYTHON, str(HERE / "flex_peer.py"), *sizes], chosen.threads)
+        variables = {"OMP_NUM_THREADS": str(chosen.threads)}
+        self.ours = contest.Program([str(PROGRAM), *sizes], variables)
+        self.flex = contest.Program([contest.PYTHON, str(HERE / "flex_peer.py"), *sizes], variables)
 
     def ask(self, contestant, tokens, pattern, seconds=None):
         text = PATTERNS[pattern]

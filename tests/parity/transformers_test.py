@@ -15,6 +15,7 @@ SMALL = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden_
              bos_token_id=None, eos_token_id=None)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
               high_freq_factor=4.0, original_max_position_embeddings=16)
+WINDOW = dict(use_sliding_window=True, sliding_window=10, max_window_layers=0)
 GPT2 = dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT,
             bos_token_id=None, eos_token_id=None)
 
@@ -29,8 +30,8 @@ THEIRS = {
     "qwen3": transformers.Qwen3Config(**SMALL, head_dim=16),
     "mistral": transformers.MistralConfig(**SMALL, sliding_window=10),
     "mistral, all tokens": transformers.MistralConfig(**SMALL, sliding_window=None),
-    "qwen2 sliding": transformers.Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=10,
-                                              max_window_layers=0),
+    "qwen2 sliding": transformers.Qwen2Config(**SMALL, **WINDOW),
+    "qwen3 sliding": transformers.Qwen3Config(**SMALL, **WINDOW, head_dim=16),
 }
 
 LLAMA_FIELDS = ["kind=llama", "layers=2", "width=32", "heads=4", f"vocab={VOCAB}",
