@@ -53,6 +53,12 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
     request.mesh.rates = link_rates(link, mesh, joined);
     request.mesh.latency = link_latency(link, mesh, joined);
     request.mesh.reads_in_place = joined == 1;
+    // An outer step goes to the same ranks of other replicas only.
+    if (request.mesh.outer_every > 0) {
+      Mesh replicas = mesh;
+      replicas[Axis::kTensor] *= std::exchange(replicas[Axis::kContext], 1);
+      request.mesh.rates[Axis::kData] = link_rates(link, replicas, joined)[Axis::kData];
+    }
   }
   request.mesh.rates = gpu_axis_rates(request.machine, mesh, request.mesh.rates);
   const SharedDevices shared = shared_devices(mesh, devices.of_rank, devices.bytes);
@@ -76,6 +82,7 @@ bool sends_signs(const Recipe& recipe) {
 MeshRequest mesh_of(const Recipe& recipe) {
   MeshRequest mesh = mesh_request(recipe.mesh);
   mesh.sends_signs = sends_signs(recipe);
+  mesh.outer_every = recipe.outer.every;
   if (!mesh.sends_signs || mesh.zero.stage == 0) return mesh;
   throw UserError({.operation = "run.plan",
                    .where = "train.optimizer.kind",
@@ -155,6 +162,9 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
           .orthogonalises = make_optimizer(recipe.optimizer)->orthogonalises(),
           .sends_signs = sends_signs(recipe),
+          .outer = {.states = as_int(std::ssize(outer_states(recipe.outer))),
+                    .every = recipe.outer.every,
+                    .replicas = as_int(replicas)},
           .precision = train.precision,
           .recompute = level_of(recipe.memory.recompute),
           .halves = traits_of(recipe.mesh.schedule).halves && recipe.mesh.axes[Axis::kPipeline] > 1,

@@ -79,6 +79,28 @@ void require_same_freeze_step(const OptimizerOptions& now, const Changes& change
                    .fix = "set " + field + std::to_string(before)});
 }
 
+// Inside a round the replicas' weights differ, which the new rounds must know.
+void require_same_round(const OuterOptions& now, const Changes& changes, std::int64_t steps_done,
+                        const std::string& resume) {
+  OuterOptions before = now;
+  OptionSet set;
+  describe(set, "train.outer", before);
+  for (const OptionChange& change : changes)
+    if (change.path.starts_with("train.outer.")) set.set(change.path + "=" + change.before);
+  if (!before.is_on() || !now.is_on() || before.ends_round(steps_done) ||
+      !now.ends_round(steps_done))
+    return;
+  const std::string field = "train.outer.every=";
+  throw UserError({.operation = "run.resume",
+                   .where = resume,
+                   .what = "the checkpoint lies inside a round of outer steps",
+                   .expected = field + std::to_string(before.every) +
+                               ", or another number that does not divide " +
+                               std::to_string(steps_done),
+                   .got = field + std::to_string(now.every),
+                   .fix = "set " + field + std::to_string(before.every)});
+}
+
 // Where the schedule places stages, if not one after another.
 std::string placement_text(const MeshOptions& mesh) {
   const bool read = mesh.schedule == ScheduleKind::kFile;
@@ -174,6 +196,7 @@ ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
   const Changes changes = of_optimizer(point.changes);
   require_states(recipe.optimizer, changes, resume);
   require_same_freeze_step(recipe.optimizer, changes, point.steps_done, resume);
+  require_same_round(recipe.outer, point.changes, point.steps_done, resume);
   return point;
 }
 
