@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures 1-bit Adam and outer steps against AdamW on emulated links, and the losses that they reach.
+"""Measures 1-bit Adam, 0/1 Adam and outer steps against AdamW on emulated links, and the losses that they reach.
 
     python3 bench/slow_network/run.py [--rounds 3] [--steps 4] [--links 10 100 1000] [--seeds 1 2 3]
 
@@ -11,7 +11,7 @@ import json
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -22,6 +22,7 @@ import strata_runs  # noqa: E402
 PROCESSES = 2
 FREEZE = 1  # of recipe.yaml
 ROUND = 25  # steps
+INTERVAL, DOUBLINGS = 8, 3  # of 0/1 Adam: 1, 2 and 4 steps before 8
 
 
 @dataclass
@@ -30,11 +31,16 @@ class Contestant:
     fields: dict
     before: int = 1  # steps that are not measured: the first is slower
     steps: int = 0  # of a round, which is measured whole; 0: all steps are alike
+    link: dict = field(default_factory=dict)  # fields of the runs on links
+    loss: dict = field(default_factory=dict)  # fields of the runs to a loss
 
 
 CONTESTANTS = {
     "adamw": Contestant("AdamW", {"train__optimizer__kind": "adamw"}),
     "onebit-adam": Contestant("1-bit Adam", {"train__optimizer__kind": "onebit-adam"}, before=FREEZE + 1),
+    "zero-one-adam": Contestant("0/1 Adam", {"train__optimizer__kind": "zero-one-adam", "train__optimizer__local_most": INTERVAL},
+                                before=FREEZE + DOUBLINGS * INTERVAL, steps=INTERVAL, link={"train__optimizer__local_doubling": INTERVAL},
+                                loss={"train__optimizer__local_doubling": 160}),
     "outer": Contestant("outer steps", {"train__optimizer__kind": "adamw", "train__outer__every": ROUND}, steps=ROUND),
 }
 
@@ -48,7 +54,7 @@ def measured_steps(name, megabits, steps):
     """The metrics of the measured steps."""
     contestant = CONTESTANTS[name]
     count = contestant.steps or steps
-    fields = {**contestant.fields, "train__steps": contestant.before + count, **link_of(megabits)}
+    fields = {**contestant.fields, **contestant.link, "train__steps": contestant.before + count, **link_of(megabits)}
     return strata_runs.train(HERE / "recipe.yaml", fields, PROCESSES)[contestant.before:]
 
 
@@ -59,7 +65,8 @@ def seconds_of(name, lines):
 
 
 def planned_seconds(name, megabits):
-    return strata_runs.plan(HERE / "recipe.yaml", {**CONTESTANTS[name].fields, **link_of(megabits)})["step_seconds"]
+    contestant = CONTESTANTS[name]
+    return strata_runs.plan(HERE / "recipe.yaml", {**contestant.fields, **contestant.link, **link_of(megabits)})["step_seconds"]
 
 
 def measure_links(options):
@@ -104,7 +111,7 @@ def measure_losses(options):
         for name in options.contestants:
             with tempfile.TemporaryDirectory() as folder:
                 metrics = Path(folder) / "run.json"
-                fields = {**CONTESTANTS[name].fields, "train__seed": seed}
+                fields = {**CONTESTANTS[name].fields, **CONTESTANTS[name].loss, "train__seed": seed}
                 if options.loss_steps:
                     fields["train__steps"] = options.loss_steps
                 strata_runs.call("train", str(HERE / "loss.yaml"), "--run-json", str(metrics), *strata_runs.settings(fields))

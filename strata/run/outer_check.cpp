@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "strata/base/error_source.h"
+#include "strata/optim/one_bit_adam.h"
 
 namespace strata {
 namespace {
@@ -37,7 +38,7 @@ void check_outer(const Recipe& recipe, const PlaceOf& where) {
                        "train.outer: what replicas learn apart depends on their number",
                        "a number of replicas in mesh.dp", "mesh.auto: true",
                        "set mesh.auto=false and mesh.dp, or train.outer.every=0");
-  if (recipe.optimizer.kind == OptimizerKind::kOneBitAdam)
+  if (moves_by_signs(recipe.optimizer.kind))
     throw kErrors.user(where("train.optimizer.kind"),
                        "train.outer: replicas that train apart send nothing in an inner step",
                        "an inner optimizer such as adamw, sgd or muon",

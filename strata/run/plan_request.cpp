@@ -9,7 +9,9 @@
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
 #include "strata/data/batch.h"
+#include "strata/optim/one_bit_adam.h"
 #include "strata/optim/optimizer.h"
+#include "strata/optim/zero_one_intervals.h"
 #include "strata/plan/search/gpu_costs.h"
 #include "strata/plan/search/shared_devices.h"
 #include "strata/run/recipe_machine.h"
@@ -74,19 +76,22 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
   for (CostTable& costs : request.costs) costs.communicator_bytes = bytes;
 }
 
-// Most steps of a run of 1-bit Adam are after its freeze step, and these are planned.
+// Most steps of a run of 1-bit or 0/1 Adam are after its freeze step, and the last are planned.
 bool sends_signs(const Recipe& recipe) {
-  return recipe.optimizer.kind == OptimizerKind::kOneBitAdam && recipe.mesh.axes.weight_ranks() > 1;
+  return moves_by_signs(recipe.optimizer.kind) && recipe.mesh.axes.weight_ranks() > 1;
 }
 
 MeshRequest mesh_of(const Recipe& recipe) {
   MeshRequest mesh = mesh_request(recipe.mesh);
   mesh.sends_signs = sends_signs(recipe);
+  if (recipe.optimizer.kind == OptimizerKind::kZeroOneAdam)
+    mesh.signs_per_step = synchronisations_per_step(recipe.optimizer);
   mesh.outer_every = recipe.outer.every;
   if (!mesh.sends_signs || mesh.zero.stage == 0) return mesh;
   throw UserError({.operation = "run.plan",
                    .where = "train.optimizer.kind",
-                   .what = "onebit-adam needs all states of its layers on every replica",
+                   .what = std::string(name_of(recipe.optimizer.kind)) +
+                           " needs all states of its layers on every replica",
                    .expected = "mesh.zero: 0",
                    .got = "mesh.zero: " + std::to_string(mesh.zero.stage),
                    .fix = "set mesh.zero=0, or train.optimizer.kind=adamw"});

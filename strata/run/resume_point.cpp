@@ -64,9 +64,27 @@ void require_states(const OptimizerOptions& now, const Changes& changes,
                           " without --resume"});
 }
 
+// They say how often the variances were refreshed, and whether replicas are inside a round.
+void require_same_intervals(const OptimizerOptions& now, const Changes& changes,
+                            const std::string& resume) {
+  if (options_before(now, changes).kind != now.kind) return;  // which has no such states
+  for (const char* name : {".freeze_step", ".refresh_doubling", ".local_doubling", ".local_most"}) {
+    const std::string field = kOptimizer + std::string(name);
+    const auto change = std::ranges::find(changes, field, &OptionChange::path);
+    if (change == changes.end()) continue;
+    throw UserError({.operation = "run.resume",
+                     .where = resume,
+                     .what = "the checkpoint has another schedule of what replicas exchange",
+                     .expected = field + "=" + change->before,
+                     .got = field + "=" + change->now,
+                     .fix = "set " + field + "=" + change->before});
+  }
+}
+
 // The variances stay as they were at that step, and its number corrects them.
 void require_same_freeze_step(const OptimizerOptions& now, const Changes& changes,
                               std::int64_t steps_done, const std::string& resume) {
+  if (now.kind == OptimizerKind::kZeroOneAdam) return require_same_intervals(now, changes, resume);
   if (now.kind != OptimizerKind::kOneBitAdam) return;
   const std::int64_t before = options_before(now, changes).freeze_step;
   if (before == now.freeze_step || steps_done <= std::min(before, now.freeze_step)) return;

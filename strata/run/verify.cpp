@@ -42,6 +42,9 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                    [&](Group& group, MemoryAccount&) {
                      TrainerOptions options = trainer_options(recipe);
                      options.outer = {};
+                     // Replicas that are inside a round begin with the mean of their weights.
+                     if (options.optimizer.kind == OptimizerKind::kZeroOneAdam)
+                       options.optimizer.kind = OptimizerKind::kAdamW;
                      options.disk.path = disk.path();
                      options.disk.file.replace = true;
                      const std::unique_ptr<TaskRank> part = task->rank(group);

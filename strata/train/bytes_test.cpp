@@ -106,8 +106,9 @@ PlanRequest request_of(const Case& c, const Sequential& model) {
                     .loaded_samples = parts > 1 ? parts * c.samples + samples : 0,
                     .micro_batch = kMicroBatch,
                     .precision = c.precision};
-  if (c.optimizer == OptimizerKind::kOneBitAdam) {
-    costs.optimizer_slots = kOneBitSlots;
+  if (moves_by_signs(c.optimizer)) {
+    costs.optimizer_slots =
+        c.optimizer == OptimizerKind::kOneBitAdam ? kOneBitSlots : kZeroOneSlots;
     costs.sends_signs = true;
   }
   if (c.outer.is_on())
@@ -257,17 +258,19 @@ INSTANTIATE_TEST_SUITE_P(
              OptimizerKind::kAdamW, at::kBFloat16},
         narrow(context(8)), narrow(context(16)), narrow(context(8, ContextExchange::kUlysses))));
 
-INSTANTIATE_TEST_SUITE_P(Signs, MemoryPrediction,
-                         ::testing::Values(Case{1, k1f1b, kFull, 1, false, false, 0, 8,
-                                                replicas(2, 0, ReduceMode::kOnce),
-                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam},
-                                           Case{1, k1f1b, kFull, 1, false, false, 0, 8,
-                                                replicas(2, 0, ReduceMode::kOnce),
-                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam,
-                                                at::kBFloat16},
-                                           Case{2, k1f1b, kCheap, 1, false, false, 0, 24,
-                                                replicas(3, 0, ReduceMode::kOnce),
-                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam}));
+INSTANTIATE_TEST_SUITE_P(
+    Signs, MemoryPrediction,
+    ::testing::Values(
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitAdam},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitAdam, at::kBFloat16},
+        Case{2, k1f1b, kCheap, 1, false, false, 0, 24, replicas(3, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitAdam},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kZeroOneAdam},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kZeroOneAdam, at::kBFloat16}));
 
 // The second step, which is measured, ends with an outer step.
 Case apart(int stages, const MeshOptions& mesh, const OuterOptions& outer,

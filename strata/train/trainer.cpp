@@ -111,14 +111,18 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
                                      options_.host_bytes, "memory.host")),
       store_(make_backends(), options_.residency, world.device(), &host_account_),
       batch_buffers_(world.device()),
-      scale_state_(at::zeros({3}, host_options(at::kFloat))) {
+      scale_state_(at::zeros({3}, host_options(at::kFloat))),
+      round_state_(at::zeros({3}, host_options(at::kFloat))) {
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
   STRATA_CHECK_EQ(plan_.decisions().sequence_parallel, model.split().sequence, "train.trainer");
   for (const int layer : layers_) store_.insert(layer, model.layout(layer), placement_of(layer));
   make_gradient_buffers();
   STRATA_CHECK_EQ(options_.outer.is_on(), plan_.decisions().replicas_apart, "train.trainer");
-  if (options_.outer.is_on())
-    outer_ = std::make_unique<OuterSteps>(options_.outer, store_, groups_[Axis::kData]);
+  const bool moves_apart = options_.optimizer.kind == OptimizerKind::kZeroOneAdam;
+  if (options_.outer.is_on() || moves_apart)
+    mean_ =
+        std::make_unique<MeanWeights>(store_, moves_apart ? groups_.weights : groups_[Axis::kData]);
+  if (options_.outer.is_on()) outer_ = std::make_unique<OuterSteps>(options_.outer, store_, *mean_);
   if (host_backend_)
     offloaded_ = std::make_unique<OffloadedActivations>(
         host_backend_->link(), Stream::compute(world.device()), &host_account_, &trace_);
@@ -128,6 +132,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   recorded_ = std::make_unique<RecordedMachine>(*machine_, plan_, world.device(), options_.graph);
   if (options_.precision == at::kHalf) machine_->set_loss_scale(LossScale::half());
   remember_scale();
+  remember_round();
   store_.trace_waits(&trace_);
 }
 
@@ -239,8 +244,18 @@ void Trainer::remember_scale() {
   state[2] = static_cast<float>(scale.skipped);
 }
 
+void Trainer::remember_round() {
+  const SignRound& round = machine_->sign_round();
+  float* state = round_state_.data_ptr<float>();
+  state[0] = static_cast<float>(round.updates);
+  state[1] = round.size;
+  state[2] = round.kept;
+}
+
 void Trainer::loaded() {
   bring_weights(/*round=*/true);
+  const float* round = round_state_.const_data_ptr<float>();
+  machine_->set_sign_round({static_cast<std::int64_t>(round[0]), round[1], round[2]});
   LossScale scale = machine_->loss_scale();
   if (!scale.dynamic) return;
   const float* state = scale_state_.const_data_ptr<float>();
@@ -359,7 +374,7 @@ const StepOutcome& Trainer::end_step() {
   const Targets targets = unread_.front();
   unread_.pop_front();
   if (outer_)
-    outcome_ = outcome_of_replicas(outcome_, targets.own, targets.all, outer_->replicas());
+    outcome_ = outcome_of_replicas(outcome_, targets.own, targets.all, groups_[Axis::kData]);
   return outcome_;
 }
 

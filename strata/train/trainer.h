@@ -42,6 +42,7 @@
 namespace strata {
 
 struct DiskCommit;
+class MeanWeights;
 class OuterSteps;
 
 /// A tensor over a replica's samples, which begin at `first_sample` of the mini-batch. Undefined or
@@ -111,8 +112,8 @@ class Trainer {
   /// the model requests it, on the ranks of the stage that reads the input.
   ReplicaTensor input_gradient(const std::string& batch_input) const;
 
-  /// Mean loss over the valid tokens of the batches, no dropout. With outer steps, that of the mean
-  /// of the replicas' weights.
+  /// Mean loss over the valid tokens of the batches, no dropout. If replicas have weights of their
+  /// own, that of the mean of these weights.
   double evaluate(const std::vector<MiniBatch>& batches);
 
   /// Scores of a model that scores samples, without dropout; on the ranks of the last stage.
@@ -135,8 +136,8 @@ class Trainer {
 
   /// What this rank owns, for saving: each element occurs once over all ranks. Ranks of a stage
   /// have the same states in the same order. Gradients: after step() or gradient_step(), before an
-  /// evaluation; those of the first replica if replicas train apart. Then the weights are the mean
-  /// of the replicas' weights, and owned_weights() is collective.
+  /// evaluation; those of the first replica if replicas train apart. The weights of replicas that
+  /// have weights of their own are their mean, and owned_weights() is collective.
   std::vector<NamedState> owned_weights();
   std::vector<NamedState> owned_slots();
   std::vector<NamedState> owned_gradients();
@@ -203,6 +204,7 @@ class Trainer {
   MiniBatch own_part(const MiniBatch& batch);
   std::int64_t own_targets(const MiniBatch& all, const MiniBatch& part) const;
   double loss_of(const MiniBatch& batch);
+  bool replicas_differ() const;
   void bring_changed_weights();
   void end_round();
   void use_mean_weights();
@@ -211,6 +213,7 @@ class Trainer {
   void make_gradient_buffers();
   void initialise_layer(const Pin& pin);
   void remember_scale();
+  void remember_round();
   template <typename F>
   void for_each_weight(const std::vector<int>& layers, StateKinds kinds, bool owned, F f);
   std::vector<NamedState> weight_states(const std::vector<int>& layers, bool owned);
@@ -218,9 +221,19 @@ class Trainer {
   void add_state_of_each_replica(std::vector<NamedState>& states, const NamedState& own,
                                  const Group& replicas, bool owned) const;
   FlatRange common(FlatRange wanted, bool owned) const;
-  void add_outer_states(std::vector<NamedState>& states, const std::string& name,
-                        const std::shared_ptr<const Pin>& pin, std::size_t weight, FlatRange wanted,
-                        bool owned);
+  bool in_round() const;
+  FlatRange of_own(const Pin& pin, std::size_t weight, FlatRange wanted, bool owned) const;
+  bool is_of_each_replica(const std::string& slot, bool owned) const;
+  using PinPtr = std::shared_ptr<const Pin>;
+  void add_replica_weight(std::vector<NamedState>& states, const std::string& name,
+                          const PinPtr& pin, std::size_t weight, FlatRange wanted,
+                          bool owned) const;
+  void add_outer_states(std::vector<NamedState>& states, const std::string& name, const PinPtr& pin,
+                        std::size_t weight, FlatRange wanted, bool owned) const;
+  void add_optimizer_slots(std::vector<NamedState>& states, const std::string& name,
+                           const PinPtr& pin, std::size_t weight, FlatRange wanted,
+                           bool owned) const;
+  void add_run_states(std::vector<NamedState>& states, bool owned);
 
   const Sequential& model_;
   StepPlan plan_;
@@ -238,7 +251,8 @@ class Trainer {
   Completion committed_;                 // the last commit
   bool has_committed_ = false;           // or started to
   LayerStore store_;
-  std::unique_ptr<OuterSteps> outer_;                // null: replicas add their gradients
+  std::unique_ptr<MeanWeights> mean_;                // null: replicas always have equal weights
+  std::unique_ptr<OuterSteps> outer_;                // null: replicas make updates together
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;
   std::unique_ptr<RecordedMachine> recorded_;  // runs in front of machine_
@@ -253,7 +267,8 @@ class Trainer {
   Targets targets_;             // of the last mini-batch
   std::deque<Targets> unread_;  // of steps whose outcome has not been read
   StepOutcome outcome_;
-  at::Tensor scale_state_;  ///< the loss scale in the form of checkpoints
+  // In the form of checkpoints: the loss scale, and the round of updates that replicas made apart.
+  at::Tensor scale_state_, round_state_;
 };
 
 // These set a trainer to the state of a checkpoint, of any mesh. Collective.

@@ -1,7 +1,8 @@
-// Steps of replicas that train apart (outer_steps.h). Part of Trainer.
+// Replicas with weights of their own, between outer steps (outer_steps.h) or in a round of 0/1
+// Adam. Part of Trainer.
 //
-// The machine runs one replica as if there were no other. This adds what replicas have in common:
-// the targets of the mini-batch, the loss of a pass, and the weights at the end of a round.
+// If replicas train apart, the machine runs one replica as if there were no other. This adds what
+// replicas have in common: the targets of the mini-batch, the loss of a pass, and the weights.
 #include <algorithm>
 #include <cmath>
 
@@ -27,9 +28,10 @@ std::int64_t Trainer::own_targets(const MiniBatch& all, const MiniBatch& part) c
 // The mean loss of a pass forward over all replicas.
 double Trainer::loss_of(const MiniBatch& batch) {
   const double loss = machine_->reduce_loss();
-  if (!outer_ || outer_->replicas().size() == 1) return loss;
+  Group& replicas = groups_[Axis::kData];
+  if (!outer_ || replicas.size() == 1) return loss;
   double sum[] = {loss * static_cast<double>(targets_.own)};
-  outer_->replicas().all_reduce(sum);
+  replicas.all_reduce(sum);
   return sum[0] / static_cast<double>(batch.valid_tokens);
 }
 
@@ -45,16 +47,22 @@ void Trainer::end_round() {
   bring_changed_weights();
 }
 
-// The model of replicas that train apart is the mean of their weights.
+// Whether replicas have weights of their own now.
+bool Trainer::replicas_differ() const {
+  if (!mean_ || mean_->replicas().size() == 1) return false;
+  return outer_ ? !options_.outer.ends_round(steps_done_) : machine_->sign_round().updates > 0;
+}
+
+// The model is the mean of the replicas' weights.
 void Trainer::use_mean_weights() {
-  if (!outer_ || outer_->uses_mean() || !outer_->differ_after(steps_done_)) return;
-  outer_->use_mean();
+  if (!replicas_differ() || mean_->uses_mean()) return;
+  mean_->use_mean();
   bring_changed_weights();
 }
 
 void Trainer::use_own_weights() {
-  if (!outer_ || !outer_->uses_mean()) return;
-  outer_->use_own();
+  if (!mean_ || !mean_->uses_mean()) return;
+  mean_->use_own();
   bring_changed_weights();
 }
 

@@ -10,6 +10,8 @@ BANDWIDTH = 625_000
 REPLICAS = ["--set", "mesh.pp=1", "--set", "mesh.dp=2", "--set", "mesh.threads=1"]
 LINK = ["--set", f"mesh.link.bandwidth={BANDWIDTH}B"]
 ONE_BIT = ["--set", "train.optimizer.kind=onebit-adam", "--set", "train.optimizer.freeze_step=3"]
+ZERO_ONE = [word for field in ("kind=zero-one-adam", "freeze_step=2", "local_doubling=3", "local_most=3")
+            for word in ("--set", f"train.optimizer.{field}")]
 OUTER = ["--set", "train.outer.every=3"]
 PROCESSES = ("launch", "-n", "2", "--")
 
@@ -108,6 +110,42 @@ class SlowLink(ProgramTest):
         self.train(*settings, "--set", "train.checkpoint_folder=e", "--resume", "c/step-00000002", "--set",
                    "train.optimizer.freeze_step=5")
         self.assertIn("within 0.0001 of", self.succeed("verify", "recipe.yaml", *REPLICAS, *ONE_BIT, "--resume", "c/step-00000006"))
+
+    def test_zero_one_adam_sends_what_its_schedule_says(self):
+        threads = self.train(*REPLICAS, *ZERO_ONE)
+        lines = self.train(*REPLICAS, *ZERO_ONE, launch=PROCESSES)
+        self.assertEqual([line["loss_hex"] for line in lines], [line["loss_hex"] for line in threads])
+        sent = self.sent(lines, "dp")
+        self.assertEqual(sent[1], sent[0])
+        for update in (3, 4, 5, 7, 8):
+            self.assertGreater(sent[0] / sent[update - 1], 31)
+        self.assertEqual(sent[5], 0)
+        planned = 2 * self.plan(*REPLICAS, *ZERO_ONE)["ranks"][0]["communication"]["dp"]["sent_bytes"]
+        self.assertAlmostEqual(sent[6] / 3, planned, delta=0.04 * planned)  # of the last intervals
+        self.assertIn("33.3 % of the last steps", self.succeed("plan", "recipe.yaml", "--estimate", *REPLICAS, *ZERO_ONE))
+
+    def test_zero_one_run_resumes_inside_a_round(self):
+        settings = [*ZERO_ONE, "--set", "mesh.pp=1", "--set", "mesh.threads=1", "--set", "train.validate_every=2"]
+        whole = self.train(*settings, *REPLICAS, "--set", "train.checkpoint_folder=c", "--set", "train.checkpoint_every=6",
+                           "--set", "train.keep_checkpoints=0")
+        resume = ["--resume", "c/step-00000006"]
+        same = self.train(*settings, *REPLICAS, "--set", "train.checkpoint_folder=d", *resume)
+        self.assertEqual([line["loss_hex"] for line in same], [line["loss_hex"] for line in whole[6:]])
+        other = self.train(*settings, "--set", "mesh.dp=4", "--set", "train.micro_batch=1", "--set", "train.checkpoint_folder=e", *resume)
+        for line, expected in zip(other, whole[6:], strict=True):
+            self.assertAlmostEqual(line["loss"], expected["loss"], delta=0.03 * expected["loss"])
+        for field, before in (("freeze_step", 2), ("refresh_doubling", 16), ("local_doubling", 3), ("local_most", 3)):
+            self.refuse("train", "recipe.yaml", *settings, *REPLICAS, *resume, "--set", f"train.optimizer.{field}=5",
+                        says=f"set train.optimizer.{field}={before}")
+        self.assertIn("within 0.0001 of", self.succeed("verify", "recipe.yaml", *REPLICAS, *ZERO_ONE, *resume))
+        self.succeed("generate", "c/step-00000006", "--prompt", "In the", "--tokens", "4")
+
+    def test_what_zero_one_cannot_do_is_refused(self):
+        for settings, says in ((["mesh.zero=1"], "mesh.zero=0"), (["memory.states=host"], "on the host"),
+                               (["train.outer.every=2"], "train.optimizer.kind=adamw"), (["train.optimizer.local_most=0"], "local_most")):
+            with self.subTest(settings):
+                words = [word for setting in settings for word in ("--set", setting)]
+                self.refuse("plan", "recipe.yaml", *REPLICAS, *ZERO_ONE, *words, says=says)
 
     def test_outer_steps_send_once_a_round(self):
         threads = self.train(*REPLICAS, *OUTER)

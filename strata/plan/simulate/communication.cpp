@@ -34,7 +34,8 @@ void add_sign_seconds(CostTable& costs, const MeshRequest& request) {
     if (bytes[l].own_gradients == 0) continue;
     const double sent = replica_traffic(bytes[l], replicas, /*sends_signs=*/true).reduce;
     costs.layers[l].update_seconds +=
-        seconds_at(sent, request.rates[Axis::kData]) + request.latency[Axis::kData];
+        request.signs_per_step *
+        (seconds_at(sent, request.rates[Axis::kData]) + request.latency[Axis::kData]);
   }
 }
 
@@ -177,6 +178,7 @@ class Counter {
       : costs_(costs), mesh_(mesh) {
     for (const ShardBytes& layer : shard_bytes(costs, layout, mesh.reads_in_place)) {
       replicas_.push_back(replica_traffic(layer, layout, mesh.sends_signs));
+      if (mesh.sends_signs) replicas_.back().reduce *= mesh.signs_per_step;
       outer_bytes_.push_back(outer_traffic(layer, mesh));
     }
   }

@@ -43,6 +43,7 @@ struct MeshRequest {
   bool sequence_parallel = false;
   /// Instead of gradients, replicas send the signs of what they update by, in the update.
   bool sends_signs = false;
+  double signs_per_step = 1;  ///< how often; replicas send nothing in other steps
   /// Replicas add no gradients, and average their weights after so many steps; 0: they add them.
   std::int64_t outer_every = 0;
   bool reads_in_place = true;  ///< as for shard_bytes(): false where processes send gradients

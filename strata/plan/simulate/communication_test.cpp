@@ -178,6 +178,10 @@ TEST(Communication, SignsAreSentInUpdate) {
   mesh.latency[Axis::kData] = 0.5;
   EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData],
               4 / 32.0 + 4 * 0.5 + 2 * 0.5, 1e-9);
+  mesh.signs_per_step = 0.25;  // of an average step
+  const Communication seldom = model.communication(1, mesh);
+  EXPECT_DOUBLE_EQ(seldom.ranks[0][Axis::kData].bytes, whole / 32 / 4);
+  EXPECT_NEAR(seldom.exposed_seconds[Axis::kData], (4 / 32.0 + 4 * 0.5) / 4 + 2 * 0.5, 1e-9);
 }
 
 // An outer step sends what a sum of fp32 gradients sends, once in a round. Ranks along cp add their

@@ -68,9 +68,12 @@ std::string mesh_text(const Plan& plan) {
   if (is_pipeline_alone(plan)) return "";
   std::string text = traffic_table(plan) + "\n";
   if (plan.decisions().mesh.weight_ranks() > 1 && plan.mesh.sends_signs) {
-    text +=
-        "reduce     one bit a weight, in the update; steps until train.optimizer.freeze_step "
-        "send 32 times as much\n";
+    const bool always = plan.mesh.signs_per_step == 1;
+    text += "reduce     one bit a weight, in the update" +
+            (always ? std::string("; steps until train.optimizer.freeze_step send 32 times as much")
+                    : " of " + format_double(100 * plan.mesh.signs_per_step, 1) +
+                          " % of the last steps; earlier ones send more") +
+            "\n";
   } else if (plan.mesh.outer_every > 0) {
     text += "outer      replicas train apart and average their weights every " +
             counted(static_cast<std::size_t>(plan.mesh.outer_every), "step") +

@@ -40,6 +40,11 @@ void check_optimizers(const RecommenderFields& fields, const OptimizerOptions& d
         "sums none",
         "another optimizer", "onebit-adam",
         "set embedding.mode=hybrid, or train.optimizer.kind=adamw");
+  if (dense.kind == OptimizerKind::kZeroOneAdam)
+    throw kRecommenderLimits.user(
+        where("train.optimizer.kind"),
+        "train.optimizer.kind: replicas of a recommender share rows, so their nets move together",
+        "another optimizer", name_of(dense.kind), "set train.optimizer.kind=onebit-adam");
   for (const FeatureSpec& table : worker_options(fields).tables)
     if (table.optimizer.kind == RowOptimizerKind::kFtrl && table.optimizer.learning_rate == 0)
       throw kRecommenderLimits.user(
