@@ -108,6 +108,9 @@ TEST(OuterTraining, HasSameBitsForAnyCut) {
   MeshCase one = outer_case(3, kNesterov, 6);
   one.precision = at::kBFloat16;
   expect_same_bits_for_any_cut(one);
+  one = outer_case(2);
+  one.mesh[Axis::kContext] = 2;
+  expect_same_bits_for_any_cut(one);
 }
 
 TEST(OuterTraining, RecordedStepsHaveSameBits) {
@@ -313,6 +316,21 @@ TEST(OuterTraining, ResumedRunHasBitsOfUninterruptedOne) {
       prepend(resumed.norms, whole.norms);
       expect_same_bits(resumed, whole);
     }
+  }
+}
+
+TEST(OuterTraining, ResumesPartsOfSamplesAndSlices) {
+  for (const Axis axis : {Axis::kContext, Axis::kTensor}) {
+    const ScratchFolder folder;
+    MeshCase c = outer_case(2);
+    c.mesh[axis] = 2;
+    const MeshRecord whole = train_and_save(c, folder.path("saved"), 8, 4);
+    const MeshRecord resumed =
+        train_and_save(c, folder.path("again"), 8, 100, folder_of(folder, "saved", 4));
+    for (const auto& [name, weight] : whole.weights)
+      EXPECT_TRUE(at::equal(resumed.weights.at(name), weight)) << name;
+    for (const auto& [name, slot] : whole.slots)
+      EXPECT_TRUE(at::equal(resumed.slots.at(name), slot)) << name;
   }
 }
 

@@ -124,6 +124,9 @@ TEST(ZeroOneTraining, HasSameBitsForAnyCut) {
     one.model.tie = tie;
     expect_same_bits_for_any_cut(one, schedule);
   }
+  MeshCase one = zero_one_case(2);
+  one.mesh[Axis::kContext] = 2;
+  expect_same_bits_for_any_cut(one, schedule);
 }
 
 TEST(ZeroOneTraining, RunsInSixteenBits) {
@@ -185,16 +188,22 @@ TEST(ZeroOneTraining, RanksThatShareWeightsStayEqual) {
 }
 
 TEST(ZeroOneTraining, ModelIsMeanOfReplicasInsideARound) {
-  const MeshRecord run = train(zero_one_case(3));
-  int moved = 0;
-  for (const auto& [name, weight] : run.weights) {
-    const auto of = [&](int replica) {
-      return run.slots.at(name + "." + kReplicaWeight + "." + std::to_string(replica));
-    };
-    EXPECT_TRUE(at::equal(weight, (of(0) + of(1) + of(2)).div_(3))) << name;
-    moved += at::equal(of(0), of(1)) ? 0 : 1;
+  for (const int parts : {1, 2}) {
+    MeshCase c = zero_one_case(3);
+    c.mesh[Axis::kContext] = parts;
+    const MeshRecord run = train(c);
+    int moved = 0;
+    for (const auto& [name, weight] : run.weights) {
+      const auto of = [&](int replica) {
+        return run.slots.at(name + "." + kReplicaWeight + "." + std::to_string(replica));
+      };
+      at::Tensor mean = of(0).clone();
+      for (int i = 1; i < c.mesh.weight_ranks(); ++i) mean.add_(of(i));
+      EXPECT_TRUE(at::equal(weight, mean.div_(c.mesh.weight_ranks()))) << name;
+      moved += at::equal(of(0), of(1)) ? 0 : 1;
+    }
+    EXPECT_EQ(moved, static_cast<int>(run.weights.size()));
   }
-  EXPECT_EQ(moved, static_cast<int>(run.weights.size()));
   for (const auto& [name, slot] : train(zero_one_case(3, 13)).slots)
     EXPECT_EQ(name.find(kReplicaWeight), std::string::npos) << name;
 }
@@ -245,6 +254,21 @@ TEST(ZeroOneTraining, ResumedRunHasBitsOfUninterruptedOne) {
       SCOPED_TRACE(saved);
       expect_same_bits(resumed, whole);
     }
+  }
+}
+
+TEST(ZeroOneTraining, ResumesPartsOfSamplesAndSlices) {
+  for (const Axis axis : {Axis::kContext, Axis::kTensor}) {
+    const ScratchFolder folder;
+    MeshCase c = zero_one_case(2, 17);
+    c.mesh[axis] = 2;
+    const MeshRecord whole = train_and_save(c, folder.path("saved"), 17, 12, "", schedule);
+    const MeshRecord resumed =
+        train_and_save(c, folder.path("again"), 17, 100, folder_of(folder, "saved", 12), schedule);
+    for (const auto& [name, weight] : whole.weights)
+      EXPECT_TRUE(at::equal(resumed.weights.at(name), weight)) << name;
+    for (const auto& [name, slot] : whole.slots)
+      EXPECT_TRUE(at::equal(resumed.slots.at(name), slot)) << name;
   }
 }
 

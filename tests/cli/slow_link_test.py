@@ -158,6 +158,9 @@ class SlowLink(ProgramTest):
                 self.assertAlmostEqual(each, whole, delta=0.01 * whole)
             else:
                 self.assertLess(each, 0.001 * whole)
+        self.train(*REPLICAS, *OUTER, "--set", "train.steps=6", "--report", "report.html")
+        row = self.card(self.page("report.html"), "Communication")["table"]["rows"][0]
+        self.assertEqual(row[2].split(".")[0], row[3].split(".")[0])  # planned and counted, with the numbers of a step
         plan = self.plan(*REPLICAS, *OUTER)
         planned = 2 * plan["ranks"][0]["communication"]["dp"]["sent_bytes"]
         self.assertAlmostEqual(sum(sent[:6]) / 6, planned, delta=0.02 * planned)
