@@ -131,9 +131,13 @@ void end_round(const SignRound& round, OneBitStep step, const UpdateRange& range
   step.kept = round.kept;
   if (round.updates > 1) {
     const float* shared = host_floats(range.slots.at(kSharedSlot), sum.numel());
-    for_weights(range, 0, sum.numel(), [&](float* weights, std::int64_t begin, std::int64_t n) {
+    const auto restore = [&](float* weights, std::int64_t begin, std::int64_t n) {
       std::copy_n(shared + begin, n, weights);
-    });
+    };
+    parallel_ranges(
+        sum.numel(), kLeastElements,
+        [&](std::int64_t begin, std::int64_t end) { for_weights(range, begin, end, restore); },
+        kCacheLine);
     sum.div_(static_cast<double>(round.updates));
   }
   move_weights(step, range, sum);

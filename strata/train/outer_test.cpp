@@ -296,6 +296,27 @@ TEST(OuterTraining, ModelIsMeanOfReplicas) {
   EXPECT_EQ(moved, compared);
 }
 
+// C++ leaves open which argument of a save is made first.
+TEST(OuterTraining, SlotsMayBeListedBeforeWeights) {
+  const MeshCase c = outer_case(2);
+  MeshRecord run;
+  std::mutex mutex;
+  on_mesh_ranks(c, [&](Trainer& trainer, Group& group) {
+    for (int step = 0; step < c.steps; ++step) {
+      const StepOutcome& outcome = trainer.step(mesh_batch(c, step), 1e-2);
+      if (group.rank() > 0) continue;
+      run.losses.push_back(outcome.loss);
+      run.norms.push_back(outcome.gradient_norm);
+    }
+    const std::vector<NamedState> slots = trainer.owned_slots();
+    const std::vector<NamedState> weights = trainer.owned_weights();
+    const std::lock_guard lock(mutex);
+    assemble(slots, run.slots);
+    assemble(weights, run.weights);
+  });
+  expect_same_bits(run, train_on_mesh(c));
+}
+
 TEST(OuterTraining, ResumedRunHasBitsOfUninterruptedOne) {
   for (const at::ScalarType precision : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const ScratchFolder folder;

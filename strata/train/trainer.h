@@ -137,7 +137,7 @@ class Trainer {
   /// What this rank owns, for saving: each element occurs once over all ranks. Ranks of a stage
   /// have the same states in the same order. Gradients: after step() or gradient_step(), before an
   /// evaluation; those of the first replica if replicas train apart. The weights of replicas that
-  /// have weights of their own are their mean, and owned_weights() is collective.
+  /// have weights of their own are their mean: owned_weights() and owned_slots() are collective.
   std::vector<NamedState> owned_weights();
   std::vector<NamedState> owned_slots();
   std::vector<NamedState> owned_gradients();
@@ -155,7 +155,7 @@ class Trainer {
   /// state of a layer.
   const std::vector<int>& layers() const { return layers_; }
   std::vector<NamedState> owned_weights(int layer);
-  std::vector<NamedState> owned_slots(int layer) { return slot_states({layer}, true); }
+  std::vector<NamedState> owned_slots(int layer);
 
   MeshGroups& groups() { return groups_; }
   const StepPlan& plan() const { return plan_; }

@@ -203,6 +203,17 @@ std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, boo
 
 std::vector<NamedState> Trainer::weights() { return weight_states(layers_, false); }
 std::vector<NamedState> Trainer::slots() { return slot_states(layers_, false); }
+
+// States are listed where they lie while the mean has the place of own weights: a caller may list
+// weights and slots in any order.
+std::vector<NamedState> Trainer::owned_slots() {
+  use_mean_weights();
+  return slot_states(layers_, true);
+}
+std::vector<NamedState> Trainer::owned_slots(int layer) {
+  use_mean_weights();
+  return slot_states({layer}, true);
+}
 std::vector<NamedState> Trainer::owned_weights() {
   use_mean_weights();
   return weight_states(layers_, true);
@@ -211,7 +222,6 @@ std::vector<NamedState> Trainer::owned_weights(int layer) {
   use_mean_weights();
   return weight_states({layer}, true);
 }
-std::vector<NamedState> Trainer::owned_slots() { return slot_states(layers_, true); }
 
 void Trainer::fill(const FillStates& fill) {
   use_own_weights();
