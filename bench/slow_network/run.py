@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures 1-bit Adam against AdamW on emulated links, and the losses that both reach.
+"""Measures 1-bit Adam, 0/1 Adam and outer steps against AdamW on emulated links, and the losses that they reach.
 
     python3 bench/slow_network/run.py [--rounds 3] [--steps 4] [--links 10 100 1000] [--seeds 1 2 3]
 
@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -18,9 +19,30 @@ sys.path.insert(0, str(HERE.parent))
 
 import strata_runs  # noqa: E402
 
-KINDS = ("adamw", "onebit-adam")
 PROCESSES = 2
 FREEZE = 1  # of recipe.yaml
+ROUND = 25  # steps
+INTERVAL, DOUBLINGS = 8, 3  # of 0/1 Adam: 1, 2 and 4 steps before 8
+
+
+@dataclass
+class Contestant:
+    title: str
+    fields: dict
+    before: int = 1  # steps that are not measured: the first is slower
+    steps: int = 0  # of a round, which is measured whole; 0: all steps are alike
+    link: dict = field(default_factory=dict)  # fields of the runs on links
+    loss: dict = field(default_factory=dict)  # fields of the runs to a loss
+
+
+CONTESTANTS = {
+    "adamw": Contestant("AdamW", {"train__optimizer__kind": "adamw"}),
+    "onebit-adam": Contestant("1-bit Adam", {"train__optimizer__kind": "onebit-adam"}, before=FREEZE + 1),
+    "zero-one-adam": Contestant("0/1 Adam", {"train__optimizer__kind": "zero-one-adam", "train__optimizer__local_most": INTERVAL},
+                                before=FREEZE + DOUBLINGS * INTERVAL, steps=INTERVAL, link={"train__optimizer__local_doubling": INTERVAL},
+                                loss={"train__optimizer__local_doubling": 160}),
+    "outer": Contestant("outer steps", {"train__optimizer__kind": "adamw", "train__outer__every": ROUND}, steps=ROUND),
+}
 
 
 def link_of(megabits):
@@ -28,35 +50,43 @@ def link_of(megabits):
     return {} if not megabits else {"mesh__link__bandwidth": f"{round(megabits * 1e6 / 8)}B"}
 
 
-def steps_of(kind, megabits, steps):
-    """The metrics of the measured steps: the first is slower, and the first ones of 1-bit Adam are AdamW's."""
-    before = 1 if kind == "adamw" else FREEZE + 1
-    fields = {"train__optimizer__kind": kind, "train__steps": before + steps, **link_of(megabits)}
-    return strata_runs.train(HERE / "recipe.yaml", fields, PROCESSES)[before:]
+def measured_steps(name, megabits, steps):
+    """The metrics of the measured steps."""
+    contestant = CONTESTANTS[name]
+    count = contestant.steps or steps
+    fields = {**contestant.fields, **contestant.link, "train__steps": contestant.before + count, **link_of(megabits)}
+    return strata_runs.train(HERE / "recipe.yaml", fields, PROCESSES)[contestant.before:]
 
 
-def planned_seconds(kind, megabits):
-    return strata_runs.plan(HERE / "recipe.yaml", {"train__optimizer__kind": kind, **link_of(megabits)})["step_seconds"]
+def seconds_of(name, lines):
+    """Of a step: the median, or the mean of a round."""
+    seconds = [line["step_seconds"] for line in lines]
+    return statistics.fmean(seconds) if CONTESTANTS[name].steps else statistics.median(seconds)
+
+
+def planned_seconds(name, megabits):
+    contestant = CONTESTANTS[name]
+    return strata_runs.plan(HERE / "recipe.yaml", {**contestant.fields, **contestant.link, **link_of(megabits)})["step_seconds"]
 
 
 def measure_links(options):
-    seconds = {(kind, link): [] for link in options.links for kind in KINDS}
+    seconds = {(name, link): [] for link in options.links for name in options.contestants}
     sent = {}
     for each in range(options.rounds):
         for link in options.links:
-            for kind in KINDS:
-                lines = steps_of(kind, link, options.steps)
-                seconds[kind, link].append(statistics.median(line["step_seconds"] for line in lines))
-                sent[kind] = lines[-1]["sent_bytes"]["dp"] / PROCESSES
+            for name in options.contestants:
+                lines = measured_steps(name, link, options.steps)
+                seconds[name, link].append(seconds_of(name, lines))
+                sent[name] = statistics.fmean(line["sent_bytes"]["dp"] for line in lines) / PROCESSES
         print(f"round {each + 1} of {options.rounds}", flush=True)
     rows = []
     for link in options.links:
-        planned = {kind: planned_seconds(kind, link) for kind in KINDS}
-        for kind in KINDS:
-            times = seconds[kind, link]
+        for name in options.contestants:
+            times = seconds[name, link]
             ratios = [a / b for a, b in zip(seconds["adamw", link], times)]
-            rows.append({"megabits": link, "optimizer": kind, "seconds": times, "median": statistics.median(times), "planned": planned[kind],
-                         "sent_bytes": sent[kind], "times_faster": statistics.median(ratios), "least": min(ratios), "most": max(ratios)})
+            rows.append({"megabits": link, "optimizer": name, "seconds": times, "median": statistics.median(times),
+                         "planned": planned_seconds(name, link), "sent_bytes": sent[name], "times_faster": statistics.median(ratios),
+                         "least": min(ratios), "most": max(ratios)})
     return rows
 
 
@@ -68,30 +98,38 @@ def print_links(rows):
               f"| {row['planned']:.3f} s | {row['median'] / row['planned']:.2f} | {row['sent_bytes'] / 2**20:.2f} MiB "
               f"| {row['times_faster']:.2f} ({row['least']:.2f}–{row['most']:.2f}) |")
     bytes_of = {row["optimizer"]: row["sent_bytes"] for row in rows}
-    print(f"\nbytes: {bytes_of['adamw'] / bytes_of['onebit-adam']:.2f} times fewer than fp32, "
-          f"{bytes_of['adamw'] / bytes_of['onebit-adam'] / 2:.2f} times fewer than fp16")
+    print()
+    for name in bytes_of:
+        if name != "adamw":
+            times = bytes_of["adamw"] / bytes_of[name]
+            print(f"bytes of {name}: {times:.2f} times fewer than fp32, {times / 2:.2f} times fewer than fp16")
 
 
 def measure_losses(options):
     rows = []
     for seed in options.seeds:
-        for kind in KINDS:
+        for name in options.contestants:
             with tempfile.TemporaryDirectory() as folder:
                 metrics = Path(folder) / "run.json"
-                fields = {"train__optimizer__kind": kind, "train__seed": seed}
+                fields = {**CONTESTANTS[name].fields, **CONTESTANTS[name].loss, "train__seed": seed}
+                if options.loss_steps:
+                    fields["train__steps"] = options.loss_steps
                 strata_runs.call("train", str(HERE / "loss.yaml"), "--run-json", str(metrics), *strata_runs.settings(fields))
                 run = json.loads(metrics.read_text())
-            rows.append({"seed": seed, "optimizer": kind, "validation_loss": run["validations"][-1]["val_loss"]})
+            rows.append({"seed": seed, "optimizer": name, "validation_loss": run["validations"][-1]["val_loss"]})
             print(rows[-1], flush=True)
     return rows
 
 
 def print_losses(rows):
-    print("\n| seed | AdamW | 1-bit Adam | difference |\n| --- | --- | --- | --- |")
     by_seed = {(row["seed"], row["optimizer"]): row["validation_loss"] for row in rows}
+    others = [name for name in dict.fromkeys(row["optimizer"] for row in rows) if name != "adamw"]
+    print("\n| seed | AdamW |" + "".join(f" {CONTESTANTS[name].title} | difference |" for name in others))
+    print("| --- | --- |" + " --- | --- |" * len(others))
     for seed in sorted({row["seed"] for row in rows}):
-        adam, bits = by_seed[seed, "adamw"], by_seed[seed, "onebit-adam"]
-        print(f"| {seed} | {adam:.4f} | {bits:.4f} | {100 * (bits / adam - 1):+.2f} % |")
+        adam = by_seed[seed, "adamw"]
+        losses = [(by_seed[seed, name], 100 * (by_seed[seed, name] / adam - 1)) for name in others]
+        print(f"| {seed} | {adam:.4f} |" + "".join(f" {loss:.4f} | {difference:+.2f} % |" for loss, difference in losses))
 
 
 def main():
@@ -100,7 +138,11 @@ def main():
     parser.add_argument("--steps", type=int, default=3, help="measured steps of a run")
     parser.add_argument("--links", type=float, nargs="*", default=[10, 100, 1000], help="Mbit/s; 0: no limit")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
+    parser.add_argument("--loss-steps", type=int, default=0, help="steps of the runs to a loss; 0: those of loss.yaml")
+    parser.add_argument("--contestants", nargs="+", default=list(CONTESTANTS), choices=list(CONTESTANTS))
     options = parser.parse_args()
+    if options.contestants[0] != "adamw":
+        parser.error("adamw comes first: the others are compared with it")
     strata_runs.require_program()
     result = {"links": [], "losses": []}
     if options.links:

@@ -99,29 +99,40 @@ void StateLoader::read_weights(const std::vector<NamedState>& weights) const {
 
 namespace {
 
-// The mean over the replicas of the run that saved, for a replica of a run with another number.
+// The name of one replica's state.
+std::string of_replica(const std::string& name, int replica) {
+  return name + "." + std::to_string(replica);
+}
+
+// The mean over the replicas of the run that saved.
 void read_mean(const CheckpointReader& checkpoint, NamedState state, int replicas,
                const std::string& name) {
   if (state.runs.empty()) return;
   const UnchargedScope uncharged;
   const NamedState mean = state;
-  at::Tensor sum = at::zeros_like(state.local);
-  state.local = at::zeros_like(state.local);  // also between the runs
+  at::Tensor sum = at::zeros({state.local.numel()}, host_options(at::kFloat));
+  state.local = at::zeros_like(sum);  // also between the runs
+  state.remainder.reset();
   for (int replica = 0; replica < replicas; ++replica) {
-    state.name = name + std::to_string(replica);
+    state.name = of_replica(name, replica);
     read(checkpoint, {}, state);
     sum.add_(state.local);
   }
-  mean.local.copy_(sum.div_(replicas));
+  mean.assign(sum.div_(replicas));
 }
 
+// Runs differ in whether each replica has the state for itself, and in the number of replicas. A
+// replica of another number begins with the mean, and every replica with a state that all had.
 void read_slot(const CheckpointReader& checkpoint, const NamedState& slot) {
-  if (slot.replicas == 0) return read(checkpoint, {}, slot);
-  const std::string name = slot.name.substr(0, slot.name.rfind('.') + 1);
+  const std::string name =
+      slot.replicas == 0 ? slot.name : slot.name.substr(0, slot.name.rfind('.'));
   int saved = 0;
-  while (checkpoint.contains(name + std::to_string(saved))) ++saved;
-  if (saved == slot.replicas || saved == 0) return read(checkpoint, {}, slot);
-  read_mean(checkpoint, slot, saved, name);
+  while (checkpoint.contains(of_replica(name, saved))) ++saved;
+  if (saved != slot.replicas && saved > 0) return read_mean(checkpoint, slot, saved, name);
+  NamedState state = slot;
+  if (saved == 0 && checkpoint.contains(name)) state.name = name;
+  if (slot.may_be_missing && !checkpoint.contains(state.name)) return;
+  read(checkpoint, {}, state);
 }
 
 }  // namespace

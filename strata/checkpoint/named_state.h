@@ -30,6 +30,8 @@ struct NamedState {
   /// Of a state that every replica has for itself, whose name ends with ".<replica>": how many
   /// replicas there are. 0: all have the same.
   int replicas = 0;
+  /// A run that had no such state may be resumed: the bytes stay as they are.
+  bool may_be_missing = false;
   bool is_copy = false;  ///< the bytes are not shared, so they may become part of another tensor
 
   std::int64_t numel() const;  ///< elements of the whole

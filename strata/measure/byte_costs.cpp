@@ -164,6 +164,12 @@ MatrixCost matrix_cost(const LayerLayout& layout, int tensor_ranks) {
   return cost;
 }
 
+// What an outer step receives of a layer: parts of its weights and of the next layer's, and sums
+// of parts (comm/all_reduce.cpp).
+std::int64_t outer_bytes(const OuterCost& outer, std::int64_t numel) {
+  return outer.every > 0 && outer.replicas > 1 ? 3 * numel * kFloatBytes : 0;
+}
+
 }  // namespace
 
 Recompute level_of(const Layer& layer, const CostRequest& request) {
@@ -201,6 +207,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const std::int64_t input_gradients = input_gradient_bytes(model, layer, request.batch_inputs);
     const std::int64_t states =
         own * (kFloatBytes * request.optimizer_slots + master_bytes(request.precision));
+    const std::int64_t outer = own * kFloatBytes * request.outer.states;
     // Gradients are read, states and weights read and written; fp16 ones only written.
     const int passes = request.precision == at::kHalf ? 1 : 2;
     const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;
@@ -214,9 +221,9 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
                            matrices.flops / request.flops_per_second,
          .weight_bytes = own * weight_bytes,
          .gradient_bytes = layout.total_numel * kFloatBytes,
-         .state_bytes = states,
+         .state_bytes = states + outer,
          .update_bytes =
-             matrices.bytes +
+             matrices.bytes + outer_bytes(request.outer, own) +
              (request.sends_signs ? static_cast<std::int64_t>(kSignBytes * static_cast<double>(own))
                                   : 0),
          .shared_update_bytes = matrices.shared_bytes,

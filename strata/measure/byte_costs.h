@@ -17,14 +17,22 @@ namespace strata {
 inline constexpr double kAssumedFlopsPerSecond = 50e9;
 inline constexpr double kAssumedMemoryRate = 10e9;  ///< read and written together
 
+/// Outer steps of replicas that train apart (optim/outer_step.h).
+struct OuterCost {
+  int states = 0;          ///< outer_states(), in fp32
+  std::int64_t every = 0;  ///< steps; 0: none
+  int replicas = 1;
+};
+
 struct CostRequest {
   std::vector<TensorSpec> batch_inputs;
   std::int64_t samples = 0;         ///< of the mini-batch of one replica
   std::int64_t loaded_samples = 0;  ///< in a rank's memory at once; 0: as many as `samples`
   std::int64_t micro_batch = 0;     ///< samples of a full micro-batch
   int optimizer_slots = 2;
-  bool orthogonalises = false;            ///< Optimizer::orthogonalises()
-  bool sends_signs = false;               ///< Optimizer::sends_signs(), to other replicas
+  bool orthogonalises = false;  ///< Optimizer::orthogonalises()
+  bool sends_signs = false;     ///< Optimizer::sends_signs(), to other replicas
+  OuterCost outer = {};
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer also keeps fp32 weights
   Device device = {};                     ///< the device on which layers are probed
   Recompute recompute = Recompute::kCheap;

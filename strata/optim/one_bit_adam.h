@@ -13,9 +13,17 @@
 /// AdamW's direction, so a weight that had no gradients before the variances were frozen does not
 /// outweigh the others.
 ///
-/// Source   Tang et al. 2021, "1-bit Adam" (arXiv 2102.02888), which sends m itself.
+/// 0/1 Adam refreshes the variances in growing intervals, and lets replicas move apart for a round
+/// of updates, each by its own u and m, before they send the sum of the u of all of them
+/// (zero_one_intervals.h). The mean of these sums, divided by the updates, is the direction in
+/// which the shared weights, from which the round began, then move by all steps of the round.
+///
+/// Source   Tang et al. 2021, "1-bit Adam" (arXiv 2102.02888), which sends m itself;
+///          Lu et al. 2022, "0/1 Adam" (arXiv 2202.06009), which weights each u of a round by
+///          its learning rate.
 /// Shapes   flat and of the same length, in host memory; slots: m, v, the errors of what this
-///          replica sends, and of what it averages (only its own part is used).
+///          replica sends, and of what it averages (only its own part is used), and for 0/1
+///          Adam the shared weights while replicas move apart.
 /// Threads  the calling thread's pool; cuts and threads change no bit.
 /// Cost     one pass over memory each.
 #pragma once
@@ -29,8 +37,11 @@
 
 namespace strata {
 
+/// In the files of checkpoints.
+inline constexpr const char* kMomentum = "exp_avg";
 inline constexpr const char* kWorkerError = "worker_error";
 inline constexpr const char* kServerError = "server_error";
+inline constexpr const char* kSharedWeight = "shared_weight";
 
 /// The slots of UpdateRange.
 enum OneBitSlot : std::uint8_t {
@@ -38,8 +49,14 @@ enum OneBitSlot : std::uint8_t {
   kVarianceSlot,
   kWorkerErrorSlot,
   kServerErrorSlot,
-  kOneBitSlots
+  kOneBitSlots,
+  kSharedSlot = kOneBitSlots,
+  kZeroOneSlots
 };
+
+constexpr bool moves_by_signs(OptimizerKind kind) {
+  return kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam;
+}
 
 using kernels::OneBitStep;
 
@@ -52,5 +69,25 @@ void add_momenta(const OneBitStep& step, const UpdateRange& range);
 
 /// Moves the weights by the averaged u and sets m to what it stands for.
 void move_weights(const OneBitStep& step, const UpdateRange& range, const at::Tensor& mean);
+
+/// The updates since all replicas had the same weights, which a checkpoint keeps as fp32.
+struct SignRound {
+  std::int64_t updates = 0;
+  float size = 0;  ///< the sum of their OneBitStep::size
+  float kept = 1;  ///< the product of their OneBitStep::kept
+
+  SignRound with(const OneBitStep& step) const {
+    return {updates + 1, size + step.size, kept * step.kept};
+  }
+};
+
+/// Moves a replica's own weights and m by its own u, which it adds to its errors. `first`: of a
+/// round, which begins with these weights.
+void move_apart(const OneBitStep& step, const UpdateRange& range, bool first);
+
+/// Ends a round, the update `step` included: moves the shared weights by the averaged sum of the u,
+/// which it overwrites.
+void end_round(const SignRound& round, OneBitStep step, const UpdateRange& range,
+               const at::Tensor& sum);
 
 }  // namespace strata

@@ -4,7 +4,9 @@
 #include "strata/device/element_of.h"
 #include "strata/device/parallel.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/optim/step_end.h"
 #include "strata/optim/step_primitives.h"
+#include "strata/optim/zero_one_intervals.h"
 
 namespace strata {
 namespace {
@@ -74,15 +76,24 @@ void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArr
 
 std::vector<std::string> Optimizer::slot_names() const {
   std::vector<std::string> names = strata::slot_names(rule_of(options_));
-  if (options_.kind == OptimizerKind::kOneBitAdam)
-    names.insert(names.end(), {kWorkerError, kServerError});
+  if (moves_by_signs(options_.kind)) names.insert(names.end(), {kWorkerError, kServerError});
+  if (options_.kind == OptimizerKind::kZeroOneAdam) names.emplace_back(kSharedWeight);
   return names;
+}
+
+bool Optimizer::sends_signs(std::int64_t update) const {
+  if (options_.kind == OptimizerKind::kOneBitAdam) return update > options_.freeze_step;
+  return options_.kind == OptimizerKind::kZeroOneAdam && !refreshes_variances(options_, update);
+}
+
+bool Optimizer::synchronises(std::int64_t update) const {
+  return options_.kind != OptimizerKind::kZeroOneAdam || strata::synchronises(options_, update);
 }
 
 // Without the errors of later updates.
 UpdateRange Optimizer::with_slots_of_rule(UpdateRange range) const {
-  if (options_.kind != OptimizerKind::kOneBitAdam) return range;
-  STRATA_CHECK_EQ(range.slots.size(), std::size_t{kOneBitSlots}, "optim.update");
+  if (!moves_by_signs(options_.kind)) return range;
+  STRATA_CHECK_EQ(range.slots.size(), slot_names().size(), "optim.update");
   range.slots.resize(static_cast<std::size_t>(kernels::num_slots(rule_of(options_))));
   return range;
 }
@@ -103,6 +114,9 @@ BegunUpdate Optimizer::begin_update(const StepScalars& scalars, Device device) c
 
 void Optimizer::update(const UpdateRange& range, const BegunUpdate& step) const {
   STRATA_CHECK(step.constants.device() == range.weights.device(), "optim.update");
+  if (options_.kind == OptimizerKind::kZeroOneAdam && step.scalars->skip == 0)  // on a CPU
+    return update(range, update_number(*step.scalars), step.scalars->learning_rate,
+                  step.scalars->factor);
   step_primitives(range.weights.device().type())
       .update(rule_of(options_), with_slots_of_rule(range), step);
 }

@@ -47,10 +47,11 @@ class Optimizer {
   /// Whether hidden matrices are updated whole (muon.h), with the first slot as their velocity.
   bool orthogonalises() const { return options_.kind == OptimizerKind::kMuon; }
 
-  /// Whether replicas send momenta in one bit (one_bit_adam.h) in this update, counted from 1.
-  bool sends_signs(std::int64_t update) const {
-    return options_.kind == OptimizerKind::kOneBitAdam && update > options_.freeze_step;
-  }
+  /// Whether replicas keep their gradients in this update, counted from 1, and move by the signs of
+  /// momenta that they send (one_bit_adam.h), or apart.
+  bool sends_signs(std::int64_t update) const;
+  /// Whether all replicas have the same weights after this update.
+  bool synchronises(std::int64_t update) const;
 
   std::vector<std::string> slot_names() const;
 

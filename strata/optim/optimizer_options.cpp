@@ -1,8 +1,10 @@
 #include "strata/optim/optimizer_options.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "strata/base/enum_names.h"
+#include "strata/optim/zero_one_intervals.h"
 
 namespace strata {
 
@@ -14,7 +16,8 @@ const char* name_of(OptimizerKind kind) {
                                                    {kSgd, "sgd"},
                                                    {kAdagrad, "adagrad"},
                                                    {kMuon, "muon"},
-                                                   {kOneBitAdam, "onebit-adam"}};
+                                                   {kOneBitAdam, "onebit-adam"},
+                                                   {kZeroOneAdam, "zero-one-adam"}};
   return kNames[kind];
 }
 
@@ -29,7 +32,8 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
   set.add(prefix + ".kind", &options.kind, all_named<OptimizerKind>(),
           {.help = "How gradients change the weights; muon: hidden matrices by Muon, the others by "
                    "AdamW; onebit-adam: AdamW, whose replicas send one bit a weight instead of "
-                   "gradients after freeze_step."});
+                   "gradients after freeze_step; zero-one-adam: the same except in growing "
+                   "intervals, and nothing in most steps after freeze_step."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
           {.help = "Peak learning rate, reached at the end of the warm-up.",
            .minimum = 0,
@@ -62,7 +66,24 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
        .maximum = kBelowOne});
   set.add(prefix + ".freeze_step", &options.freeze_step,
           {.help = "Onebit-adam: updates as AdamW, before the mean squared gradients stay as they "
-                   "are and replicas send one bit a weight; 15 to 25 % of all steps.",
+                   "are and replicas send one bit a weight; 15 to 25 % of all steps. "
+                   "Zero-one-adam: the last update that may sum gradients.",
+           .unit = "steps",
+           .minimum = 1,
+           .maximum = kMostSteps});
+  set.add(prefix + ".refresh_doubling", &options.refresh_doubling,
+          {.help = "Zero-one-adam: sums of gradients, which refresh the mean squared gradients, "
+                   "after which the steps between two of them double.",
+           .minimum = 1,
+           .maximum = kMostSteps});
+  set.add(prefix + ".local_doubling", &options.local_doubling,
+          {.help = "Zero-one-adam: steps after freeze_step after which the steps between two "
+                   "synchronisations of the replicas double.",
+           .unit = "steps",
+           .minimum = 1,
+           .maximum = kMostSteps});
+  set.add(prefix + ".local_most", &options.local_most,
+          {.help = "Zero-one-adam: the most steps from one synchronisation to the next.",
            .unit = "steps",
            .minimum = 1,
            .maximum = kMostSteps});
@@ -73,6 +94,7 @@ UpdateRule rule_of(const OptimizerOptions& options) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kMuon:
     case OptimizerKind::kOneBitAdam:
+    case OptimizerKind::kZeroOneAdam:
       return UpdateRule::kAdamW;
     case OptimizerKind::kAdagrad:
       return UpdateRule::kAdagrad;
@@ -115,7 +137,18 @@ kernels::UpdateStep update_step(const kernels::UpdateConstants& constants, std::
 
 kernels::UpdateStep update_step(const OptimizerOptions& options, std::int64_t step,
                                 double learning_rate, double gradient_factor) {
-  return update_step(constants_of(options), step, learning_rate, gradient_factor);
+  const kernels::UpdateConstants constants = constants_of(options);
+  const auto updates = static_cast<double>(step);
+  const auto of_variances = static_cast<double>(variance_updates(options, step));
+  return kernels::update_step(constants,
+                              {1 - std::pow(constants.beta1, updates),
+                               std::sqrt(1 - std::pow(constants.beta2, of_variances))},
+                              learning_rate, gradient_factor);
+}
+
+std::int64_t variance_updates(const OptimizerOptions& options, std::int64_t update) {
+  if (options.kind == OptimizerKind::kOneBitAdam) return std::min(update, options.freeze_step);
+  return options.kind == OptimizerKind::kZeroOneAdam ? count_refreshes(options, update) : update;
 }
 
 }  // namespace strata

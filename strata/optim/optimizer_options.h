@@ -11,8 +11,15 @@
 
 namespace strata {
 
-enum class OptimizerKind : std::uint8_t { kAdamW, kSgd, kAdagrad, kMuon, kOneBitAdam };
-/// "adamw", "sgd", "adagrad", "muon", "onebit-adam"
+enum class OptimizerKind : std::uint8_t {
+  kAdamW,
+  kSgd,
+  kAdagrad,
+  kMuon,
+  kOneBitAdam,
+  kZeroOneAdam
+};
+/// "adamw", "sgd", "adagrad", "muon", "onebit-adam", "zero-one-adam"
 const char* name_of(OptimizerKind kind);
 
 struct OptimizerOptions {
@@ -23,18 +30,26 @@ struct OptimizerOptions {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double momentum = 0.9;
-  std::int64_t freeze_step = 100;  ///< updates of kOneBitAdam as AdamW
+  /// Updates of kOneBitAdam as AdamW; the last that may refresh the variances of kZeroOneAdam.
+  std::int64_t freeze_step = 100;
+  // Of kZeroOneAdam (zero_one_intervals.h).
+  std::int64_t refresh_doubling = 16;  ///< refreshes
+  std::int64_t local_doubling = 1000;  ///< steps
+  std::int64_t local_most = 16;        ///< steps
 };
 
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options);
 
-/// Of weights other than the hidden matrices of Muon, and of kOneBitAdam before its freeze step.
+/// Of weights other than the hidden matrices of Muon, and of updates that sum gradients.
 kernels::UpdateRule rule_of(const OptimizerOptions& options);
 
 kernels::UpdateConstants constants_of(const OptimizerOptions& options);
 
 /// Names of the slots in checkpoints, e.g. {"exp_avg", "exp_avg_sq"}.
 std::vector<std::string> slot_names(kernels::UpdateRule rule);
+
+/// The updates until this one, itself included, that have changed the mean squared gradients.
+std::int64_t variance_updates(const OptimizerOptions& options, std::int64_t update);
 
 /// `step` counts from 1; `learning_rate` is that of this step.
 kernels::UpdateStep update_step(const kernels::UpdateConstants& constants, std::int64_t step,

@@ -4,6 +4,8 @@
 // Replicas do not sum gradients then. While the messages of a layer are on their way, the rank
 // computes those of the next layers: it averages a layer when it has sent the next one, and moves
 // its weights one layer later. The first action that is no update finishes what is on its way.
+//
+// Inside a round of 0/1 Adam nothing is sent: each replica moves its own weights.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -60,16 +62,39 @@ bool StageMachine::sends_signs() const {
          optimizer_->sends_signs(update_number(scalars));
 }
 
-void StageMachine::update_by_signs(LayerRange layers) {
+// One replica has no one to be apart from.
+bool StageMachine::synchronises() const {
+  return groups_.weights.size() == 1 || optimizer_->synchronises(update_number(step_end_.known()));
+}
+
+OneBitStep StageMachine::sign_step() const {
   const StepScalars& scalars = step_end_.known();
-  if (scalars.skip != 0) return;
-  const OneBitStep step =
-      one_bit_step(optimizer_->options(), update_number(scalars), scalars.learning_rate,
-                   scalars.factor, groups_.weights.size());
+  return one_bit_step(optimizer_->options(), update_number(scalars), scalars.learning_rate,
+                      scalars.factor, groups_.weights.size());
+}
+
+void StageMachine::update_by_signs(LayerRange layers) {
+  if (step_end_.known().skip != 0) return;
+  const OneBitStep step = sign_step();
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
-    groups_.weights.size() == 1 ? update_alone(step, layer) : send_signs(step, layer);
+    if (!synchronises()) {
+      update_apart(step, layer);
+    } else if (groups_.weights.size() == 1) {
+      update_alone(step, layer);
+    } else {
+      send_signs(step, layer);
+    }
   }
+}
+
+// After all layers of the step.
+void StageMachine::end_sign_update() {
+  const StepScalars& scalars = step_end_.known();
+  if (optimizer_ == nullptr || scalars.updates == 0 || scalars.skip != 0 ||
+      !optimizer_->sends_signs(update_number(scalars)))
+    return;
+  sign_round_ = synchronises() ? SignRound{} : sign_round_.with(sign_step());
 }
 
 const std::vector<FlatRange>& StageMachine::padding_of(int layer) {
@@ -77,6 +102,16 @@ const std::vector<FlatRange>& StageMachine::padding_of(int layer) {
   if (known != padding_.end()) return known->second;
   return padding_.emplace(layer, find_padding(model_.layout(layer), groups_[Axis::kTensor]))
       .first->second;
+}
+
+void StageMachine::update_apart(const OneBitStep& step, int layer) {
+  const ColumnStatistics found = find_statistics(layer);
+  const double began = now_seconds();
+  const Pin pin = store_.acquire(
+      layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
+  move_apart(step, update_range(pin), /*first=*/sign_round_.updates == 0);
+  move_statistics_of(pin, found);
+  layer_times_.add_update(layer, now_seconds() - began);
 }
 
 // A replica alone sends nothing and omits nothing.
@@ -89,7 +124,7 @@ void StageMachine::update_alone(const OneBitStep& step, int layer) {
   add_momenta(step, range);
   at::Tensor direction = range.slots.at(kWorkerErrorSlot);
   direction.add_(range.slots.at(kServerErrorSlot));
-  move_weights(step, range, direction);
+  end_round(sign_round_.with(step), step, range, direction);
   direction.zero_();
   range.slots.at(kServerErrorSlot).zero_();
   move_statistics_of(pin, found);
@@ -109,8 +144,8 @@ void StageMachine::send_signs(const OneBitStep& step, int layer) {
   const FlatRange own = parts[static_cast<std::size_t>(groups_.weights.rank())];
   OneBitMean mean = OneBitMean::start(groups_.weights, groups_[Axis::kTensor], sent, parts);
   if (!sign_updates_.empty()) average_signs(sign_updates_.back());
-  sign_updates_.push_back(
-      {step, std::move(pin), std::move(found), std::move(range), own, std::move(mean)});
+  sign_updates_.push_back({step, sign_round_.with(step), std::move(pin), std::move(found),
+                           std::move(range), own, std::move(mean)});
   constexpr std::size_t kOnTheirWay = 3;
   if (sign_updates_.size() == kOnTheirWay) finish_first_sign_update();
 }
@@ -129,7 +164,7 @@ void StageMachine::finish_first_sign_update() {
   const at::Tensor direction = first.range.gradients;   // which are not read again
   first.mean.finish(direction);
   clear(direction, 0, padding_of(first.pin.layer()));
-  move_weights(first.step, first.range, direction);
+  end_round(first.round, first.step, first.range, direction);
   move_statistics_of(first.pin, first.found);
   sign_updates_.pop_front();
 }

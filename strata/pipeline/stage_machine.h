@@ -84,8 +84,14 @@ class StageMachine final : public Machine {
   /// Call after the last action of a step; its outcome can be taken at any later time.
   void end() {
     finish_sign_updates();
+    end_sign_update();
     step_end_.post(inputs_.valid_tokens);
   }
+
+  /// The updates that replicas have made apart (one_bit_adam.h); none: they have the same weights.
+  const SignRound& sign_round() const { return sign_round_; }
+  void set_sign_round(const SignRound& round) { sign_round_ = round; }
+
   /// The outcome of the oldest step that ended and was not taken; waits for the device.
   StepOutcome take_outcome() { return step_end_.take(); }
 
@@ -185,9 +191,13 @@ class StageMachine final : public Machine {
   void update_with_matrices(const Pin& pin, const UpdateRange& range, const BegunUpdate& begun);
   /// Whether replicas keep their own gradients in this step and send the signs of momenta.
   bool sends_signs() const;
+  bool synchronises() const;
+  OneBitStep sign_step() const;
   void update_by_signs(LayerRange layers);
   void update_alone(const OneBitStep& step, int layer);
+  void update_apart(const OneBitStep& step, int layer);
   void send_signs(const OneBitStep& step, int layer);
+  void end_sign_update();
   struct SignUpdate;
   void average_signs(SignUpdate& update);
   void finish_first_sign_update();
@@ -231,6 +241,7 @@ class StageMachine final : public Machine {
   /// The update of a layer whose replicas send signs.
   struct SignUpdate {
     OneBitStep step;
+    SignRound round;  ///< with this update
     Pin pin;
     ColumnStatistics found;
     UpdateRange range;
@@ -238,6 +249,7 @@ class StageMachine final : public Machine {
     OneBitMean mean;
   };
   std::deque<SignUpdate> sign_updates_;  // in progress, in the order of their layers
+  SignRound sign_round_;                 // without this step's update
   LayerTimes layer_times_;
   /// Sums of squares of a layer's gradient that the host computes once the gradient has been
   /// offloaded.

@@ -59,6 +59,11 @@ Rollouts::Rollouts(Trainer& trainer, const Sequential& model, const RolloutOptio
           model, trainer.store(), trainer.plan(),
           {.page_tokens = options.page_tokens, .pages = options.pages},
           world.subgroup(trainer.plan().decisions().mesh.replica_ranks(world.rank()), "rollouts")) {
+  const StepDecisions& decisions = trainer.plan().decisions();
+  if (decisions.replicas_apart && decisions.mesh[Axis::kData] > 1)
+    throw ErrorSource{"rollout.options"}.user(
+        "train.outer", "replicas that train apart would answer by other weights each",
+        "no outer steps, or one replica", decisions.mesh.text(), "set train.outer.every=0");
   if (options_.context < 1)
     throw ErrorSource{"rollout.options"}.user(
         "context", "it says how many tokens a prompt and its answer may have",

@@ -240,6 +240,19 @@ TEST(RolloutsErrors, RefuseWeightsInParts) {
                UserError);
 }
 
+TEST(RolloutsErrors, RefuseReplicasThatTrainApart) {
+  const RolloutCase c{.mesh = kData2};
+  const Sequential model = model_of(c, DecoderOutput::kLoss, 1);
+  const Sequential decoder = model_of(c, DecoderOutput::kLogits, 1);
+  StepDecisions decisions = plan_of(c, model).decisions();
+  decisions.replicas_apart = true;
+  const StepPlan plan = plan_steps(model, decisions);
+  run_thread_ranks({.ranks = 2}, [&](Group& world, MemoryAccount&) {
+    Trainer trainer(model, plan, world, {.outer = {.every = 2}});
+    EXPECT_THROW(Rollouts(trainer, decoder, {.context = kContextTokens}, world), UserError);
+  });
+}
+
 TEST(RolloutsErrors, RefuseAModelOfOtherWeightsAndNoContext) {
   const RolloutCase c;
   const Sequential model = model_of(c, DecoderOutput::kLoss, 1);

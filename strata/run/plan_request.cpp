@@ -9,7 +9,9 @@
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
 #include "strata/data/batch.h"
+#include "strata/optim/one_bit_adam.h"
 #include "strata/optim/optimizer.h"
+#include "strata/optim/zero_one_intervals.h"
 #include "strata/plan/search/gpu_costs.h"
 #include "strata/plan/search/shared_devices.h"
 #include "strata/run/recipe_machine.h"
@@ -53,6 +55,12 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
     request.mesh.rates = link_rates(link, mesh, joined);
     request.mesh.latency = link_latency(link, mesh, joined);
     request.mesh.reads_in_place = joined == 1;
+    // An outer step goes to the same ranks of other replicas only.
+    if (request.mesh.outer_every > 0) {
+      Mesh replicas = mesh;
+      replicas[Axis::kTensor] *= std::exchange(replicas[Axis::kContext], 1);
+      request.mesh.rates[Axis::kData] = link_rates(link, replicas, joined)[Axis::kData];
+    }
   }
   request.mesh.rates = gpu_axis_rates(request.machine, mesh, request.mesh.rates);
   const SharedDevices shared = shared_devices(mesh, devices.of_rank, devices.bytes);
@@ -68,18 +76,22 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
   for (CostTable& costs : request.costs) costs.communicator_bytes = bytes;
 }
 
-// Most steps of a run of 1-bit Adam are after its freeze step, and these are planned.
+// Most steps of a run of 1-bit or 0/1 Adam are after its freeze step, and the last are planned.
 bool sends_signs(const Recipe& recipe) {
-  return recipe.optimizer.kind == OptimizerKind::kOneBitAdam && recipe.mesh.axes.weight_ranks() > 1;
+  return moves_by_signs(recipe.optimizer.kind) && recipe.mesh.axes.weight_ranks() > 1;
 }
 
 MeshRequest mesh_of(const Recipe& recipe) {
   MeshRequest mesh = mesh_request(recipe.mesh);
   mesh.sends_signs = sends_signs(recipe);
+  if (recipe.optimizer.kind == OptimizerKind::kZeroOneAdam)
+    mesh.signs_per_step = synchronisations_per_step(recipe.optimizer);
+  mesh.outer_every = recipe.outer.every;
   if (!mesh.sends_signs || mesh.zero.stage == 0) return mesh;
   throw UserError({.operation = "run.plan",
                    .where = "train.optimizer.kind",
-                   .what = "onebit-adam needs all states of its layers on every replica",
+                   .what = std::string(name_of(recipe.optimizer.kind)) +
+                           " needs all states of its layers on every replica",
                    .expected = "mesh.zero: 0",
                    .got = "mesh.zero: " + std::to_string(mesh.zero.stage),
                    .fix = "set mesh.zero=0, or train.optimizer.kind=adamw"});
@@ -155,6 +167,9 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
           .orthogonalises = make_optimizer(recipe.optimizer)->orthogonalises(),
           .sends_signs = sends_signs(recipe),
+          .outer = {.states = as_int(std::ssize(outer_states(recipe.outer))),
+                    .every = recipe.outer.every,
+                    .replicas = as_int(replicas)},
           .precision = train.precision,
           .recompute = level_of(recipe.memory.recompute),
           .halves = traits_of(recipe.mesh.schedule).halves && recipe.mesh.axes[Axis::kPipeline] > 1,

@@ -10,6 +10,7 @@
 #include "strata/base/error_source.h"
 #include "strata/measure/probe.h"
 #include "strata/measure/probe_cache.h"
+#include "strata/optim/one_bit_adam.h"
 #include "strata/optim/optimizer.h"
 #include "strata/plan/search/recompute_choice.h"
 #include "strata/plan/search/shared_host.h"
@@ -91,23 +92,32 @@ LevelKeys measure(PlanRequest& request, PlannedRun& run, const ResolvedRun& reso
   return by_level;
 }
 
+// `what` is written for states that lie on a CPU's device.
+void require_states_on_cpu(const Recipe& recipe, const PlannedRun& run, const std::string& field,
+                           const std::string& what, const char* fix) {
+  const ErrorSource errors{"run.plan", fix};
+  const auto refuse = [&](const std::string& why, const std::string& expected,
+                          const std::string& got) {
+    throw errors.user(field, what + why, expected, got);
+  };
+  if (recipe.device_kind() != DeviceKind::kCpu)
+    refuse(" has not been written for GPUs", "ranks on the CPU", "mesh.device: cuda");
+  for (const LayerTiers& tiers : run.plan.decisions().tiers.layers)
+    if (tiers.updates_on_host())
+      refuse(" updates weights on the device, and this plan keeps their states on the host",
+             "weights and states on the device", placement_text(run.plan.placement));
+}
+
 // Refuses decisions of the plan that the optimizer or the task cannot carry out.
 void check_decisions(const Recipe& recipe, const PlannedRun& run, int processes) {
   const StepDecisions& decisions = run.plan.decisions();
   recipe.task->check_plan(decisions, processes);
   const OptimizerKind kind = recipe.optimizer.kind;
-  if (kind != OptimizerKind::kMuon && kind != OptimizerKind::kOneBitAdam) return;
-  constexpr ErrorSource kErrors{"run.plan", "set train.optimizer.kind=adamw"};
-  const auto refuse = [&](const std::string& what, const std::string& expected,
-                          const std::string& got) {
-    throw kErrors.user("train.optimizer.kind", name_of(kind) + what, expected, got);
-  };
-  if (recipe.device_kind() != DeviceKind::kCpu)
-    refuse(" has not been written for GPUs", "ranks on the CPU", "mesh.device: cuda");
-  for (const LayerTiers& tiers : decisions.tiers.layers)
-    if (tiers.updates_on_host())
-      refuse(" updates weights on the device, and this plan keeps their states on the host",
-             "weights and states on the device", placement_text(run.plan.placement));
+  if (kind == OptimizerKind::kMuon || moves_by_signs(kind))
+    require_states_on_cpu(recipe, run, "train.optimizer.kind", name_of(kind),
+                          "set train.optimizer.kind=adamw");
+  if (recipe.outer.is_on())
+    require_states_on_cpu(recipe, run, "train.outer", "an outer step", "set train.outer.every=0");
 }
 
 }  // namespace

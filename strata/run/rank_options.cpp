@@ -44,6 +44,7 @@ TrainerOptions trainer_options(const Recipe& recipe) {
                       .label_smoothing = recipe.train.label_smoothing},
           .precision = recipe.train.precision,
           .optimizer = recipe.optimizer,
+          .outer = recipe.outer,
           .host_bytes = recipe.memory.host.count,
           .link = {.bytes_per_second = static_cast<double>(recipe.memory.link_bandwidth.count)},
           .graph = {.mode = recipe.train.graph},

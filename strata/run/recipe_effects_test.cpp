@@ -63,6 +63,14 @@ TEST_F(RecipeEffects, FieldChangesLossFromExpectedStepOn) {
     std::vector<std::string> base = {};
   };
   const std::vector<std::string> sgd = {"train.optimizer.kind=sgd"};
+  const std::vector<std::string> outer = {"train.outer.every=2"};
+  // The first updates: gradients, signs, signs, nothing.
+  const std::vector<std::string> zero_one = {"mesh.pp=1",
+                                             "mesh.dp=2",
+                                             "train.optimizer.kind=zero-one-adam",
+                                             "train.optimizer.freeze_step=1",
+                                             "train.optimizer.local_doubling=2",
+                                             "train.optimizer.local_most=2"};
   const Field fields[] = {
       {{"model.width=64"}, 1},
       {{"model.dropout=0.2"}, 1},
@@ -84,7 +92,16 @@ TEST_F(RecipeEffects, FieldChangesLossFromExpectedStepOn) {
       {{"train.optimizer.weight_decay=0.5"}, 2},
       {{"train.optimizer.weight_decay=0.5"}, 2, sgd},
       {{"train.optimizer.momentum=0.5"}, 3, sgd},  // the first velocity is the gradient
-      {{"train.decay=linear"}, 3},                 // the first step has the peak rate in both cases
+      {{"train.optimizer.freeze_step=2"}, 3, zero_one},
+      {{"train.optimizer.refresh_doubling=1", "train.optimizer.freeze_step=3"}, 3, zero_one},
+      {{"train.optimizer.local_doubling=1"}, 5, zero_one},
+      {{"train.optimizer.local_most=1"}, 5, zero_one},
+      {outer, 3},  // the second step ends a round
+      {{"train.outer.every=1"}, 2, outer},
+      {{"train.outer.learning_rate=0.5"}, 3, outer},
+      {{"train.outer.momentum=0.5"}, 3, outer},
+      {{"train.outer.nesterov=false"}, 3, outer},
+      {{"train.decay=linear"}, 3},  // the first step has the peak rate in both cases
       {{"train.decay=constant"}, 3},
       {{"train.final_fraction=0.5"}, 3},
       {{"train.steps=7"}, 3},

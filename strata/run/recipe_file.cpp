@@ -10,6 +10,7 @@
 #include "strata/base/units.h"
 #include "strata/plan/search/mesh_check.h"
 #include "strata/plan/search/tier_choice.h"
+#include "strata/run/outer_check.h"
 #include "strata/task/kinds/kinds.h"
 
 namespace strata {
@@ -130,6 +131,7 @@ void check(const Recipe& r, const RecipeFields& fields) {
     check_mesh(r.mesh, limits, where);
   }
   check_memory(r.memory, r.mesh, where);
+  check_outer(r, where);
 }
 
 }  // namespace
@@ -186,6 +188,15 @@ OptimizerOptions stored_optimizer(const std::string& recipe) {
   OptimizerOptions options;
   OptionSet set;
   describe(set, "train.optimizer", options);
+  for (const OptionChange& change : changed_options(recipe, set.to_yaml()))
+    set.set(change.path + "=" + change.before);
+  return options;
+}
+
+OuterOptions stored_outer(const std::string& recipe) {
+  OuterOptions options;
+  OptionSet set;
+  describe(set, "train.outer", options);
   for (const OptionChange& change : changed_options(recipe, set.to_yaml()))
     set.set(change.path + "=" + change.before);
   return options;

@@ -32,6 +32,9 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
 /// not have keep their defaults.
 OptimizerOptions stored_optimizer(const std::string& recipe);
 
+/// The same for its outer steps.
+OuterOptions stored_outer(const std::string& recipe);
+
 /// The samples of a micro-batch in a recipe that a checkpoint stores; 0: it has none.
 std::int64_t stored_micro_batch(const std::string& recipe);
 

@@ -64,9 +64,27 @@ void require_states(const OptimizerOptions& now, const Changes& changes,
                           " without --resume"});
 }
 
+// They say how often the variances were refreshed, and whether replicas are inside a round.
+void require_same_intervals(const OptimizerOptions& now, const Changes& changes,
+                            const std::string& resume) {
+  if (options_before(now, changes).kind != now.kind) return;  // which has no such states
+  for (const char* name : {".freeze_step", ".refresh_doubling", ".local_doubling", ".local_most"}) {
+    const std::string field = kOptimizer + std::string(name);
+    const auto change = std::ranges::find(changes, field, &OptionChange::path);
+    if (change == changes.end()) continue;
+    throw UserError({.operation = "run.resume",
+                     .where = resume,
+                     .what = "the checkpoint has another schedule of what replicas exchange",
+                     .expected = field + "=" + change->before,
+                     .got = field + "=" + change->now,
+                     .fix = "set " + field + "=" + change->before});
+  }
+}
+
 // The variances stay as they were at that step, and its number corrects them.
 void require_same_freeze_step(const OptimizerOptions& now, const Changes& changes,
                               std::int64_t steps_done, const std::string& resume) {
+  if (now.kind == OptimizerKind::kZeroOneAdam) return require_same_intervals(now, changes, resume);
   if (now.kind != OptimizerKind::kOneBitAdam) return;
   const std::int64_t before = options_before(now, changes).freeze_step;
   if (before == now.freeze_step || steps_done <= std::min(before, now.freeze_step)) return;
@@ -77,6 +95,28 @@ void require_same_freeze_step(const OptimizerOptions& now, const Changes& change
                    .expected = field + std::to_string(before),
                    .got = field + std::to_string(now.freeze_step),
                    .fix = "set " + field + std::to_string(before)});
+}
+
+// Inside a round the replicas' weights differ, which the new rounds must know.
+void require_same_round(const OuterOptions& now, const Changes& changes, std::int64_t steps_done,
+                        const std::string& resume) {
+  OuterOptions before = now;
+  OptionSet set;
+  describe(set, "train.outer", before);
+  for (const OptionChange& change : changes)
+    if (change.path.starts_with("train.outer.")) set.set(change.path + "=" + change.before);
+  if (!before.is_on() || !now.is_on() || before.ends_round(steps_done) ||
+      !now.ends_round(steps_done))
+    return;
+  const std::string field = "train.outer.every=";
+  throw UserError({.operation = "run.resume",
+                   .where = resume,
+                   .what = "the checkpoint lies inside a round of outer steps",
+                   .expected = field + std::to_string(before.every) +
+                               ", or another number that does not divide " +
+                               std::to_string(steps_done),
+                   .got = field + std::to_string(now.every),
+                   .fix = "set " + field + std::to_string(before.every)});
 }
 
 // Where the schedule places stages, if not one after another.
@@ -174,6 +214,7 @@ ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
   const Changes changes = of_optimizer(point.changes);
   require_states(recipe.optimizer, changes, resume);
   require_same_freeze_step(recipe.optimizer, changes, point.steps_done, resume);
+  require_same_round(recipe.outer, point.changes, point.steps_done, resume);
   return point;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 
 #include "strata/base/units.h"
 #include "strata/measure/step_miss.h"
@@ -93,6 +94,14 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
   }
 }
 
+// The plan's bytes are those of an average step if replicas send nothing in some.
+std::int64_t average(std::vector<std::int64_t> counted, const MeshRequest& mesh) {
+  if (mesh.outer_every > 0 || mesh.signs_per_step < 1)
+    return std::accumulate(counted.begin(), counted.end(), std::int64_t{0}) / std::ssize(counted);
+  std::ranges::nth_element(counted, counted.begin() + std::ssize(counted) / 2);
+  return counted[counted.size() / 2];
+}
+
 // What each axis sends in a step, over all ranks.
 void add_communication(ReportInput& input, const PlannedRun& run, const TrainingResult& result) {
   if (run.ranks == 1 || result.records.empty()) return;
@@ -101,7 +110,8 @@ void add_communication(ReportInput& input, const PlannedRun& run, const Training
       .title = "Communication",
       .note =
           "What all ranks send each other in a step: as planned, and as counted (median of the "
-          "steps). Exposed: what the step would save without it, as planned. Sums of at most 8,192 "
+          "steps; their mean if replicas send nothing in some). Exposed: what the step would save "
+          "without it, as planned. Sums of at most 8,192 "
           "numbers go whole to every rank, which the plan does not consider.",
       .columns = {"axis", "ranks", "planned", "counted", "exposed"},
       .rows = {}};
@@ -114,10 +124,9 @@ void add_communication(ReportInput& input, const PlannedRun& run, const Training
     for (const StepRecord& record : result.records)
       if (record.sent) counted.push_back(record.sent->axes[axis.id]);
     if (counted.empty()) return;
-    std::ranges::nth_element(counted, counted.begin() + std::ssize(counted) / 2);
     table.rows.push_back({std::string(axis.name) + ": " + axis.traffic, std::to_string(places),
                           format_bytes(std::llround(bytes * run.mesh.axes.stage_size())),
-                          format_bytes(counted[counted.size() / 2]),
+                          format_bytes(average(std::move(counted), run.plan.mesh)),
                           format_seconds(planned.exposed_seconds[axis.id])});
   }
   input.tables.push_back(std::move(table));

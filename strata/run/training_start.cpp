@@ -37,6 +37,7 @@ RecipeDefaults training_defaults(const std::string& resume, const std::string& f
     const std::string stored = stored_recipe(resume);
     if (stored.empty()) return;
     defaults.optimizer = stored_optimizer(stored);
+    defaults.outer = stored_outer(stored);
     defaults.train.resumed_micro_batch = stored_micro_batch(stored);
   };
 }

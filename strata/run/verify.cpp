@@ -41,6 +41,10 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                     .device = recipe.rank_device()},
                    [&](Group& group, MemoryAccount&) {
                      TrainerOptions options = trainer_options(recipe);
+                     options.outer = {};
+                     // Replicas that are inside a round begin with the mean of their weights.
+                     if (options.optimizer.kind == OptimizerKind::kZeroOneAdam)
+                       options.optimizer.kind = OptimizerKind::kAdamW;
                      options.disk.path = disk.path();
                      options.disk.file.replace = true;
                      const std::unique_ptr<TaskRank> part = task->rank(group);
@@ -75,6 +79,19 @@ void compare(LayerComparison& layer, const std::string& weight, const at::Tensor
   layer.largest_difference = std::max(layer.largest_difference, difference);
 }
 
+// Replicas that train apart have gradients of their own, which no one rank has.
+void require_common_gradients(const Recipe& recipe) {
+  const int replicas = recipe.mesh.axes[Axis::kData];
+  if (!recipe.outer.is_on() || replicas == 1) return;
+  throw UserError({.operation = "run.verify",
+                   .where = "train.outer.every",
+                   .what = "replicas that train apart have no common gradients to compare",
+                   .expected = "train.outer.every: 0, or mesh.dp: 1",
+                   .got = "train.outer.every: " + std::to_string(recipe.outer.every) +
+                          ", mesh.dp: " + std::to_string(replicas),
+                   .fix = "verify what replicas compute with --set train.outer.every=0"});
+}
+
 }  // namespace
 
 const LayerComparison* Verification::first_difference() const {
@@ -91,6 +108,7 @@ bool Verification::holds() const {
 }
 
 Verification verify(const Recipe& input, const PlannedRun& run, const std::string& resume) {
+  require_common_gradients(input);
   Recipe recipe = input;
   if (std::shared_ptr<const Task> task = input.task->replayed(resume))
     recipe.task = std::move(task);
@@ -100,6 +118,7 @@ Verification verify(const Recipe& input, const PlannedRun& run, const std::strin
                                                    .levels = Recompute::kNone,
                                                    .micro_batch = decided.micro_batch});
   StepDecisions decisions = run.plan.steps.decisions();
+  decisions.replicas_apart = false;      // there is one
   decisions.tiers.gradient_buffers = 0;  // all gradients are kept for the comparison
   const Gradients mesh = replay(recipe, run.model, plan_steps(run.model, std::move(decisions)),
                                 run.threads_per_rank, resume);

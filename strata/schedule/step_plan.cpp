@@ -105,8 +105,8 @@ StepPlan::StepPlan(std::shared_ptr<const Dataflow> dataflow, const LayerSet& wit
   STRATA_CHECK_EQ(partition.num_stages(), mesh[Axis::kPipeline] * decisions.virtual_stages,
                   "schedule.step_plan");
   STRATA_CHECK_EQ(partition.bounds.back(), dataflow->num_layers, "schedule.step_plan");
-  state_->shards = shard_layout(decisions.zero, mesh.weight_ranks(), *dataflow, with_weights,
-                                decisions.sequence_parallel);
+  state_->shards = shard_layout(decisions.zero, decisions.update_mesh().weight_ranks(), *dataflow,
+                                with_weights, decisions.sequence_parallel);
   if (decisions.order) decisions.rank_of_stage = decisions.order->rank_of_stage;
   if (decisions.rank_of_stage.empty())
     decisions.rank_of_stage =

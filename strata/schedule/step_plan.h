@@ -21,6 +21,12 @@
 
 namespace strata {
 
+/// The mesh of one data-parallel replica.
+inline Mesh one_replica(Mesh mesh) {
+  mesh[Axis::kData] = 1;
+  return mesh;
+}
+
 struct StepDecisions {
   ScheduleKind schedule = ScheduleKind::k1f1b;
   Mesh mesh = {};          ///< default: one rank; a pipeline has one rank per stage
@@ -36,6 +42,11 @@ struct StepDecisions {
   TierLayout tiers = {};
   bool sequence_parallel = false;  ///< tensor-parallel ranks divide the sequence
   std::int64_t micro_batch = 1;    ///< samples
+  /// Each replica (axis dp) updates its weights by its own gradients.
+  bool replicas_apart = false;
+
+  /// The ranks that make an update together: the mesh, or one replica of it.
+  Mesh update_mesh() const { return replicas_apart ? one_replica(mesh) : mesh; }
 };
 
 class StepPlan {

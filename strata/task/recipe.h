@@ -13,6 +13,7 @@
 #include "strata/nn/primitives/primitive_choice.h"
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/optimizer_options.h"
+#include "strata/optim/outer_step.h"
 #include "strata/pipeline/graph_options.h"
 #include "strata/plan/plan_options.h"
 #include "strata/schedule/step_plan.h"
@@ -57,6 +58,7 @@ struct Recipe {
   std::shared_ptr<const Task> task;  ///< never null in a parsed recipe
   TrainOptions train;
   OptimizerOptions optimizer;
+  OuterOptions outer;
   MeshOptions mesh;
   DeviceChoice device = DeviceChoice::kAuto;  ///< mesh.device
   MemoryOptions memory;

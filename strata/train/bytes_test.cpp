@@ -36,6 +36,7 @@ struct Case {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   at::ScalarType precision = at::kFloat;
   bool narrow = false;
+  OuterOptions outer = {};
   AttentionPattern attention = {};
   std::int64_t context() const { return narrow ? kNarrowContext : kContext; }
 };
@@ -59,7 +60,8 @@ std::vector<Peak> measured_peaks(const Case& c, const Sequential& model, const P
     Trainer trainer(model, plan.steps, group,
                     {.machine = {.clip = 1.0},
                      .precision = c.precision,
-                     .optimizer = {.kind = c.optimizer, .freeze_step = 1}});
+                     .optimizer = {.kind = c.optimizer, .freeze_step = 1},
+                     .outer = c.outer});
     trainer.initialise();
     const at::Tensor text = at::randint(kVocab, {c.samples, c.context()}, at::kLong);
     const MiniBatch batch{
@@ -106,10 +108,15 @@ PlanRequest request_of(const Case& c, const Sequential& model) {
                     .loaded_samples = parts > 1 ? parts * c.samples + samples : 0,
                     .micro_batch = kMicroBatch,
                     .precision = c.precision};
-  if (c.optimizer == OptimizerKind::kOneBitAdam) {
-    costs.optimizer_slots = kOneBitSlots;
+  if (moves_by_signs(c.optimizer)) {
+    costs.optimizer_slots =
+        c.optimizer == OptimizerKind::kOneBitAdam ? kOneBitSlots : kZeroOneSlots;
     costs.sends_signs = true;
   }
+  if (c.outer.is_on())
+    costs.outer = {.states = static_cast<int>(outer_states(c.outer).size()),
+                   .every = c.outer.every,
+                   .replicas = c.mesh.axes[Axis::kData]};
   PlanRequest request{.dataflow = model.dataflow(),
                       .micro_batches = static_cast<int>((samples + kMicroBatch - 1) / kMicroBatch),
                       .virtual_stages = c.virtual_stages,
@@ -118,6 +125,7 @@ PlanRequest request_of(const Case& c, const Sequential& model) {
                       .micro_batch = kMicroBatch,
                       .mesh = mesh_request(c.mesh)};
   request.mesh.axes[Axis::kPipeline] = c.stages;
+  request.mesh.outer_every = c.outer.every;
   for (const Recompute level : kRecomputeLevels) {
     costs.recompute = level;
     request.costs[level] = byte_costs(model, costs);
@@ -267,17 +275,38 @@ INSTANTIATE_TEST_SUITE_P(
                       sparse(kCheap, at::kFloat, context(4, ContextExchange::kUlysses)),
                       sparse(kFull, at::kBFloat16, context(4, ContextExchange::kUlysses))));
 
-INSTANTIATE_TEST_SUITE_P(Signs, MemoryPrediction,
-                         ::testing::Values(Case{1, k1f1b, kFull, 1, false, false, 0, 8,
-                                                replicas(2, 0, ReduceMode::kOnce),
-                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam},
-                                           Case{1, k1f1b, kFull, 1, false, false, 0, 8,
-                                                replicas(2, 0, ReduceMode::kOnce),
-                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam,
-                                                at::kBFloat16},
-                                           Case{2, k1f1b, kCheap, 1, false, false, 0, 24,
-                                                replicas(3, 0, ReduceMode::kOnce),
-                                                TierChoice::kDevice, OptimizerKind::kOneBitAdam}));
+INSTANTIATE_TEST_SUITE_P(
+    Signs, MemoryPrediction,
+    ::testing::Values(
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitAdam},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitAdam, at::kBFloat16},
+        Case{2, k1f1b, kCheap, 1, false, false, 0, 24, replicas(3, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitAdam},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kZeroOneAdam},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kZeroOneAdam, at::kBFloat16}));
+
+// The second step, which is measured, ends with an outer step.
+Case apart(int stages, const MeshOptions& mesh, const OuterOptions& outer,
+           at::ScalarType precision = at::kFloat) {
+  Case c{stages, k1f1b, kFull, 1, false, false, 0, 8, mesh};
+  c.precision = precision;
+  c.outer = outer;
+  return c;
+}
+
+constexpr OuterOptions kAverage{.every = 2, .learning_rate = 1, .momentum = 0};
+constexpr OuterOptions kNesterov{.every = 2};
+
+INSTANTIATE_TEST_SUITE_P(
+    OuterSteps, MemoryPrediction,
+    ::testing::Values(apart(1, replicas(2, 0, ReduceMode::kOnce), kAverage),
+                      apart(1, replicas(2, 0, ReduceMode::kOnce), kNesterov),
+                      apart(2, replicas(2, 0, ReduceMode::kOnce), kNesterov, at::kBFloat16),
+                      apart(1, {.axes = {{Axis::kData, 2}, {Axis::kTensor, 2}}}, kNesterov)));
 
 INSTANTIATE_TEST_SUITE_P(
     ActivationsOnTheHost, MemoryPrediction,

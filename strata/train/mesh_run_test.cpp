@@ -9,6 +9,7 @@
 
 #include "strata/base/enum_names.h"
 #include "strata/checkpoint/named_state.h"
+#include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 
@@ -25,6 +26,7 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
       << " by " << c.micro_batch << ", smoothing " << c.label_smoothing << ", "
       << name_of(c.optimizer) << (c.momentum == 0 ? " without momentum" : "");
   if (c.precision != at::kFloat) out << ", " << c.precision;
+  if (c.outer.is_on()) out << ", outer steps every " << c.outer.every;
   if (!c.bounds.empty()) out << ", cut";
   for (const int bound : c.bounds) out << ' ' << bound;
   if (c.tiers != LayerTiers{})
@@ -133,7 +135,8 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
                           .zero = {.stage = c.zero,
                                    .shard_ranks = c.shard_ranks,
                                    .reduce = c.reduce_each ? ReduceMode::kEach : ReduceMode::kOnce},
-                          .micro_batch = c.micro_batch};
+                          .micro_batch = c.micro_batch,
+                          .replicas_apart = c.outer.is_on()};
   if (c.tiers != LayerTiers{})
     decisions.tiers = {.layers = std::vector(model.num_layers(), c.tiers),
                        .window = c.window,
@@ -159,33 +162,88 @@ TrainerOptions mesh_options(const MeshCase& c) {
           // AdamW first divides by the roots of tiny second moments; a large epsilon keeps rounding
           // errors from growing to whole learning rates.
           .optimizer = {.kind = c.optimizer, .epsilon = 1e-3, .momentum = c.momentum},
+          .outer = c.outer,
           .disk = {.path = c.disk}};
 }
 
-MeshRecord train_on_mesh(const MeshCase& c, const std::function<void(TrainerOptions&)>& change) {
+void on_mesh_ranks(const MeshCase& c, const std::function<void(Trainer& trainer, Group& group)>& f,
+                   const ChangeOptions& change) {
   const Sequential model = mesh_model(c);
   const StepPlan plan = mesh_plan(c, model);
   TrainerOptions options = mesh_options(c);
   if (change) change(options);
-  MeshRecord record;
-  std::mutex mutex;
   run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
     Trainer trainer(model, plan, group, options);
     trainer.initialise();
-    for (int step = 0; step < c.steps; ++step) {
-      const StepOutcome& outcome = trainer.step(mesh_batch(c, step), 1e-2);
-      if (group.rank() > 0) continue;
-      record.losses.push_back(outcome.loss);
-      record.norms.push_back(outcome.gradient_norm);
-    }
-    const std::lock_guard lock(mutex);
-    record.replayed += trainer.recorded_use().replayed;
-    for (const int layer : trainer.layers()) {
-      assemble(trainer.owned_weights(layer), record.weights);
-      assemble(trainer.owned_slots(layer), record.slots);
-    }
+    f(trainer, group);
   });
-  return record;
+}
+
+namespace {
+
+// The records of all ranks; each calls step() and finish().
+class Recorder {
+ public:
+  void step(Trainer& trainer, const Group& group, const MiniBatch& batch) {
+    const StepOutcome& outcome = trainer.step(batch, 1e-2);
+    if (group.rank() > 0) return;
+    record.losses.push_back(outcome.loss);
+    record.norms.push_back(outcome.gradient_norm);
+  }
+
+  // States on a disk are in memory layer by layer, and no rank waits for another with the lock.
+  void finish(Trainer& trainer) {
+    for (const int layer : trainer.layers()) {
+      const std::vector<NamedState> weights = trainer.owned_weights(layer);
+      const std::vector<NamedState> slots = trainer.owned_slots(layer);
+      const std::lock_guard lock(mutex_);
+      assemble(weights, record.weights);
+      assemble(slots, record.slots);
+    }
+    const std::lock_guard lock(mutex_);
+    record.replayed += trainer.recorded_use().replayed;
+  }
+
+  MeshRecord record;
+
+ private:
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+MeshRecord train_on_mesh(const MeshCase& c, const ChangeOptions& change) {
+  Recorder recorder;
+  on_mesh_ranks(
+      c,
+      [&](Trainer& trainer, Group& group) {
+        for (int step = 0; step < c.steps; ++step)
+          recorder.step(trainer, group, mesh_batch(c, step));
+        recorder.finish(trainer);
+      },
+      change);
+  return recorder.record;
+}
+
+MeshRecord train_and_save(const MeshCase& c, const std::string& folder, int steps, int save_every,
+                          const std::string& from, const ChangeOptions& change) {
+  Recorder recorder;
+  on_mesh_ranks(
+      c,
+      [&](Trainer& trainer, Group& group) {
+        if (!from.empty()) load_trainer(trainer, c.model, from);
+        CheckpointSaver saver({.folder = folder, .keep = 0, .model = c.model}, group,
+                              group.subgroup(c.mesh.stage_ranks(group.rank()), "stage"));
+        while (trainer.steps_done() < steps) {
+          recorder.step(trainer, group, mesh_batch(c, static_cast<int>(trainer.steps_done())));
+          if (trainer.steps_done() % save_every == 0)
+            saver.save({trainer.steps_done(), 0}, trainer.owned_weights(), trainer.owned_slots());
+        }
+        saver.wait();
+        recorder.finish(trainer);
+      },
+      change);
+  return recorder.record;
 }
 
 void expect_same_bits(const MeshRecord& run, const MeshRecord& reference) {
@@ -199,8 +257,7 @@ void expect_same_bits(const MeshRecord& run, const MeshRecord& reference) {
     EXPECT_TRUE(at::equal(run.slots.at(name), slot)) << name;
 }
 
-void expect_same_bits_for_any_cut(const MeshCase& one,
-                                  const std::function<void(TrainerOptions&)>& change) {
+void expect_same_bits_for_any_cut(const MeshCase& one, const ChangeOptions& change) {
   const MeshRecord alone = train_on_mesh(one, change);
   for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
                                                 {3, ScheduleKind::k1f1b, "cheap"},

@@ -34,6 +34,7 @@ struct MeshCase {
   double label_smoothing = 0;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   double momentum = 0.9;  ///< of SGD; 0: SGD has no states
+  OuterOptions outer = {};
   at::ScalarType precision = at::kFloat;
   double clip = 0.5;
   LayerTiers tiers = {};          ///< of every layer
@@ -72,9 +73,19 @@ struct MeshRecord {
   std::int64_t replayed = 0;                  ///< replayed segments of all ranks
 };
 
-/// Runs as threads of this process; `change` may modify the options last.
-MeshRecord train_on_mesh(const MeshCase& c,
-                         const std::function<void(TrainerOptions&)>& change = {});
+using ChangeOptions = std::function<void(TrainerOptions&)>;
+
+/// Calls a function on every rank, a thread of this process, with its initialised trainer. `change`
+/// may modify the options last.
+void on_mesh_ranks(const MeshCase& c, const std::function<void(Trainer& trainer, Group& group)>& f,
+                   const ChangeOptions& change = {});
+
+MeshRecord train_on_mesh(const MeshCase& c, const ChangeOptions& change = {});
+
+/// Trains until step `steps`, with a save every `save_every`; begins with the checkpoint `from`, if
+/// any.
+MeshRecord train_and_save(const MeshCase& c, const std::string& folder, int steps, int save_every,
+                          const std::string& from = "", const ChangeOptions& change = {});
 
 /// The model and the plan that every rank uses.
 Sequential mesh_model(const MeshCase& c);
@@ -86,8 +97,7 @@ TrainerOptions mesh_options(const MeshCase& c);
 void expect_same_bits(const MeshRecord& run, const MeshRecord& reference);
 
 /// Trains on two and three stages under several schedules with recomputation, and on one stage.
-void expect_same_bits_for_any_cut(const MeshCase& one,
-                                  const std::function<void(TrainerOptions&)>& change = {});
+void expect_same_bits_for_any_cut(const MeshCase& one, const ChangeOptions& change = {});
 
 /// Trains the replicas of `plain`, which has no ZeRO, with ZeRO 1 on two stages, 2 and 3.
 void expect_same_bits_in_every_zero_stage(const MeshCase& plain);

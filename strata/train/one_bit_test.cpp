@@ -15,7 +15,6 @@
 #include "strata/base/scratch_folder.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/reader.h"
-#include "strata/checkpoint/saver.h"
 #include "strata/comm/message.h"
 #include "strata/comm/rank_cases_test.h"
 #include "strata/comm/ranks.h"
@@ -46,16 +45,11 @@ void freeze(TrainerOptions& options) {
 MeshRecord train(const MeshCase& c) { return train_on_mesh(c, freeze); }
 
 using OnRank = std::function<void(Trainer& trainer, Group& group)>;
-void on_ranks(const MeshCase& c, const OnRank& function) {
-  const Sequential model = mesh_model(c);
-  const StepPlan plan = mesh_plan(c, model);
-  TrainerOptions options = mesh_options(c);
-  freeze(options);
-  run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, plan, group, options);
-    trainer.initialise();
-    function(trainer, group);
-  });
+void on_ranks(const MeshCase& c, const OnRank& function) { on_mesh_ranks(c, function, freeze); }
+
+MeshRecord train_frozen(const MeshCase& c, const std::string& folder, int steps, int save_every,
+                        const std::string& from = "") {
+  return train_and_save(c, folder, steps, save_every, from, freeze);
 }
 
 // Without the errors, which AdamW does not have.
@@ -223,48 +217,19 @@ TEST(OneBitTraining, NormIsThatOfSumIfReplicasHaveSameGradients) {
   EXPECT_NEAR(norms[0].back(), norms[1].back(), 1e-6 * norms[1].back());
 }
 
-// Trains `steps`, with a save every `save_every`; begins with the checkpoint `from`, if any.
-MeshRecord train_and_save(const MeshCase& c, const std::string& folder, int steps, int save_every,
-                          const std::string& from = "") {
-  MeshRecord record;
-  std::mutex mutex;
-  on_ranks(c, [&](Trainer& trainer, Group& group) {
-    if (!from.empty()) load_trainer(trainer, c.model, from);
-    CheckpointSaver saver({.folder = folder, .keep = 0, .model = c.model}, group,
-                          group.subgroup(c.mesh.stage_ranks(group.rank()), "stage"));
-    while (trainer.steps_done() < steps) {
-      const auto step = static_cast<int>(trainer.steps_done());
-      const StepOutcome& outcome = trainer.step(mesh_batch(c, step), 1e-2);
-      if (group.rank() == 0) {
-        record.losses.push_back(outcome.loss);
-        record.norms.push_back(outcome.gradient_norm);
-      }
-      if (trainer.steps_done() % save_every == 0)
-        saver.save({trainer.steps_done(), 0}, trainer.owned_weights(), trainer.owned_slots());
-    }
-    saver.wait();
-    const std::lock_guard lock(mutex);
-    for (const int layer : trainer.layers()) {
-      assemble(trainer.owned_weights(layer), record.weights);
-      assemble(trainer.owned_slots(layer), record.slots);
-    }
-  });
-  return record;
-}
-
 TEST(OneBitTraining, ResumedRunHasBitsOfUninterruptedOne) {
   const ScratchFolder folder;
   MeshCase c = one_bit_case(2, 9);
   const MeshRecord whole = train(c);
   // Saves change nothing.
-  expect_same_bits(train_and_save(c, folder.path("saved"), 9, 1), whole);
+  expect_same_bits(train_frozen(c, folder.path("saved"), 9, 1), whole);
   for (const int saved : {2, 6}) {  // before the freeze step and after it
     MeshCase cut = c;
     cut.mesh[Axis::kPipeline] = 2;
     char name[32];
     std::snprintf(name, sizeof name, "/step-%08d", saved);
-    MeshRecord resumed = train_and_save(cut, folder.path("again" + std::to_string(saved)), 9, 100,
-                                        folder.path("saved") + name);
+    MeshRecord resumed = train_frozen(cut, folder.path("again" + std::to_string(saved)), 9, 100,
+                                      folder.path("saved") + name);
     resumed.losses.insert(resumed.losses.begin(), whole.losses.begin(),
                           whole.losses.begin() + saved);
     resumed.norms.insert(resumed.norms.begin(), whole.norms.begin(), whole.norms.begin() + saved);
@@ -286,18 +251,17 @@ TEST(OneBitTraining, PaddingOfSlicesStaysZero) {
              .kv_heads = 3,
              .mlp_width = 40};
   c.mesh[Axis::kTensor] = 3;
-  const std::vector<double> divided = train_and_save(c, folder.path("three"), 8, 7).losses;
+  const std::vector<double> divided = train_frozen(c, folder.path("three"), 8, 7).losses;
   c.mesh[Axis::kTensor] = 1;
   const std::vector<double> whole =
-      train_and_save(c, folder.path("one"), 8, 100, folder.path("three")).losses;
+      train_frozen(c, folder.path("one"), 8, 100, folder.path("three")).losses;
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_NEAR(whole[0], divided[7], 1e-6 * divided[7]);
   // Checkpoints have no padding, so its errors must not count in later scales.
   c.mesh[Axis::kTensor] = 3;
   c.steps = 11;
   const MeshRecord all = train(c);
-  const MeshRecord resumed =
-      train_and_save(c, folder.path("resumed"), 11, 100, folder.path("three"));
+  const MeshRecord resumed = train_frozen(c, folder.path("resumed"), 11, 100, folder.path("three"));
   for (const auto& [name, weight] : all.weights)
     EXPECT_TRUE(at::equal(resumed.weights.at(name), weight)) << name;
   for (const auto& [name, slot] : all.slots)
@@ -329,14 +293,14 @@ TEST(OneBitTraining, SkippedStepChangesNoState) {
 TEST(OneBitTraining, OtherReplicasBeginWithMeanErrors) {
   const ScratchFolder folder;
   MeshCase c = one_bit_case(4, 6);
-  train_and_save(c, folder.path("four"), 6, 6);
+  train_frozen(c, folder.path("four"), 6, 6);
   const CheckpointReader saved = CheckpointReader::open(folder.path("four"));
   const double uninterrupted = train(one_bit_case(4, 9)).losses.back();
   for (const int replicas : {1, 2, 3, 6}) {
     c.mesh[Axis::kData] = replicas;
     c.mini_batch = 12;
-    const MeshRecord loaded = train_and_save(c, folder.path("to" + std::to_string(replicas)), 6,
-                                             100, folder.path("four"));
+    const MeshRecord loaded =
+        train_frozen(c, folder.path("to" + std::to_string(replicas)), 6, 100, folder.path("four"));
     int compared = 0;
     for (const auto& [name, slot] : loaded.slots) {
       const std::size_t at = name.find(kWorkerError);
@@ -353,8 +317,8 @@ TEST(OneBitTraining, OtherReplicasBeginWithMeanErrors) {
     }
     EXPECT_EQ(compared % replicas, 0);
     EXPECT_GT(compared, 0);
-    const MeshRecord trained = train_and_save(c, folder.path("on" + std::to_string(replicas)), 9,
-                                              100, folder.path("four"));
+    const MeshRecord trained =
+        train_frozen(c, folder.path("on" + std::to_string(replicas)), 9, 100, folder.path("four"));
     // The mini-batches are others than those of four replicas, but as random.
     EXPECT_EQ(trained.losses.size(), 3u);
     for (const double loss : trained.losses) EXPECT_NEAR(loss, uninterrupted, 0.1 * uninterrupted);

@@ -6,12 +6,14 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
 #include "strata/device/block_malloc.h"
 #include "strata/device/device.h"
 #include "strata/nn/graph/initialise.h"
+#include "strata/train/outer_steps.h"
 
 namespace strata {
 namespace {
@@ -78,24 +80,49 @@ std::vector<int> layers_of(const StepPlan& plan, int pipeline_rank) {
   return layers;
 }
 
+// Of the ranks that make an update together. The line along dp is that of the whole mesh.
+MeshGroups update_groups(const Group& world, const StepPlan& plan) {
+  const StepDecisions& decisions = plan.decisions();
+  const int shards = plan.shards().shards;
+  if (!decisions.replicas_apart) return make_mesh_groups(world, decisions.mesh, shards);
+  const Mesh& mesh = decisions.mesh;
+  const auto replica_of = [&](int rank) { return mesh.place(rank)[Axis::kData]; };
+  std::vector<int> same;
+  for (int rank = 0; rank < mesh.size(); ++rank)
+    if (replica_of(rank) == replica_of(world.rank())) same.push_back(rank);
+  MeshGroups groups =
+      make_mesh_groups(world.subgroup(same, "one replica"), decisions.update_mesh(), shards);
+  groups.mesh = mesh;
+  groups[Axis::kData] = world.subgroup(mesh.line(world.rank(), Axis::kData), "replicas apart");
+  groups[Axis::kData].count_alone();
+  return groups;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, TrainerOptions options)
     : model_(model),
       plan_(std::move(plan)),
       options_(std::move(options)),
-      groups_(make_mesh_groups(world, plan_.decisions().mesh, plan_.shards().shards)),
+      groups_(update_groups(world, plan_)),
       layers_(layers_of(plan_, groups_[Axis::kPipeline].rank())),
       optimizer_(make_optimizer(options_.optimizer)),
       host_account_(immortal_account("host memory of rank " + std::to_string(world.rank()),
                                      options_.host_bytes, "memory.host")),
       store_(make_backends(), options_.residency, world.device(), &host_account_),
       batch_buffers_(world.device()),
-      scale_state_(at::zeros({3}, host_options(at::kFloat))) {
+      scale_state_(at::zeros({3}, host_options(at::kFloat))),
+      round_state_(at::zeros({3}, host_options(at::kFloat))) {
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
   STRATA_CHECK_EQ(plan_.decisions().sequence_parallel, model.split().sequence, "train.trainer");
   for (const int layer : layers_) store_.insert(layer, model.layout(layer), placement_of(layer));
   make_gradient_buffers();
+  STRATA_CHECK_EQ(options_.outer.is_on(), plan_.decisions().replicas_apart, "train.trainer");
+  const bool moves_apart = options_.optimizer.kind == OptimizerKind::kZeroOneAdam;
+  if (options_.outer.is_on() || moves_apart)
+    mean_ =
+        std::make_unique<MeanWeights>(store_, moves_apart ? groups_.weights : groups_[Axis::kData]);
+  if (options_.outer.is_on()) outer_ = std::make_unique<OuterSteps>(options_.outer, store_, *mean_);
   if (host_backend_)
     offloaded_ = std::make_unique<OffloadedActivations>(
         host_backend_->link(), Stream::compute(world.device()), &host_account_, &trace_);
@@ -105,8 +132,11 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   recorded_ = std::make_unique<RecordedMachine>(*machine_, plan_, world.device(), options_.graph);
   if (options_.precision == at::kHalf) machine_->set_loss_scale(LossScale::half());
   remember_scale();
+  remember_round();
   store_.trace_waits(&trace_);
 }
+
+Trainer::~Trainer() = default;
 
 Backends Trainer::make_backends() {
   Backends backends{.device = options_.backend()};
@@ -175,6 +205,7 @@ void Trainer::initialise() {
     initialise_layer(store_.acquire(layer, kUpdated));
     store_.written(layer, kUpdated, {});
   }
+  if (outer_) outer_->restart();
   loaded();
 }
 
@@ -213,12 +244,23 @@ void Trainer::remember_scale() {
   state[2] = static_cast<float>(scale.skipped);
 }
 
+void Trainer::remember_round() {
+  const SignRound& round = machine_->sign_round();
+  float* state = round_state_.data_ptr<float>();
+  state[0] = static_cast<float>(round.updates);
+  state[1] = round.size;
+  state[2] = round.kept;
+}
+
 void Trainer::loaded() {
   bring_weights(/*round=*/true);
+  const float* round = round_state_.const_data_ptr<float>();
+  machine_->set_sign_round({static_cast<std::int64_t>(round[0]), round[1], round[2]});
   LossScale scale = machine_->loss_scale();
   if (!scale.dynamic) return;
   const float* state = scale_state_.const_data_ptr<float>();
-  scale.scale = state[0];
+  // A mean over replicas is rounded down to a power of two, so that scaling is exact.
+  scale.scale = std::exp2(std::floor(std::log2(static_cast<double>(state[0]))));
   scale.good_steps = static_cast<std::int64_t>(state[1]);
   scale.skipped = static_cast<std::int64_t>(state[2]);
   machine_->set_loss_scale(scale);
@@ -267,6 +309,16 @@ void Trainer::bring_weights(bool round) {
   groups_.world.barrier();  // exported buffers may be written again
 }
 
+// The replica's samples; sets the targets that its loss is divided by.
+MiniBatch Trainer::own_part(const MiniBatch& batch) {
+  const Group& replicas = groups_[Axis::kData];
+  const MiniBatch all = padded(batch, replicas.size(), plan_.decisions().micro_batch);
+  MiniBatch part = replica_batch(all, replicas.rank(), replicas.size());
+  targets_ = {.own = batch.valid_tokens, .all = batch.valid_tokens};
+  if (outer_ && replicas.size() > 1) targets_.own = own_targets(all, part);
+  return part;
+}
+
 void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, bool update,
                   std::vector<at::Tensor>* scores) {
   if (batch.valid_tokens == 0) {
@@ -278,8 +330,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   }
   const int replicas = groups_[Axis::kData].size();
   const std::int64_t samples = plan_.decisions().micro_batch;
-  MiniBatch part =
-      replica_batch(padded(batch, replicas, samples), groups_[Axis::kData].rank(), replicas);
+  MiniBatch part = own_part(batch);
   part = context_batch(part, model_.split().context, groups_[Axis::kContext].rank());
   if (recorded_->records() || groups_.world.device().kind != DeviceKind::kCpu)
     part = batch_buffers_.place(std::move(part));
@@ -295,7 +346,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   if (training && !update) program = without_updates(program);
   recorded_->begin(program, {.micro_batches = std::move(micro_batches),
                              .step = steps_done_,
-                             .valid_tokens = batch.valid_tokens,
+                             .valid_tokens = targets_.own,
                              .learning_rate = learning_rate,
                              .updates = update,
                              .training = training,
@@ -310,16 +361,28 @@ const StepOutcome& Trainer::step(const MiniBatch& batch, double learning_rate) {
 }
 
 void Trainer::begin_step(const MiniBatch& batch, double learning_rate) {
+  use_own_weights();
   run(batch, learning_rate, /*training=*/true, /*update=*/true);
   machine_->end();
+  unread_.push_back(targets_);
   ++steps_done_;
+  if (outer_ && options_.outer.ends_round(steps_done_)) end_round();
 }
 
-const StepOutcome& Trainer::end_step() { return outcome_ = machine_->take_outcome(); }
+const StepOutcome& Trainer::end_step() {
+  outcome_ = machine_->take_outcome();
+  const Targets targets = unread_.front();
+  unread_.pop_front();
+  if (outer_)
+    outcome_ = outcome_of_replicas(outcome_, targets.own, targets.all, groups_[Axis::kData]);
+  return outcome_;
+}
 
 const StepOutcome& Trainer::gradient_step(const MiniBatch& batch) {
+  use_own_weights();
   run(batch, 0, /*training=*/true, /*update=*/false);
   machine_->end();
+  unread_.push_back(targets_);
   return end_step();
 }
 
@@ -334,8 +397,9 @@ ReplicaTensor Trainer::input_gradient(const std::string& batch_input) const {
 ReplicaScores Trainer::score(const MiniBatch& batch) {
   ReplicaScores scores;
   std::vector<at::Tensor> made;
+  use_mean_weights();
   run(batch, 0, /*training=*/false, /*update=*/false, &made);
-  scores.loss = machine_->reduce_loss();
+  scores.loss = loss_of(batch);
   for (const at::Tensor& part : made) {
     const at::Tensor values = part.cpu().contiguous();
     const float* first = values.const_data_ptr<float>();
@@ -347,11 +411,12 @@ ReplicaScores Trainer::score(const MiniBatch& batch) {
 }
 
 double Trainer::evaluate(const std::vector<MiniBatch>& batches) {
+  use_mean_weights();
   double sum = 0, tokens = 0;
   for (const MiniBatch& batch : batches) {
     if (batch.valid_tokens == 0) continue;
     run(batch, 0, /*training=*/false, /*update=*/false);
-    sum += machine_->reduce_loss() * static_cast<double>(batch.valid_tokens);
+    sum += loss_of(batch) * static_cast<double>(batch.valid_tokens);
     tokens += static_cast<double>(batch.valid_tokens);
   }
   return sum / tokens;

@@ -13,6 +13,7 @@
 ///          prefixed with the failing action.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "strata/nn/graph/sequential.h"
 #include "strata/optim/loss_scale.h"
 #include "strata/optim/optimizer.h"
+#include "strata/optim/outer_step.h"
 #include "strata/pipeline/batch_buffers.h"
 #include "strata/pipeline/plan_steps.h"
 #include "strata/pipeline/recorded_machine.h"
@@ -40,6 +42,8 @@
 namespace strata {
 
 struct DiskCommit;
+class MeanWeights;
+class OuterSteps;
 
 /// A tensor over a replica's samples, which begin at `first_sample` of the mini-batch. Undefined or
 /// empty on ranks that do not have it.
@@ -69,6 +73,7 @@ struct TrainerOptions {
   /// are accumulated in fp32; fp16 scales the loss.
   at::ScalarType precision = at::kFloat;
   OptimizerOptions optimizer;
+  OuterOptions outer;  ///< is_on() if the plan's replicas train apart
   std::int64_t host_bytes =
       0;             ///< budget of a rank's host memory for what the plan keeps there; 0: none
   LinkOptions link;  ///< between device and host memory
@@ -87,6 +92,7 @@ class Trainer {
  public:
   /// `model`, built for the plan's tensor-parallel ranks, must outlive the trainer.
   Trainer(const Sequential& model, StepPlan plan, const Group& world, TrainerOptions options = {});
+  ~Trainer();
 
   /// Draws initial values, keyed by seed and name: the same on any mesh.
   void initialise();
@@ -106,7 +112,8 @@ class Trainer {
   /// the model requests it, on the ranks of the stage that reads the input.
   ReplicaTensor input_gradient(const std::string& batch_input) const;
 
-  /// Mean loss over the valid tokens of the batches, no dropout.
+  /// Mean loss over the valid tokens of the batches, no dropout. If replicas have weights of their
+  /// own, that of the mean of these weights.
   double evaluate(const std::vector<MiniBatch>& batches);
 
   /// Scores of a model that scores samples, without dropout; on the ranks of the last stage.
@@ -128,7 +135,9 @@ class Trainer {
   void loaded();
 
   /// What this rank owns, for saving: each element occurs once over all ranks. Ranks of a stage
-  /// have the same states in the same order. Gradients: after step() or gradient_step().
+  /// have the same states in the same order. Gradients: after step() or gradient_step(), before an
+  /// evaluation; those of the first replica if replicas train apart. The weights of replicas that
+  /// have weights of their own are their mean: owned_weights() and owned_slots() are collective.
   std::vector<NamedState> owned_weights();
   std::vector<NamedState> owned_slots();
   std::vector<NamedState> owned_gradients();
@@ -145,8 +154,8 @@ class Trainer {
   /// The same for one layer, the only way to access states on disk. The loss scale counts as a
   /// state of a layer.
   const std::vector<int>& layers() const { return layers_; }
-  std::vector<NamedState> owned_weights(int layer) { return weight_states({layer}, true); }
-  std::vector<NamedState> owned_slots(int layer) { return slot_states({layer}, true); }
+  std::vector<NamedState> owned_weights(int layer);
+  std::vector<NamedState> owned_slots(int layer);
 
   MeshGroups& groups() { return groups_; }
   const StepPlan& plan() const { return plan_; }
@@ -192,17 +201,39 @@ class Trainer {
   void bring_weights(bool round);
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update,
            std::vector<at::Tensor>* scores = nullptr);
+  MiniBatch own_part(const MiniBatch& batch);
+  std::int64_t own_targets(const MiniBatch& all, const MiniBatch& part) const;
+  double loss_of(const MiniBatch& batch);
+  bool replicas_differ() const;
+  void bring_changed_weights();
+  void end_round();
+  void use_mean_weights();
+  void use_own_weights();
   ShardPlacement placement_of(int layer) const;
   void make_gradient_buffers();
   void initialise_layer(const Pin& pin);
   void remember_scale();
+  void remember_round();
   template <typename F>
   void for_each_weight(const std::vector<int>& layers, StateKinds kinds, bool owned, F f);
   std::vector<NamedState> weight_states(const std::vector<int>& layers, bool owned);
   std::vector<NamedState> slot_states(const std::vector<int>& layers, bool owned);
-  void add_state_of_each_replica(std::vector<NamedState>& states, const std::string& name,
-                                 const std::shared_ptr<const Pin>& pin, std::size_t weight,
-                                 const at::Tensor& flat, bool owned) const;
+  void add_state_of_each_replica(std::vector<NamedState>& states, const NamedState& own,
+                                 const Group& replicas, bool owned) const;
+  FlatRange common(FlatRange wanted, bool owned) const;
+  bool in_round() const;
+  FlatRange of_own(const Pin& pin, std::size_t weight, FlatRange wanted, bool owned) const;
+  bool is_of_each_replica(const std::string& slot, bool owned) const;
+  using PinPtr = std::shared_ptr<const Pin>;
+  void add_replica_weight(std::vector<NamedState>& states, const std::string& name,
+                          const PinPtr& pin, std::size_t weight, FlatRange wanted,
+                          bool owned) const;
+  void add_outer_states(std::vector<NamedState>& states, const std::string& name, const PinPtr& pin,
+                        std::size_t weight, FlatRange wanted, bool owned) const;
+  void add_optimizer_slots(std::vector<NamedState>& states, const std::string& name,
+                           const PinPtr& pin, std::size_t weight, FlatRange wanted,
+                           bool owned) const;
+  void add_run_states(std::vector<NamedState>& states, bool owned);
 
   const Sequential& model_;
   StepPlan plan_;
@@ -220,6 +251,8 @@ class Trainer {
   Completion committed_;                 // the last commit
   bool has_committed_ = false;           // or started to
   LayerStore store_;
+  std::unique_ptr<MeanWeights> mean_;                // null: replicas always have equal weights
+  std::unique_ptr<OuterSteps> outer_;                // null: replicas make updates together
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;
   std::unique_ptr<RecordedMachine> recorded_;  // runs in front of machine_
@@ -227,8 +260,15 @@ class Trainer {
   std::int64_t steps_done_ = 0;
   // This replica's samples of the last mini-batch, without padding.
   std::int64_t first_sample_ = 0, samples_ = 0;
+  // What a replica that trains apart divides its loss by, and what all divide theirs by together.
+  struct Targets {
+    std::int64_t own = 0, all = 0;
+  };
+  Targets targets_;             // of the last mini-batch
+  std::deque<Targets> unread_;  // of steps whose outcome has not been read
   StepOutcome outcome_;
-  at::Tensor scale_state_;  ///< the loss scale in the form of checkpoints
+  // In the form of checkpoints: the loss scale, and the round of updates that replicas made apart.
+  at::Tensor scale_state_, round_state_;
 };
 
 // These set a trainer to the state of a checkpoint, of any mesh. Collective.

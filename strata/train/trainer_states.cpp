@@ -4,6 +4,7 @@
 #include "strata/base/errors.h"
 #include "strata/nn/graph/weight_name.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/train/outer_steps.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -60,68 +61,170 @@ void Trainer::for_each_weight(const std::vector<int>& layers, StateKinds kinds, 
   }
 }
 
+// States that all replicas have belong to the first, if replicas train apart.
+FlatRange Trainer::common(FlatRange wanted, bool owned) const {
+  return owned && outer_ && mean_->replicas().rank() > 0 ? FlatRange{} : wanted;
+}
+
+// A round begins with the loaded weights, unless there are states of another.
 std::vector<NamedState> Trainer::weight_states(const std::vector<int>& layers, bool owned) {
   std::vector<NamedState> states;
+  const Group& tp = groups_[Axis::kTensor];
   for_each_weight(
       layers, StateKind::kWeightShard | StateKind::kOptimizer, owned,
       [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
-        states.push_back(state_of(name, pin, i, pin->master(), wanted, groups_[Axis::kTensor]));
+        states.push_back(state_of(name, pin, i, pin->master(), common(wanted, owned), tp));
+        if (owned || !mean_ || is_statistic(pin, i)) return;
+        const at::Tensor shared =
+            outer_ ? outer_->states(pin->layer()).shared : pin->slots().at(kSharedSlot);
+        if (shared.defined()) states.push_back(state_of(name, pin, i, {shared}, wanted, tp));
       });
   return states;
 }
 
-// Each replica owns its own whole state. If they are saved, all replicas list all of them.
-void Trainer::add_state_of_each_replica(std::vector<NamedState>& states, const std::string& name,
-                                        const std::shared_ptr<const Pin>& pin, std::size_t weight,
-                                        const at::Tensor& flat, bool owned) const {
-  const Group &tp = groups_[Axis::kTensor], &replicas = groups_.weights;
-  const bool elsewhere = owned && tp.rank() > 0 && !is_split(pin->layout().specs[weight]);
-  const FlatRange whole = elsewhere ? FlatRange{} : FlatRange{0, pin->layout().own_numel};
+// Each replica owns its own state. If they are saved, all replicas list all of them.
+void Trainer::add_state_of_each_replica(std::vector<NamedState>& states, const NamedState& own,
+                                        const Group& replicas, bool owned) const {
   for (int replica = 0; replica < replicas.size(); ++replica) {
-    const bool own = replica == replicas.rank();
-    if (!own && !owned) continue;
-    states.push_back(state_of(name + "." + std::to_string(replica), pin, weight, {flat},
-                              own ? whole : FlatRange{}, tp));
-    states.back().replicas = replicas.size();
+    const bool is_own = replica == replicas.rank();
+    if (!is_own && !owned) continue;
+    NamedState& state = states.emplace_back(own);
+    state.name += "." + std::to_string(replica);
+    state.replicas = replicas.size();
+    if (is_own) continue;
+    state.local.reset();
+    state.remainder.reset();
+    state.runs.clear();
+    state.pin.reset();
+  }
+}
+
+// Whether replicas are inside a round, and have weights of their own.
+bool Trainer::in_round() const {
+  return outer_ ? replicas_differ() : machine_->sign_round().updates > 0;
+}
+
+// The elements of a layer that this rank saves or loads of a state of its own.
+FlatRange Trainer::of_own(const Pin& pin, std::size_t weight, FlatRange wanted, bool owned) const {
+  if (outer_) return wanted;
+  const bool elsewhere =
+      owned && groups_[Axis::kTensor].rank() > 0 && !is_split(pin.layout().specs[weight]);
+  return elsewhere ? FlatRange{} : FlatRange{0, pin.layout().own_numel};
+}
+
+// A checkpoint of equal weights has none of replicas: then they have the model's.
+void Trainer::add_replica_weight(std::vector<NamedState>& states, const std::string& name,
+                                 const PinPtr& pin, std::size_t weight, FlatRange wanted,
+                                 bool owned) const {
+  if (owned && !in_round()) return;
+  NamedState own = state_of(name + "." + kReplicaWeight, pin, weight, mean_->own_weights(*pin),
+                            of_own(*pin, weight, wanted, owned), groups_[Axis::kTensor]);
+  own.may_be_missing = true;
+  add_state_of_each_replica(states, own, mean_->replicas(), owned);
+}
+
+void Trainer::add_outer_states(std::vector<NamedState>& states, const std::string& name,
+                               const PinPtr& pin, std::size_t weight, FlatRange wanted,
+                               bool owned) const {
+  const OuterSteps::States& outer = outer_->states(pin->layer());
+  for (const auto& [kind, flat] :
+       {std::pair(kOuterWeight, outer.shared), std::pair(kOuterMomentum, outer.momenta)}) {
+    if (!flat.defined()) continue;
+    states.push_back(state_of(name + "." + kind, pin, weight, {flat}, common(wanted, owned),
+                              groups_[Axis::kTensor]));
+    states.back().may_be_missing = true;
+  }
+}
+
+// Whether the replicas' values of an optimizer state differ. A state that is loaded may.
+bool Trainer::is_of_each_replica(const std::string& slot, bool owned) const {
+  if (outer_ || slot == kWorkerError) return true;
+  return mean_ && slot == kMomentum && (!owned || in_round());
+}
+
+void Trainer::add_optimizer_slots(std::vector<NamedState>& states, const std::string& name,
+                                  const PinPtr& pin, std::size_t weight, FlatRange wanted,
+                                  bool owned) const {
+  const std::vector<std::string> names = optimizer_->slot_names();
+  const std::vector<at::Tensor> slots = pin->slots();
+  for (std::size_t slot = 0; slot < names.size(); ++slot) {
+    const bool of_round = names[slot] == kSharedWeight;
+    if (of_round && owned && !in_round()) continue;
+    const bool each = is_of_each_replica(names[slot], owned);
+    NamedState state =
+        state_of(name + "." + names[slot], pin, weight, {slots[slot]},
+                 each ? of_own(*pin, weight, wanted, owned) : wanted, groups_[Axis::kTensor]);
+    state.may_be_missing = of_round;
+    if (each)
+      add_state_of_each_replica(states, state, outer_ ? mean_->replicas() : groups_.weights, owned);
+    else
+      states.push_back(std::move(state));
+  }
+}
+
+// What a run has once: with the first layer.
+void Trainer::add_run_states(std::vector<NamedState>& states, bool owned) {
+  if (owned && groups_[Axis::kPipeline].rank() > 0) return;
+  const auto state_named = [&](const char* name, const at::Tensor& values) {
+    NamedState state{.name = name, .shape = {values.numel()}, .local = {}, .runs = {}};
+    if (owned && groups_.world.rank() > 0) return state;
+    state.local = values;
+    state.runs = {{0, 0, values.numel()}};
+    return state;
+  };
+  if (options_.precision == at::kHalf) {
+    remember_scale();
+    const NamedState scale = state_named("loss_scale", scale_state_);
+    if (outer_)
+      add_state_of_each_replica(states, scale, mean_->replicas(), owned);
+    else
+      states.push_back(scale);
+  }
+  if (mean_ && !outer_ && (!owned || in_round())) {
+    remember_round();
+    states.push_back(state_named("sign_round", round_state_));
+    states.back().may_be_missing = true;
   }
 }
 
 std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, bool owned) {
-  const std::vector<std::string> names = optimizer_->slot_names();
   std::vector<NamedState> states;
-  for_each_weight(
-      layers, StateKind::kOptimizer, owned,
-      [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
-        if (is_statistic(pin, i)) return;
-        const std::vector<at::Tensor> slots = pin->slots();
-        for (std::size_t slot = 0; slot < names.size(); ++slot) {
-          const std::string full = name + "." + names[slot];
-          if (names[slot] == kWorkerError)
-            add_state_of_each_replica(states, full, pin, i, slots[slot], owned);
-          else
-            states.push_back(state_of(full, pin, i, {slots[slot]}, wanted, groups_[Axis::kTensor]));
-        }
-      });
-  const bool first = !layers.empty() && !layers_.empty() && layers.front() == layers_.front();
-  if (first && options_.precision == at::kHalf &&
-      (!owned || groups_[Axis::kPipeline].rank() == 0)) {
-    remember_scale();
-    NamedState scale{.name = "loss_scale", .shape = {3}, .local = {}, .runs = {}};
-    if (!owned || groups_.world.rank() == 0) {
-      scale.local = scale_state_;
-      scale.runs = {{0, 0, 3}};
-    }
-    states.push_back(std::move(scale));
-  }
+  for_each_weight(layers, mean_ ? MeanWeights::kPinned : StateKinds(StateKind::kOptimizer), owned,
+                  [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
+                    if (mean_) add_replica_weight(states, name, pin, i, wanted, owned);
+                    if (is_statistic(pin, i)) return;
+                    if (outer_) add_outer_states(states, name, pin, i, wanted, owned);
+                    add_optimizer_slots(states, name, pin, i, wanted, owned);
+                  });
+  if (!layers.empty() && !layers_.empty() && layers.front() == layers_.front())
+    add_run_states(states, owned);
   return states;
 }
 
 std::vector<NamedState> Trainer::weights() { return weight_states(layers_, false); }
 std::vector<NamedState> Trainer::slots() { return slot_states(layers_, false); }
-std::vector<NamedState> Trainer::owned_weights() { return weight_states(layers_, true); }
-std::vector<NamedState> Trainer::owned_slots() { return slot_states(layers_, true); }
+
+// States are listed where they lie while the mean has the place of own weights: a caller may list
+// weights and slots in any order.
+std::vector<NamedState> Trainer::owned_slots() {
+  use_mean_weights();
+  return slot_states(layers_, true);
+}
+std::vector<NamedState> Trainer::owned_slots(int layer) {
+  use_mean_weights();
+  return slot_states({layer}, true);
+}
+std::vector<NamedState> Trainer::owned_weights() {
+  use_mean_weights();
+  return weight_states(layers_, true);
+}
+std::vector<NamedState> Trainer::owned_weights(int layer) {
+  use_mean_weights();
+  return weight_states({layer}, true);
+}
 
 void Trainer::fill(const FillStates& fill) {
+  use_own_weights();
   for (const int layer : layers_) {
     fill(weight_states({layer}, false), slot_states({layer}, false));
     store_.written(layer, StateKind::kWeightShard | StateKind::kOptimizer, {});
@@ -135,8 +238,9 @@ std::vector<NamedState> Trainer::owned_gradients() {
   for_each_weight(layers_, StateKind::kGradientShard, true,
                   [&](const std::string& name, std::size_t i, const PinPtr& pin, FlatRange wanted) {
                     if (is_statistic(pin, i)) return;
-                    NamedState& state = states.emplace_back(state_of(
-                        name, pin, i, {pin->gradient_shard()}, wanted, groups_[Axis::kTensor]));
+                    NamedState& state =
+                        states.emplace_back(state_of(name, pin, i, {pin->gradient_shard()},
+                                                     common(wanted, true), groups_[Axis::kTensor]));
                     if (!state.pin || !pin->placement().on_disk(StateKind::kGradientShard)) return;
                     const UnchargedScope uncharged;
                     state.local = state.local.clone();

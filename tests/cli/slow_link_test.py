@@ -10,6 +10,9 @@ BANDWIDTH = 625_000
 REPLICAS = ["--set", "mesh.pp=1", "--set", "mesh.dp=2", "--set", "mesh.threads=1"]
 LINK = ["--set", f"mesh.link.bandwidth={BANDWIDTH}B"]
 ONE_BIT = ["--set", "train.optimizer.kind=onebit-adam", "--set", "train.optimizer.freeze_step=3"]
+ZERO_ONE = [word for field in ("kind=zero-one-adam", "freeze_step=2", "local_doubling=3", "local_most=3")
+            for word in ("--set", f"train.optimizer.{field}")]
+OUTER = ["--set", "train.outer.every=3"]
 PROCESSES = ("launch", "-n", "2", "--")
 
 
@@ -107,6 +110,99 @@ class SlowLink(ProgramTest):
         self.train(*settings, "--set", "train.checkpoint_folder=e", "--resume", "c/step-00000002", "--set",
                    "train.optimizer.freeze_step=5")
         self.assertIn("within 0.0001 of", self.succeed("verify", "recipe.yaml", *REPLICAS, *ONE_BIT, "--resume", "c/step-00000006"))
+
+    def test_zero_one_adam_sends_what_its_schedule_says(self):
+        threads = self.train(*REPLICAS, *ZERO_ONE)
+        lines = self.train(*REPLICAS, *ZERO_ONE, launch=PROCESSES)
+        self.assertEqual([line["loss_hex"] for line in lines], [line["loss_hex"] for line in threads])
+        sent = self.sent(lines, "dp")
+        self.assertEqual(sent[1], sent[0])
+        for update in (3, 4, 5, 7, 8):
+            self.assertGreater(sent[0] / sent[update - 1], 31)
+        self.assertEqual(sent[5], 0)
+        planned = 2 * self.plan(*REPLICAS, *ZERO_ONE)["ranks"][0]["communication"]["dp"]["sent_bytes"]
+        self.assertAlmostEqual(sent[6] / 3, planned, delta=0.04 * planned)  # of the last intervals
+        self.assertIn("33.3 % of the last steps", self.succeed("plan", "recipe.yaml", "--estimate", *REPLICAS, *ZERO_ONE))
+
+    def test_zero_one_run_resumes_inside_a_round(self):
+        settings = [*ZERO_ONE, "--set", "mesh.pp=1", "--set", "mesh.threads=1", "--set", "train.validate_every=2"]
+        whole = self.train(*settings, *REPLICAS, "--set", "train.checkpoint_folder=c", "--set", "train.checkpoint_every=6",
+                           "--set", "train.keep_checkpoints=0")
+        resume = ["--resume", "c/step-00000006"]
+        same = self.train(*settings, *REPLICAS, "--set", "train.checkpoint_folder=d", *resume)
+        self.assertEqual([line["loss_hex"] for line in same], [line["loss_hex"] for line in whole[6:]])
+        other = self.train(*settings, "--set", "mesh.dp=4", "--set", "train.micro_batch=1", "--set", "train.checkpoint_folder=e", *resume)
+        for line, expected in zip(other, whole[6:], strict=True):
+            self.assertAlmostEqual(line["loss"], expected["loss"], delta=0.03 * expected["loss"])
+        for field, before in (("freeze_step", 2), ("refresh_doubling", 16), ("local_doubling", 3), ("local_most", 3)):
+            self.refuse("train", "recipe.yaml", *settings, *REPLICAS, *resume, "--set", f"train.optimizer.{field}=5",
+                        says=f"set train.optimizer.{field}={before}")
+        self.assertIn("within 0.0001 of", self.succeed("verify", "recipe.yaml", *REPLICAS, *ZERO_ONE, *resume))
+        self.succeed("generate", "c/step-00000006", "--prompt", "In the", "--tokens", "4")
+
+    def test_what_zero_one_cannot_do_is_refused(self):
+        for settings, says in ((["mesh.zero=1"], "mesh.zero=0"), (["memory.states=host"], "on the host"),
+                               (["train.outer.every=2"], "train.optimizer.kind=adamw"), (["train.optimizer.local_most=0"], "local_most")):
+            with self.subTest(settings):
+                words = [word for setting in settings for word in ("--set", setting)]
+                self.refuse("plan", "recipe.yaml", *REPLICAS, *ZERO_ONE, *words, says=says)
+
+    def test_outer_steps_send_once_a_round(self):
+        threads = self.train(*REPLICAS, *OUTER)
+        lines = self.train(*REPLICAS, *OUTER, launch=PROCESSES)
+        self.assertEqual([line["loss_hex"] for line in lines], [line["loss_hex"] for line in threads])
+        whole = self.sent(self.train(*REPLICAS), "dp")[0]
+        sent = self.sent(lines, "dp")
+        for step, each in enumerate(sent, 1):
+            if step % 3 == 0:
+                self.assertAlmostEqual(each, whole, delta=0.01 * whole)
+            else:
+                self.assertLess(each, 0.001 * whole)
+        self.train(*REPLICAS, *OUTER, "--set", "train.steps=6", "--report", "report.html")
+        row = self.card(self.page("report.html"), "Communication")["table"]["rows"][0]
+        self.assertEqual(row[2].split(".")[0], row[3].split(".")[0])  # planned and counted, with the numbers of a step
+        plan = self.plan(*REPLICAS, *OUTER)
+        planned = 2 * plan["ranks"][0]["communication"]["dp"]["sent_bytes"]
+        self.assertAlmostEqual(sum(sent[:6]) / 6, planned, delta=0.02 * planned)
+        self.assertIn("every 3 steps", self.succeed("plan", "recipe.yaml", "--estimate", *REPLICAS, *OUTER))
+        slow = self.plan(*REPLICAS, *OUTER, *LINK)["ranks"][0]["communication"]["dp"]
+        self.assertAlmostEqual(slow["seconds"], slow["sent_bytes"] / BANDWIDTH, delta=1e-6)
+
+    def test_plan_counts_states_of_outer_steps(self):
+        def states(*settings):
+            return self.plan(*REPLICAS, *settings)["ranks"][0]["memory"]["bytes_at_peak"]["states"]
+
+        plain = states()  # two of AdamW
+        self.assertEqual(states(*OUTER), 2 * plain)
+        self.assertEqual(2 * states(*OUTER, "--set", "train.outer.momentum=0"), 3 * plain)
+        average = ["--set", "train.outer.momentum=0", "--set", "train.outer.learning_rate=1"]
+        self.assertEqual(states(*OUTER, *average), plain)
+
+    def test_outer_run_resumes_inside_a_round(self):
+        settings = [*OUTER, "--set", "mesh.pp=1", "--set", "mesh.threads=1", "--set", "train.validate_every=2"]
+        whole = self.train(*settings, *REPLICAS, "--set", "train.checkpoint_folder=c", "--set", "train.checkpoint_every=4")
+        resume = ["--resume", "c/step-00000004"]
+        same = self.train(*REPLICAS, "--set", "train.checkpoint_folder=d", *settings[2:], *resume)  # the checkpoint says `every`
+        self.assertEqual([line["loss_hex"] for line in same], [line["loss_hex"] for line in whole[4:]])
+        other = self.train(*settings, "--set", "mesh.dp=4", "--set", "train.micro_batch=1", "--set", "train.checkpoint_folder=e", *resume)
+        for line, expected in zip(other, whole[4:], strict=True):
+            self.assertAlmostEqual(line["loss"], expected["loss"], delta=0.02 * expected["loss"])
+        plain = self.train(*settings, *REPLICAS, "--set", "train.outer.every=0", "--set", "train.checkpoint_folder=f", *resume)
+        self.assertIn("changed  train.outer.every 3 -> 0", self.out)
+        self.assertEqual(len(plain), 4)
+        self.succeed("generate", "c", "--prompt", "In the", "--tokens", "4")
+        self.refuse("train", "recipe.yaml", *settings, *REPLICAS, "--set", "train.outer.every=2", *resume, says="set train.outer.every=3")
+
+    def test_what_outer_steps_cannot_do_is_refused(self):
+        for settings, says in ((["mesh.zero=1"], "mesh.zero=0"), (["memory.states=host"], "memory.states=device"),
+                               (["memory.weights=disk", "memory.disk.path=x"], "memory.weights=device"),
+                               (["train.optimizer.kind=onebit-adam"], "train.optimizer.kind=adamw"), (["mesh.auto=true"], "mesh.auto=false"),
+                               (["train.outer.every=-1"], "train.outer.every"), (["train.outer.momentum=1"], "train.outer.momentum")):
+            with self.subTest(settings):
+                words = [word for setting in settings for word in ("--set", setting)]
+                self.refuse("plan", "recipe.yaml", *REPLICAS, *OUTER, *words, says=says)
+        self.refuse("verify", "recipe.yaml", *REPLICAS, *OUTER, says="--set train.outer.every=0")
+        self.succeed("verify", "recipe.yaml", "--set", "mesh.pp=2", *OUTER)
 
     def test_checkpoint_of_a_run_with_a_link_is_used_by_one_process(self):
         self.train(*REPLICAS, *LINK, "--set", "train.checkpoint_folder=c", "--set", "train.steps=3", "--report", "r.html",

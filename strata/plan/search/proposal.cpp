@@ -123,7 +123,8 @@ class Proposer {
                                  .zero = zero,
                                  .tiers = requested_layout(choices.tiers),
                                  .sequence_parallel = mesh.sequence_parallel,
-                                 .micro_batch = request_.micro_batch}),
+                                 .micro_batch = request_.micro_batch,
+                                 .replicas_apart = mesh.outer_every > 0}),
               .micro_batches = shape_.micro_batches,
               .memory = request_.memory,
               .costs = level_costs_.at(choices.recompute.levels),
@@ -260,7 +261,7 @@ class Proposer {
   ShardLayout shards_of(ReduceMode reduce) const {
     ZeroPolicy zero = request_.mesh.zero;
     zero.reduce = reduce;
-    return shard_layout(zero, request_.mesh.axes.weight_ranks(), *dataflow_, with_weights_,
+    return shard_layout(zero, request_.mesh.update_mesh().weight_ranks(), *dataflow_, with_weights_,
                         request_.mesh.sequence_parallel);
   }
 
@@ -441,7 +442,8 @@ namespace {
 
 Plan propose(const PlanRequest& request, const Proposer& proposer, const TierPlacement& tiers) {
   const MeshRequest& mesh = request.mesh;
-  if (mesh.axes.weight_ranks() == 1) return proposer.best(ReduceMode::kOnce, "one replica", tiers);
+  if (mesh.update_mesh().weight_ranks() == 1)
+    return proposer.best(ReduceMode::kOnce, "one replica", tiers);
   if (mesh.zero.reduce != ReduceMode::kAuto)
     return proposer.best(mesh.zero.reduce, "as requested", tiers);
   Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication", tiers);

@@ -34,7 +34,27 @@ void add_sign_seconds(CostTable& costs, const MeshRequest& request) {
     if (bytes[l].own_gradients == 0) continue;
     const double sent = replica_traffic(bytes[l], replicas, /*sends_signs=*/true).reduce;
     costs.layers[l].update_seconds +=
-        seconds_at(sent, request.rates[Axis::kData]) + request.latency[Axis::kData];
+        request.signs_per_step *
+        (seconds_at(sent, request.rates[Axis::kData]) + request.latency[Axis::kData]);
+  }
+}
+
+// The axis whose lines add gradients.
+Axis gradient_axis(const MeshRequest& mesh) {
+  return mesh.outer_every > 0 ? Axis::kContext : Axis::kData;
+}
+
+// After the last step of a round, layers are summed one after another: their parts, and then the
+// sums. In an average step a layer waits for its share of that.
+void add_outer_seconds(CostTable& costs, const MeshRequest& request) {
+  if (request.axes[Axis::kData] == 1) return;
+  for (LayerCost& layer : costs.layers) {
+    if (layer.weight_bytes == 0) continue;
+    const ShardBytes bytes =
+        shard_bytes(layer, {}, {}, costs.weight_element_bytes, request.reads_in_place, {});
+    layer.update_seconds +=
+        seconds_at(outer_traffic(bytes, request), request.rates[Axis::kData]) +
+        2 * request.latency[Axis::kData] / static_cast<double>(request.outer_every);
   }
 }
 
@@ -86,9 +106,17 @@ ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layou
   return traffic;
 }
 
+// As many as the fp32 gradients of its own weights have, to and from the ranks that sum the parts.
+double outer_traffic(const ShardBytes& layer, const MeshRequest& mesh) {
+  if (mesh.outer_every == 0) return 0;
+  return all_reduce_bytes(static_cast<double>(layer.own_gradients), mesh.axes[Axis::kData]) /
+         static_cast<double>(mesh.outer_every);
+}
+
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
                                      const MeshRequest& mesh) {
-  const double rate = mesh.rates[Axis::kData], latency = mesh.latency[Axis::kData];
+  const Axis axis = gradient_axis(mesh);
+  const double rate = mesh.rates[axis], latency = mesh.latency[axis];
   CollectiveSeconds seconds{.gather_latency = latency};
   for (const ShardBytes& layer : shard_bytes(costs, layout, /*reads_in_place=*/true)) {
     const ReplicaTraffic traffic = replica_traffic(layer, layout);
@@ -133,11 +161,12 @@ CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
         seconds_at(static_cast<double>(value.bytes), request.rates[Axis::kPipeline]);
   }
   costs.latency_seconds = request.latency[Axis::kPipeline];
-  const int shards = request.zero.shards(request.axes.weight_ranks());
+  const int shards = request.zero.shards(request.update_mesh().weight_ranks());
   if (shards > 1) {
     for (LayerCost& layer : costs.layers) layer.update_seconds /= shards;
   }
   if (request.sends_signs) add_sign_seconds(costs, request);
+  if (request.outer_every > 0) add_outer_seconds(costs, request);
   return costs;
 }
 
@@ -149,6 +178,8 @@ class Counter {
       : costs_(costs), mesh_(mesh) {
     for (const ShardBytes& layer : shard_bytes(costs, layout, mesh.reads_in_place)) {
       replicas_.push_back(replica_traffic(layer, layout, mesh.sends_signs));
+      if (mesh.sends_signs) replicas_.back().reduce *= mesh.signs_per_step;
+      outer_bytes_.push_back(outer_traffic(layer, mesh));
     }
   }
 
@@ -173,7 +204,9 @@ class Counter {
     const auto [begin, end] = action.layers;
     for (int l = begin; l < end; ++l) {
       if (action.op == Op::kReduceGradients)
-        add(traffic_[Axis::kData], replicas_[l].reduce, mesh_.rates[Axis::kData]);
+        add(traffic_[Axis::kData], replicas_[l].reduce, mesh_.rates[gradient_axis(mesh_)]);
+      if (action.op == Op::kUpdate)
+        add(traffic_[Axis::kData], outer_bytes_[l], mesh_.rates[Axis::kData]);
       if (action.op == Op::kPrefetchWeights)
         add(traffic_[Axis::kData], replicas_[l].fetch, mesh_.rates[Axis::kData]);
       if (action.op == Op::kGatherWeights)
@@ -226,6 +259,7 @@ class Counter {
   const CostTable& costs_;
   const MeshRequest& mesh_;
   std::vector<ReplicaTraffic> replicas_;  // per layer
+  std::vector<double> outer_bytes_;       // per layer
   RankTraffic traffic_;
 };
 

@@ -43,11 +43,17 @@ struct MeshRequest {
   bool sequence_parallel = false;
   /// Instead of gradients, replicas send the signs of what they update by, in the update.
   bool sends_signs = false;
+  double signs_per_step = 1;  ///< how often; replicas send nothing in other steps
+  /// Replicas add no gradients, and average their weights after so many steps; 0: they add them.
+  std::int64_t outer_every = 0;
   bool reads_in_place = true;  ///< as for shard_bytes(): false where processes send gradients
   AxisRates rates = kThreadRates;
   /// seconds from the departure of a message's last byte to its arrival, on axes between processes;
   /// sums of tensor-parallel ranks are counted without it
   PerAxis<double> latency = {};
+
+  /// The ranks that make an update together.
+  Mesh update_mesh() const { return outer_every > 0 ? one_replica(axes) : axes; }
 };
 
 MeshRequest mesh_request(const MeshOptions& options);
@@ -63,6 +69,9 @@ struct ReplicaTraffic {
 };
 ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout,
                                bool sends_signs = false);
+
+/// Bytes that a rank sends for one layer, in an average step, to average weights over replicas.
+double outer_traffic(const ShardBytes& layer, const MeshRequest& mesh);
 
 /// The same in seconds, for the simulator.
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,

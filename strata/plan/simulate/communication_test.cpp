@@ -29,7 +29,10 @@ struct Model {
     mesh.axes[Axis::kPipeline] = pp;
     mesh.zero.reduce = reduce_each ? ReduceMode::kEach : ReduceMode::kOnce;
     const StepPlan steps(dataflow, layers_with_weights(costs),
-                         {.mesh = mesh.axes, .partition = equal_stages(4, pp), .zero = mesh.zero});
+                         {.mesh = mesh.axes,
+                          .partition = equal_stages(4, pp),
+                          .zero = mesh.zero,
+                          .replicas_apart = mesh.outer_every > 0});
     return communication_of(steps, micro_batches, costs, mesh);
   }
 };
@@ -175,6 +178,37 @@ TEST(Communication, SignsAreSentInUpdate) {
   mesh.latency[Axis::kData] = 0.5;
   EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData],
               4 / 32.0 + 4 * 0.5 + 2 * 0.5, 1e-9);
+  mesh.signs_per_step = 0.25;  // of an average step
+  const Communication seldom = model.communication(1, mesh);
+  EXPECT_DOUBLE_EQ(seldom.ranks[0][Axis::kData].bytes, whole / 32 / 4);
+  EXPECT_NEAR(seldom.exposed_seconds[Axis::kData], (4 / 32.0 + 4 * 0.5) / 4 + 2 * 0.5, 1e-9);
+}
+
+// An outer step sends what a sum of fp32 gradients sends, once in a round. Ranks along cp add their
+// gradients in every step, at their own rate.
+TEST(Communication, OuterStepsAreSharedByStepsOfARound) {
+  Model model;
+  model.micro_batches = 1;
+  MeshRequest mesh{.axes = {{Axis::kData, 4}}, .rates = {{Axis::kData, kWeights}}};
+  const double whole = model.communication(1, mesh).ranks[0][Axis::kData].bytes;
+  mesh.outer_every = 10;
+  const Communication apart = model.communication(1, mesh);
+  EXPECT_DOUBLE_EQ(apart.ranks[0][Axis::kData].bytes, whole / 10);
+  EXPECT_DOUBLE_EQ(apart.ranks[0][Axis::kData].seconds, whole / 10 / kWeights);
+  EXPECT_NEAR(apart.exposed_seconds[Axis::kData], 4 * 2 * 3 / 4.0 / 10, 1e-9);  // nothing hides it
+  mesh.latency[Axis::kData] = 0.5;
+  EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData],
+              4 * 2 * 3 / 4.0 / 10 + 4 * 2 * 0.5 / 10 + 2 * 0.5, 1e-9);
+  mesh.latency = {};
+  mesh.axes[Axis::kContext] = 2;
+  mesh.rates[Axis::kContext] = 2 * kWeights;
+  const AxisTraffic both = model.communication(1, mesh).ranks[0][Axis::kData];
+  const double gradients = 4 * kWeights;  // 2 (n - 1) / n of four layers, n = 2
+  EXPECT_DOUBLE_EQ(both.bytes, whole / 10 + gradients);
+  EXPECT_DOUBLE_EQ(both.seconds, whole / 10 / kWeights + gradients / (2 * kWeights));
+  // One replica has no one to wait for.
+  mesh.axes = {};
+  EXPECT_EQ(model.communication(1, mesh).ranks[0][Axis::kData].bytes, 0);
 }
 
 // Megatron (SC'21), section 3.2: 8 b s h (t - 1) / t elements a block and micro-batch.

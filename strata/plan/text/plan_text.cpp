@@ -60,13 +60,24 @@ std::string ranks_text(const Plan& plan) {
   return text + ")";
 }
 
+std::string counted(std::size_t count, const std::string& noun, const std::string& plural = "s") {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : plural);
+}
+
 std::string mesh_text(const Plan& plan) {
   if (is_pipeline_alone(plan)) return "";
   std::string text = traffic_table(plan) + "\n";
   if (plan.decisions().mesh.weight_ranks() > 1 && plan.mesh.sends_signs) {
-    text +=
-        "reduce     one bit a weight, in the update; steps until train.optimizer.freeze_step "
-        "send 32 times as much\n";
+    const bool always = plan.mesh.signs_per_step == 1;
+    text += "reduce     one bit a weight, in the update" +
+            (always ? std::string("; steps until train.optimizer.freeze_step send 32 times as much")
+                    : " of " + format_double(100 * plan.mesh.signs_per_step, 1) +
+                          " % of the last steps; earlier ones send more") +
+            "\n";
+  } else if (plan.mesh.outer_every > 0) {
+    text += "outer      replicas train apart and average their weights every " +
+            counted(static_cast<std::size_t>(plan.mesh.outer_every), "step") +
+            ": bytes and seconds of dp are those of an average step\n";
   } else if (plan.decisions().mesh.weight_ranks() > 1) {
     text += std::string("reduce     ") +
             (plan.decisions().zero.reduce == ReduceMode::kEach ? "after each micro-batch"
@@ -77,10 +88,6 @@ std::string mesh_text(const Plan& plan) {
 }
 
 constexpr int kMostNames = 4;  // names of recomputed layers, before "and 8 more"
-
-std::string counted(std::size_t count, const std::string& noun, const std::string& plural = "s") {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : plural);
-}
 
 std::string headline(const Plan& plan) {
   std::string text = std::string(name_of(plan.decisions().schedule)) + " · " + ranks_text(plan);

@@ -149,7 +149,7 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
                                with_tiers(same),
                                leanest,
                                with_vertical(with_tiers(with_auto(same)))};
-  if (trains(request) && request.mesh.axes.weight_ranks() > 1) {
+  if (trains(request) && request.mesh.outer_every == 0 && request.mesh.axes.weight_ranks() > 1) {
     for (int zero = request.mesh.zero.stage + 1; zero <= kLastZeroStage; ++zero) {
       all.push_back(with_zero(same, zero));
       all.push_back(with_zero(leanest, zero));
@@ -184,8 +184,8 @@ std::int64_t rounded_up(std::int64_t bytes) {
 bool is_hopeless(const PlanRequest& request) {
   const CostTable& costs = request.mode_costs();
   const LayerSet with_weights = layers_with_weights(costs);
-  const ShardLayout shards = shard_layout(request.mesh.zero, request.mesh.axes.weight_ranks(),
-                                          request.dataflow, with_weights);
+  const ShardLayout shards = shard_layout(
+      request.mesh.zero, request.mesh.update_mesh().weight_ranks(), request.dataflow, with_weights);
   const int layers = request.dataflow.num_layers;
   const TierLayout tiers = tiers_on_ranks(
       tier_layout(tier_placements(request.memory, trains(request)).back(), layers, false),

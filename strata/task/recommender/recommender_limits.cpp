@@ -40,6 +40,11 @@ void check_optimizers(const RecommenderFields& fields, const OptimizerOptions& d
         "sums none",
         "another optimizer", "onebit-adam",
         "set embedding.mode=hybrid, or train.optimizer.kind=adamw");
+  if (dense.kind == OptimizerKind::kZeroOneAdam)
+    throw kRecommenderLimits.user(
+        where("train.optimizer.kind"),
+        "train.optimizer.kind: replicas of a recommender share rows, so their nets move together",
+        "another optimizer", name_of(dense.kind), "set train.optimizer.kind=onebit-adam");
   for (const FeatureSpec& table : worker_options(fields).tables)
     if (table.optimizer.kind == RowOptimizerKind::kFtrl && table.optimizer.learning_rate == 0)
       throw kRecommenderLimits.user(
@@ -66,6 +71,11 @@ void check_recommender(const RecommenderFields& fields, const Recipe& recipe,
                        const FieldPlace& where) {
   check_disk(recipe.memory, where);
   check_optimizers(fields, recipe.optimizer, where);
+  if (recipe.outer.is_on())
+    throw kRecommenderLimits.user(
+        where("train.outer.every"),
+        "train.outer.every: replicas of a recommender share rows, so their nets train together",
+        "0", std::to_string(recipe.outer.every), "set train.outer.every=0");
   check_batch(fields, recipe.train, where);
   if (fields.data.format == SampleFormat::kSynthetic)
     require_steps(fields, recipe.train, fields.data.synthetic.samples, where);

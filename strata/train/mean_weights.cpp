@@ -1,0 +1,76 @@
+#include "strata/train/mean_weights.h"
+
+#include <algorithm>
+
+#include "strata/comm/collectives.h"
+#include "strata/device/account.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kCopiedPiece = 1 << 18;  // elements
+
+at::Tensor buffer_of(const Pin& pin) {
+  return pin.flat_gradients().narrow(0, 0, pin.layout().own_numel);
+}
+
+// Calls f(weights, elements of the buffer) for pieces.
+template <typename F>
+void for_pieces(const MasterWeights& weights, const at::Tensor& buffer, F f) {
+  const UnchargedScope uncharged;
+  for (std::int64_t begin = 0; begin < buffer.numel(); begin += kCopiedPiece) {
+    const std::int64_t numel = std::min(kCopiedPiece, buffer.numel() - begin);
+    f(weights.narrow(begin, numel), buffer.narrow(0, begin, numel));
+  }
+}
+
+}  // namespace
+
+void copy_weights(const MasterWeights& from, const at::Tensor& to) {
+  for_pieces(from, to,
+             [](const MasterWeights& part, const at::Tensor& piece) { piece.copy_(part.whole()); });
+}
+
+void copy_weights(const at::Tensor& from, const MasterWeights& to) {
+  for_pieces(to, from,
+             [](const MasterWeights& part, const at::Tensor& piece) { part.assign(piece); });
+}
+
+at::Tensor MeanWeights::average(const Pin& pin) {
+  at::Tensor mean = buffer_of(pin);
+  copy_weights(pin.master(), mean);
+  if (replicas_.size() == 1) return mean;
+  all_reduce_sum(replicas_, mean);
+  return mean.div_(replicas_.size());
+}
+
+void MeanWeights::exchange_weights() {
+  for (const int layer : store_.layers()) {
+    if (store_.layout(layer).own_numel == 0) continue;
+    const Pin pin = store_.acquire(layer, kPinned);
+    for_pieces(pin.master(), buffer_of(pin),
+               [](const MasterWeights& part, const at::Tensor& other) {
+                 const at::Tensor weights = part.whole().clone();
+                 part.assign(other);
+                 other.copy_(weights);
+               });
+  }
+  uses_mean_ = !uses_mean_;
+}
+
+void MeanWeights::use_mean() {
+  if (uses_mean_) return;
+  for (const int layer : store_.layers())
+    if (store_.layout(layer).own_numel > 0) average(store_.acquire(layer, kPinned));
+  exchange_weights();
+}
+
+void MeanWeights::use_own() {
+  if (uses_mean_) exchange_weights();
+}
+
+MasterWeights MeanWeights::own_weights(const Pin& pin) const {
+  return uses_mean_ ? MasterWeights{buffer_of(pin)} : pin.master();
+}
+
+}  // namespace strata
