@@ -41,7 +41,7 @@ CONTESTANTS = {
     "zero-one-adam": Contestant("0/1 Adam", {"train__optimizer__kind": "zero-one-adam", "train__optimizer__local_most": INTERVAL},
                                 before=FREEZE + DOUBLINGS * INTERVAL, steps=INTERVAL, link={"train__optimizer__local_doubling": INTERVAL},
                                 loss={"train__optimizer__local_doubling": 160}),
-    "outer": Contestant("outer steps", {"train__optimizer__kind": "adamw", "train__outer__every": ROUND}, steps=ROUND),
+    "outer": Contestant("outer steps", {"train__optimizer__kind": "adamw", "train__outer_steps__every": ROUND}, steps=ROUND),
 }
 
 

@@ -62,8 +62,8 @@ Rollouts::Rollouts(Trainer& trainer, const Sequential& model, const RolloutOptio
   const StepDecisions& decisions = trainer.plan().decisions();
   if (decisions.replicas_apart && decisions.mesh[Axis::kData] > 1)
     throw ErrorSource{"rollout.options"}.user(
-        "train.outer", "replicas that train apart would answer by other weights each",
-        "no outer steps, or one replica", decisions.mesh.text(), "set train.outer.every=0");
+        "train.outer_steps", "replicas that train apart would answer by other weights each",
+        "no outer steps, or one replica", decisions.mesh.text(), "set train.outer_steps.every=0");
   if (options_.context < 1)
     throw ErrorSource{"rollout.options"}.user(
         "context", "it says how many tokens a prompt and its answer may have",

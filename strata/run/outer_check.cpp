@@ -15,17 +15,17 @@ void check_states(const Recipe& recipe, const PlaceOf& where) {
   const MemoryOptions& memory = recipe.memory;
   if (recipe.mesh.zero.stage > 0)
     throw kErrors.user(where("mesh.zero"),
-                       "train.outer: replicas that train apart keep all states of their own",
+                       "train.outer_steps: replicas that train apart keep all states of their own",
                        "mesh.zero: 0", "mesh.zero: " + std::to_string(recipe.mesh.zero.stage),
-                       "set mesh.zero=0, or train.outer.every=0");
+                       "set mesh.zero=0, or train.outer_steps.every=0");
   for (const auto& [field, choice] :
        {std::pair("memory.weights", memory.weights),
         std::pair("memory.gradients", memory.gradients), std::pair("memory.states", memory.states)})
     if (choice == TierChoice::kHost || choice == TierChoice::kDisk)
       throw kErrors.user(where(field),
-                         "train.outer: an outer step moves weights and states on the device",
+                         "train.outer_steps: an outer step moves weights and states on the device",
                          std::string(field) + ": device", name_of(choice),
-                         "set " + std::string(field) + "=device, or train.outer.every=0");
+                         "set " + std::string(field) + "=device, or train.outer_steps.every=0");
 }
 
 }  // namespace
@@ -35,15 +35,15 @@ void check_outer(const Recipe& recipe, const PlaceOf& where) {
   constexpr ErrorSource kErrors{"run.recipe"};
   if (recipe.mesh.automatic)
     throw kErrors.user(where("mesh.auto"),
-                       "train.outer: what replicas learn apart depends on their number",
+                       "train.outer_steps: what replicas learn apart depends on their number",
                        "a number of replicas in mesh.dp", "mesh.auto: true",
-                       "set mesh.auto=false and mesh.dp, or train.outer.every=0");
+                       "set mesh.auto=false and mesh.dp, or train.outer_steps.every=0");
   if (moves_by_signs(recipe.optimizer.kind))
     throw kErrors.user(where("train.optimizer.kind"),
-                       "train.outer: replicas that train apart send nothing in an inner step",
+                       "train.outer_steps: replicas that train apart send nothing in an inner step",
                        "an inner optimizer such as adamw, sgd or muon",
                        name_of(recipe.optimizer.kind),
-                       "set train.optimizer.kind=adamw, or train.outer.every=0");
+                       "set train.optimizer.kind=adamw, or train.outer_steps.every=0");
   check_states(recipe, where);
 }
 

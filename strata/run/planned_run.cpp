@@ -117,7 +117,8 @@ void check_decisions(const Recipe& recipe, const PlannedRun& run, int processes)
     require_states_on_cpu(recipe, run, "train.optimizer.kind", name_of(kind),
                           "set train.optimizer.kind=adamw");
   if (recipe.outer.is_on())
-    require_states_on_cpu(recipe, run, "train.outer", "an outer step", "set train.outer.every=0");
+    require_states_on_cpu(recipe, run, "train.outer_steps", "an outer step",
+                          "set train.outer_steps.every=0");
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST_F(RecipeEffects, FieldChangesLossFromExpectedStepOn) {
     std::vector<std::string> base = {};
   };
   const std::vector<std::string> sgd = {"train.optimizer.kind=sgd"};
-  const std::vector<std::string> outer = {"train.outer.every=2"};
+  const std::vector<std::string> outer = {"train.outer_steps.every=2"};
   // The first updates: gradients, signs, signs, nothing.
   const std::vector<std::string> zero_one = {"mesh.pp=1",
                                              "mesh.dp=2",
@@ -97,10 +97,10 @@ TEST_F(RecipeEffects, FieldChangesLossFromExpectedStepOn) {
       {{"train.optimizer.local_doubling=1"}, 5, zero_one},
       {{"train.optimizer.local_most=1"}, 5, zero_one},
       {outer, 3},  // the second step ends a round
-      {{"train.outer.every=1"}, 2, outer},
-      {{"train.outer.learning_rate=0.5"}, 3, outer},
-      {{"train.outer.momentum=0.5"}, 3, outer},
-      {{"train.outer.nesterov=false"}, 3, outer},
+      {{"train.outer_steps.every=1"}, 2, outer},
+      {{"train.outer_steps.learning_rate=0.5"}, 3, outer},
+      {{"train.outer_steps.momentum=0.5"}, 3, outer},
+      {{"train.outer_steps.nesterov=false"}, 3, outer},
       {{"train.decay=linear"}, 3},  // the first step has the peak rate in both cases
       {{"train.decay=constant"}, 3},
       {{"train.final_fraction=0.5"}, 3},

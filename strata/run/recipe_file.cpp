@@ -196,7 +196,7 @@ OptimizerOptions stored_optimizer(const std::string& recipe) {
 OuterOptions stored_outer(const std::string& recipe) {
   OuterOptions options;
   OptionSet set;
-  describe(set, "train.outer", options);
+  describe(set, "train.outer_steps", options);
   for (const OptionChange& change : changed_options(recipe, set.to_yaml()))
     set.set(change.path + "=" + change.before);
   return options;

@@ -102,13 +102,13 @@ void require_same_round(const OuterOptions& now, const Changes& changes, std::in
                         const std::string& resume) {
   OuterOptions before = now;
   OptionSet set;
-  describe(set, "train.outer", before);
+  describe(set, "train.outer_steps", before);
   for (const OptionChange& change : changes)
-    if (change.path.starts_with("train.outer.")) set.set(change.path + "=" + change.before);
+    if (change.path.starts_with("train.outer_steps.")) set.set(change.path + "=" + change.before);
   if (!before.is_on() || !now.is_on() || before.ends_round(steps_done) ||
       !now.ends_round(steps_done))
     return;
-  const std::string field = "train.outer.every=";
+  const std::string field = "train.outer_steps.every=";
   throw UserError({.operation = "run.resume",
                    .where = resume,
                    .what = "the checkpoint lies inside a round of outer steps",

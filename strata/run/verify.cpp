@@ -84,12 +84,12 @@ void require_common_gradients(const Recipe& recipe) {
   const int replicas = recipe.mesh.axes[Axis::kData];
   if (!recipe.outer.is_on() || replicas == 1) return;
   throw UserError({.operation = "run.verify",
-                   .where = "train.outer.every",
+                   .where = "train.outer_steps.every",
                    .what = "replicas that train apart have no common gradients to compare",
-                   .expected = "train.outer.every: 0, or mesh.dp: 1",
-                   .got = "train.outer.every: " + std::to_string(recipe.outer.every) +
+                   .expected = "train.outer_steps.every: 0, or mesh.dp: 1",
+                   .got = "train.outer_steps.every: " + std::to_string(recipe.outer.every) +
                           ", mesh.dp: " + std::to_string(replicas),
-                   .fix = "verify what replicas compute with --set train.outer.every=0"});
+                   .fix = "verify what replicas compute with --set train.outer_steps.every=0"});
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ DeviceKind Recipe::device_kind() const {
 void describe_shared(OptionSet& set, Recipe& recipe) {
   describe(set, "train", recipe.train);
   describe(set, "train.optimizer", recipe.optimizer);
-  describe(set, "train.outer", recipe.outer);
+  describe(set, "train.outer_steps", recipe.outer);
   describe(set, "mesh", recipe.mesh);
   describe(set, "mesh", recipe.device);
   describe(set, "memory", recipe.memory);

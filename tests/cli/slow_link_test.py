@@ -12,7 +12,7 @@ LINK = ["--set", f"mesh.link.bandwidth={BANDWIDTH}B"]
 ONE_BIT = ["--set", "train.optimizer.kind=onebit-adam", "--set", "train.optimizer.freeze_step=3"]
 ZERO_ONE = [word for field in ("kind=zero-one-adam", "freeze_step=2", "local_doubling=3", "local_most=3")
             for word in ("--set", f"train.optimizer.{field}")]
-OUTER = ["--set", "train.outer.every=3"]
+OUTER = ["--set", "train.outer_steps.every=3"]
 PROCESSES = ("launch", "-n", "2", "--")
 
 
@@ -142,7 +142,7 @@ class SlowLink(ProgramTest):
 
     def test_what_zero_one_cannot_do_is_refused(self):
         for settings, says in ((["mesh.zero=1"], "mesh.zero=0"), (["memory.states=host"], "on the host"),
-                               (["train.outer.every=2"], "train.optimizer.kind=adamw"), (["train.optimizer.local_most=0"], "local_most")):
+                               (["train.outer_steps.every=2"], "train.optimizer.kind=adamw"), (["train.optimizer.local_most=0"], "local_most")):
             with self.subTest(settings):
                 words = [word for setting in settings for word in ("--set", setting)]
                 self.refuse("plan", "recipe.yaml", *REPLICAS, *ZERO_ONE, *words, says=says)
@@ -174,8 +174,8 @@ class SlowLink(ProgramTest):
 
         plain = states()  # two of AdamW
         self.assertEqual(states(*OUTER), 2 * plain)
-        self.assertEqual(2 * states(*OUTER, "--set", "train.outer.momentum=0"), 3 * plain)
-        average = ["--set", "train.outer.momentum=0", "--set", "train.outer.learning_rate=1"]
+        self.assertEqual(2 * states(*OUTER, "--set", "train.outer_steps.momentum=0"), 3 * plain)
+        average = ["--set", "train.outer_steps.momentum=0", "--set", "train.outer_steps.learning_rate=1"]
         self.assertEqual(states(*OUTER, *average), plain)
 
     def test_outer_run_resumes_inside_a_round(self):
@@ -187,21 +187,21 @@ class SlowLink(ProgramTest):
         other = self.train(*settings, "--set", "mesh.dp=4", "--set", "train.micro_batch=1", "--set", "train.checkpoint_folder=e", *resume)
         for line, expected in zip(other, whole[4:], strict=True):
             self.assertAlmostEqual(line["loss"], expected["loss"], delta=0.02 * expected["loss"])
-        plain = self.train(*settings, *REPLICAS, "--set", "train.outer.every=0", "--set", "train.checkpoint_folder=f", *resume)
-        self.assertIn("changed  train.outer.every 3 -> 0", self.out)
+        plain = self.train(*settings, *REPLICAS, "--set", "train.outer_steps.every=0", "--set", "train.checkpoint_folder=f", *resume)
+        self.assertIn("changed  train.outer_steps.every 3 -> 0", self.out)
         self.assertEqual(len(plain), 4)
         self.succeed("generate", "c", "--prompt", "In the", "--tokens", "4")
-        self.refuse("train", "recipe.yaml", *settings, *REPLICAS, "--set", "train.outer.every=2", *resume, says="set train.outer.every=3")
+        self.refuse("train", "recipe.yaml", *settings, *REPLICAS, "--set", "train.outer_steps.every=2", *resume, says="set train.outer_steps.every=3")
 
     def test_what_outer_steps_cannot_do_is_refused(self):
         for settings, says in ((["mesh.zero=1"], "mesh.zero=0"), (["memory.states=host"], "memory.states=device"),
                                (["memory.weights=disk", "memory.disk.path=x"], "memory.weights=device"),
                                (["train.optimizer.kind=onebit-adam"], "train.optimizer.kind=adamw"), (["mesh.auto=true"], "mesh.auto=false"),
-                               (["train.outer.every=-1"], "train.outer.every"), (["train.outer.momentum=1"], "train.outer.momentum")):
+                               (["train.outer_steps.every=-1"], "train.outer_steps.every"), (["train.outer_steps.momentum=1"], "train.outer_steps.momentum")):
             with self.subTest(settings):
                 words = [word for setting in settings for word in ("--set", setting)]
                 self.refuse("plan", "recipe.yaml", *REPLICAS, *OUTER, *words, says=says)
-        self.refuse("verify", "recipe.yaml", *REPLICAS, *OUTER, says="--set train.outer.every=0")
+        self.refuse("verify", "recipe.yaml", *REPLICAS, *OUTER, says="--set train.outer_steps.every=0")
         self.succeed("verify", "recipe.yaml", "--set", "mesh.pp=2", *OUTER)
 
     def test_checkpoint_of_a_run_with_a_link_is_used_by_one_process(self):

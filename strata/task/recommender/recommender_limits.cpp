@@ -72,10 +72,11 @@ void check_recommender(const RecommenderFields& fields, const Recipe& recipe,
   check_disk(recipe.memory, where);
   check_optimizers(fields, recipe.optimizer, where);
   if (recipe.outer.is_on())
-    throw kRecommenderLimits.user(
-        where("train.outer.every"),
-        "train.outer.every: replicas of a recommender share rows, so their nets train together",
-        "0", std::to_string(recipe.outer.every), "set train.outer.every=0");
+    throw kRecommenderLimits.user(where("train.outer_steps.every"),
+                                  "train.outer_steps.every: replicas of a recommender share rows, "
+                                  "so their nets train together",
+                                  "0", std::to_string(recipe.outer.every),
+                                  "set train.outer_steps.every=0");
   check_batch(fields, recipe.train, where);
   if (fields.data.format == SampleFormat::kSynthetic)
     require_steps(fields, recipe.train, fields.data.synthetic.samples, where);
