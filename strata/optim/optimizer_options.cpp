@@ -33,7 +33,7 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
           {.help = "How gradients change the weights; muon: hidden matrices by Muon, the others by "
                    "AdamW; onebit-adam: AdamW, whose replicas send one bit a weight instead of "
                    "gradients after freeze_step; zero-one-adam: the same except in growing "
-                   "intervals, and nothing in most steps after freeze_step."});
+                   "intervals, and nothing in more and more steps after freeze_step."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
           {.help = "Peak learning rate, reached at the end of the warm-up.",
            .minimum = 0,

@@ -19,20 +19,29 @@ bool refreshes_variances(const OptimizerOptions& options, std::int64_t update) {
   return count_refreshes(options, update) > count_refreshes(options, update - 1);
 }
 
-// Where the interval doubles, it begins anew.
-bool synchronises(const OptimizerOptions& options, std::int64_t update) {
-  if (update <= options.freeze_step) return true;
+namespace {
+
+// Steps from one synchronisation to the next.
+std::int64_t interval_at(const OptimizerOptions& options, std::int64_t update) {
+  if (update <= options.freeze_step) return 1;
   constexpr std::int64_t kMostDoublings = 30;
   const std::int64_t after = update - options.freeze_step - 1;
   const std::int64_t doublings = std::min(after / options.local_doubling, kMostDoublings);
-  const std::int64_t interval = std::min(options.local_most, std::int64_t{1} << doublings);
-  const std::int64_t position = after % options.local_doubling + 1;
-  return position % interval == 0 || position == options.local_doubling;
+  return std::min(options.local_most, std::int64_t{1} << doublings);
 }
 
-double synchronisations_per_step(const OptimizerOptions& options) {
-  const std::int64_t steps = options.local_doubling;
-  const std::int64_t count = (steps + options.local_most - 1) / options.local_most;
+}  // namespace
+
+// Where the interval doubles, it begins anew.
+bool synchronises(const OptimizerOptions& options, std::int64_t update) {
+  if (update <= options.freeze_step) return true;
+  const std::int64_t position = (update - options.freeze_step - 1) % options.local_doubling + 1;
+  return position % interval_at(options, update) == 0 || position == options.local_doubling;
+}
+
+double synchronisations_per_step(const OptimizerOptions& options, std::int64_t update) {
+  const std::int64_t steps = options.local_doubling, interval = interval_at(options, update);
+  const std::int64_t count = (steps + interval - 1) / interval;
   return static_cast<double>(count) / static_cast<double>(steps);
 }
 

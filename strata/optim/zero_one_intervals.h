@@ -25,7 +25,7 @@ std::int64_t count_refreshes(const OptimizerOptions& options, std::int64_t updat
 /// Whether all replicas have the same weights after this update.
 bool synchronises(const OptimizerOptions& options, std::int64_t update);
 
-/// The fewest synchronisations a step: those of the last steps of a long run.
-double synchronisations_per_step(const OptimizerOptions& options);
+/// Synchronisations a step, of the steps that have the interval of this update.
+double synchronisations_per_step(const OptimizerOptions& options, std::int64_t update);
 
 }  // namespace strata

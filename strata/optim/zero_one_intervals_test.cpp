@@ -44,7 +44,10 @@ TEST(ZeroOneIntervals, SynchronisationsDoubleUpToTheMost) {
     EXPECT_EQ(synchronises(of, update), update % 2 == 0) << update;
   for (std::int64_t update = 27; update <= 90; ++update)
     EXPECT_EQ(synchronises(of, update), (update - 26) % 4 == 0) << update;
-  EXPECT_EQ(synchronisations_per_step(of), 0.25);
+  EXPECT_EQ(synchronisations_per_step(of, 10), 1);
+  EXPECT_EQ(synchronisations_per_step(of, 18), 1);
+  EXPECT_EQ(synchronisations_per_step(of, 19), 0.5);
+  EXPECT_EQ(synchronisations_per_step(of, 1000), 0.25);
 }
 
 // An interval that does not fit before the next doubling ends there.
@@ -54,7 +57,7 @@ TEST(ZeroOneIntervals, DoublingEndsARound) {
   for (std::int64_t update = 1; update <= 16; ++update)
     if (!synchronises(of, update)) apart.insert(update);
   EXPECT_EQ(apart, (std::set<std::int64_t>{8, 11, 12, 14, 15}));
-  EXPECT_DOUBLE_EQ(synchronisations_per_step(options(4, 2, 3, 2)), 2 / 3.0);
+  EXPECT_DOUBLE_EQ(synchronisations_per_step(options(4, 2, 3, 2), 100), 2 / 3.0);
 }
 
 }  // namespace

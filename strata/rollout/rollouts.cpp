@@ -60,10 +60,15 @@ Rollouts::Rollouts(Trainer& trainer, const Sequential& model, const RolloutOptio
           {.page_tokens = options.page_tokens, .pages = options.pages},
           world.subgroup(trainer.plan().decisions().mesh.replica_ranks(world.rank()), "rollouts")) {
   const StepDecisions& decisions = trainer.plan().decisions();
-  if (decisions.replicas_apart && decisions.mesh[Axis::kData] > 1)
+  if (trainer.has_rounds()) {
+    const bool outer = decisions.replicas_apart;
     throw ErrorSource{"rollout.options"}.user(
-        "train.outer_steps", "replicas that train apart would answer by other weights each",
-        "no outer steps, or one replica", decisions.mesh.text(), "set train.outer_steps.every=0");
+        outer ? "train.outer_steps" : "train.optimizer.kind",
+        "replicas that train apart would answer by other weights each",
+        outer ? "no outer steps, or one replica" : "another optimizer, or one replica",
+        decisions.mesh.text(),
+        outer ? "set train.outer_steps.every=0" : "set train.optimizer.kind=onebit-adam");
+  }
   if (options_.context < 1)
     throw ErrorSource{"rollout.options"}.user(
         "context", "it says how many tokens a prompt and its answer may have",

@@ -251,6 +251,11 @@ TEST(RolloutsErrors, RefuseReplicasThatTrainApart) {
     Trainer trainer(model, plan, world, {.outer = {.every = 2}});
     EXPECT_THROW(Rollouts(trainer, decoder, {.context = kContextTokens}, world), UserError);
   });
+  const StepPlan together = plan_of(c, model);
+  run_thread_ranks({.ranks = 2}, [&](Group& world, MemoryAccount&) {
+    Trainer trainer(model, together, world, {.optimizer = {.kind = OptimizerKind::kZeroOneAdam}});
+    EXPECT_THROW(Rollouts(trainer, decoder, {.context = kContextTokens}, world), UserError);
+  });
 }
 
 TEST(RolloutsErrors, RefuseAModelOfOtherWeightsAndNoContext) {

@@ -1,4 +1,5 @@
-/// Rejects recipes with outer steps (optim/outer_step.h) whose other fields contradict them.
+/// Rejects recipes whose replicas move apart, by outer steps (optim/outer_step.h) or in rounds of
+/// 0/1 Adam, if other fields contradict this.
 ///
 /// Errors  UserError `[run.recipe]` at the place that `where` returns for the field.
 #pragma once

@@ -85,7 +85,7 @@ MeshRequest mesh_of(const Recipe& recipe) {
   MeshRequest mesh = mesh_request(recipe.mesh);
   mesh.sends_signs = sends_signs(recipe);
   if (recipe.optimizer.kind == OptimizerKind::kZeroOneAdam)
-    mesh.signs_per_step = synchronisations_per_step(recipe.optimizer);
+    mesh.signs_per_step = synchronisations_per_step(recipe.optimizer, recipe.train.steps);
   mesh.outer_every = recipe.outer.every;
   if (!mesh.sends_signs || mesh.zero.stage == 0) return mesh;
   throw UserError({.operation = "run.plan",

@@ -64,6 +64,24 @@ void require_states(const OptimizerOptions& now, const Changes& changes,
                           " without --resume"});
 }
 
+// Its variances were refreshed in some of the updates, and inside a round the replicas' weights
+// differ.
+void require_zero_one_goes_on(const OptimizerOptions& now, const Changes& changes,
+                              const std::string& resume) {
+  const OptimizerKind before = options_before(now, changes).kind;
+  if (before != OptimizerKind::kZeroOneAdam || now.kind == before) return;
+  const std::string field = std::string(kOptimizer) + ".kind=";
+  throw UserError({.operation = "run.resume",
+                   .where = resume,
+                   .what = "no other optimizer can go on with the states of 0/1 Adam",
+                   .expected = field + name_of(before),
+                   .got = field + name_of(now.kind),
+                   .fix = "set " + field + name_of(before) +
+                          ", or begin anew with these weights: "
+                          "--from " +
+                          resume + " without --resume"});
+}
+
 // They say how often the variances were refreshed, and whether replicas are inside a round.
 void require_same_intervals(const OptimizerOptions& now, const Changes& changes,
                             const std::string& resume) {
@@ -212,6 +230,7 @@ ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
   }
   point.changes = changed_options(before, through_json(recipe.text));  // normalised like `before`
   const Changes changes = of_optimizer(point.changes);
+  require_zero_one_goes_on(recipe.optimizer, changes, resume);
   require_states(recipe.optimizer, changes, resume);
   require_same_freeze_step(recipe.optimizer, changes, point.steps_done, resume);
   require_same_round(recipe.outer, point.changes, point.steps_done, resume);

@@ -334,6 +334,15 @@ void Session::load_weights(const std::map<std::string, at::Tensor>& weights) {
   const NamesInFiles names = parts_->file_names();
   require_weights(weights, parts_->run.model, names);
   parts_->on_all_ranks([weights, names](RankBetweenSteps& rank) {
+    if (rank.trainer().in_sign_round())
+      throw UserError({.operation = "session.load_weights",
+                       .where = "train.optimizer.kind",
+                       .what =
+                           "the replicas are inside a round of 0/1 Adam, whose updates belong to "
+                           "the present weights",
+                       .expected = "a step that ends a round",
+                       .got = "step " + std::to_string(rank.trainer().steps_done()),
+                       .fix = "load the weights after a later step, or begin a run with them"});
     rank.trainer().fill([&](const std::vector<NamedState>& states, const std::vector<NamedState>&) {
       const UnchargedScope uncharged;
       for (const NamedState& state : states)

@@ -119,8 +119,14 @@ class Trainer {
   /// Scores of a model that scores samples, without dropout; on the ranks of the last stage.
   ReplicaScores score(const MiniBatch& batch);
 
+  /// Whether replicas have weights of their own between the steps that bring them together.
+  bool has_rounds() const;
+  /// Whether they have them now, and the optimizer's states hold a part of a round of 0/1 Adam.
+  bool in_sign_round() const;
+
   /// What this rank updates, for loading: fp32 weights (tied ones at their owner), optimizer states
-  /// and the loss scale. Call loaded() after filling them.
+  /// and the loss scale. Where replicas have rounds, a weight is listed twice: the rank's own, and
+  /// the one that replicas share. Call loaded() after filling them.
   std::vector<NamedState> weights();
   std::vector<NamedState> slots();
 

@@ -99,6 +99,9 @@ void Trainer::add_state_of_each_replica(std::vector<NamedState>& states, const N
   }
 }
 
+bool Trainer::has_rounds() const { return mean_ && mean_->replicas().size() > 1; }
+bool Trainer::in_sign_round() const { return mean_ && !outer_ && in_round(); }
+
 // Whether replicas are inside a round, and have weights of their own.
 bool Trainer::in_round() const {
   return outer_ ? replicas_differ() : machine_->sign_round().updates > 0;

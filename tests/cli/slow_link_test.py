@@ -121,8 +121,8 @@ class SlowLink(ProgramTest):
             self.assertGreater(sent[0] / sent[update - 1], 31)
         self.assertEqual(sent[5], 0)
         planned = 2 * self.plan(*REPLICAS, *ZERO_ONE)["ranks"][0]["communication"]["dp"]["sent_bytes"]
-        self.assertAlmostEqual(sent[6] / 3, planned, delta=0.04 * planned)  # of the last intervals
-        self.assertIn("33.3 % of the last steps", self.succeed("plan", "recipe.yaml", "--estimate", *REPLICAS, *ZERO_ONE))
+        self.assertAlmostEqual(2 * sent[6] / 3, planned, delta=0.04 * planned)  # of the intervals of the last step
+        self.assertIn("66.7 % of the last steps", self.succeed("plan", "recipe.yaml", "--estimate", *REPLICAS, *ZERO_ONE))
 
     def test_zero_one_run_resumes_inside_a_round(self):
         settings = [*ZERO_ONE, "--set", "mesh.pp=1", "--set", "mesh.threads=1", "--set", "train.validate_every=2"]
@@ -137,12 +137,16 @@ class SlowLink(ProgramTest):
         for field, before in (("freeze_step", 2), ("refresh_doubling", 16), ("local_doubling", 3), ("local_most", 3)):
             self.refuse("train", "recipe.yaml", *settings, *REPLICAS, *resume, "--set", f"train.optimizer.{field}=5",
                         says=f"set train.optimizer.{field}={before}")
+        for kind in ("onebit-adam", "adamw"):
+            self.refuse("train", "recipe.yaml", *settings, *REPLICAS, *resume, "--set", f"train.optimizer.kind={kind}",
+                        says="set train.optimizer.kind=zero-one-adam")
         self.assertIn("within 0.0001 of", self.succeed("verify", "recipe.yaml", *REPLICAS, *ZERO_ONE, *resume))
         self.succeed("generate", "c/step-00000006", "--prompt", "In the", "--tokens", "4")
 
     def test_what_zero_one_cannot_do_is_refused(self):
         for settings, says in ((["mesh.zero=1"], "mesh.zero=0"), (["memory.states=host"], "on the host"),
-                               (["train.outer_steps.every=2"], "train.optimizer.kind=adamw"), (["train.optimizer.local_most=0"], "local_most")):
+                               (["train.outer_steps.every=2"], "train.optimizer.kind=adamw"),
+                               (["mesh.cp=2"], "set train.optimizer.local_most=1"), (["train.optimizer.local_most=0"], "local_most")):
             with self.subTest(settings):
                 words = [word for setting in settings for word in ("--set", setting)]
                 self.refuse("plan", "recipe.yaml", *REPLICAS, *ZERO_ONE, *words, says=says)

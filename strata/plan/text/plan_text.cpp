@@ -70,7 +70,9 @@ std::string mesh_text(const Plan& plan) {
   if (plan.decisions().mesh.weight_ranks() > 1 && plan.mesh.sends_signs) {
     const bool always = plan.mesh.signs_per_step == 1;
     text += "reduce     one bit a weight, in the update" +
-            (always ? std::string("; steps until train.optimizer.freeze_step send 32 times as much")
+            (always ? std::string("; steps that sum gradients, up to train.optimizer.freeze_step, "
+                                  "send 32 times as "
+                                  "much")
                     : " of " + format_double(100 * plan.mesh.signs_per_step, 1) +
                           " % of the last steps; earlier ones send more") +
             "\n";
