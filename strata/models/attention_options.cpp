@@ -54,14 +54,17 @@ void require_blocks(const std::string& field, std::int64_t tokens, std::int64_t 
   const std::int64_t nearest = std::max<std::int64_t>(1, (tokens + block / 2) / block) * block;
   refuse(field, "not a whole number of blocks",
          "a multiple of model.attention.block, " + written(block), written(tokens),
-         "take " + written(nearest));
+         "set model.attention." + field + " to " + written(nearest));
 }
 
 }  // namespace
 
 void describe(OptionSet& set, const std::string& prefix, WindowLength& window) {
   set.add(prefix + ".tokens", &window.tokens,
-          {.help = "Its length; a multiple of the block.", .unit = "tokens", .minimum = 0});
+          {.help = "Its length; a multiple of the block.",
+           .unit = "tokens",
+           .minimum = kernels::kTileUnit,
+           .maximum = kMostLength});
 }
 
 void describe(OptionSet& set, const std::string& prefix, BlockIndex& global) {
@@ -119,7 +122,7 @@ namespace {
 void check_forms(const AttentionPattern& p, const PatternLimits& limits) {
   if (p.forms > limits.heads)
     refuse("forms", "more forms than heads", "at most " + written(limits.heads), written(p.forms),
-           "take " + written(limits.heads));
+           "set model.attention.forms to " + written(limits.heads));
   const bool differ = p.kind == PatternKind::kFixed ? p.global_blocks > 0 : p.random_blocks > 0;
   if (p.forms > 1 && !differ)
     refuse("forms", "all forms would be the same",
@@ -172,7 +175,7 @@ void check_pattern(const AttentionPattern& p, const PatternLimits& limits) {
   if (!p.sparse()) return;
   if (p.block % kernels::kTileUnit != 0)
     refuse("block", "a block of another length", "a multiple of " + written(kernels::kTileUnit),
-           written(p.block), "take 64");
+           written(p.block), "set model.attention.block to 64");
   if (p.dense_every == 1 || p.dense_every > limits.layers)
     refuse("dense_every",
            p.dense_every == 1 ? "all layers would be dense" : "no layer would be dense",

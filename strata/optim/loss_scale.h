@@ -1,7 +1,8 @@
 /// Scales the loss so that 16-bit gradients neither vanish nor overflow.
 ///
 /// The scale doubles after a number of good steps. It is halved when a gradient is not finite, and
-/// the update of that step is skipped. Every rank has the same norm, so all ranks' scales agree.
+/// the update of that step is skipped. Ranks that make an update together have the same norm, so
+/// their scales agree.
 ///
 /// Source  Micikevicius et al. 2018 (mixed precision training), section 3.2.
 #pragma once

@@ -17,7 +17,7 @@ struct OneBitStep {
   float momentum_kept = 0;   ///< beta1
   float gradient_share = 0;  ///< (1 - beta1) replicas gradient_factor
   float most = 0;            ///< that a gradient adds to u
-  float root_scale = 1;      ///< 1 / sqrt(1 - beta2^freeze_step)
+  float root_scale = 1;      ///< 1 / sqrt(1 - beta2^n) after n changes of v
   float epsilon = 0;
   float size = 0;  ///< learning rate / (1 - beta1^update)
   float kept = 1;  ///< 1 - learning rate * weight decay

@@ -22,7 +22,7 @@
 
 namespace strata {
 
-/// The results of a step; equal on every rank.
+/// The results of a step; equal on every rank that makes the update.
 struct StepOutcome {
   double loss = 0;           ///< mean over the valid tokens of the step
   double gradient_norm = 0;  ///< before clipping, without the loss scale

@@ -94,7 +94,8 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
   }
 }
 
-// The plan's bytes are those of an average step if replicas send nothing in some.
+// The mean if replicas send nothing in some steps, otherwise the median. The plan's bytes are those
+// of an average step: of a round with outer steps, of the last intervals with 0/1 Adam.
 std::int64_t average(std::vector<std::int64_t> counted, const MeshRequest& mesh) {
   if (mesh.outer_every > 0 || mesh.signs_per_step < 1)
     return std::accumulate(counted.begin(), counted.end(), std::int64_t{0}) / std::ssize(counted);

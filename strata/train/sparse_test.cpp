@@ -60,7 +60,7 @@ TEST_P(SparseTraining, RanksThatDivideHeadsOrTokensLearnWhatOneRankLearns) {
       }
 }
 
-TEST_P(SparseTraining, LearnsOtherWeightsThanDenseAttention) {
+TEST_P(SparseTraining, HasOtherLossesThanDenseAttention) {
   MeshCase c = sparse_case(GetParam());
   const MeshRecord sparse = train_on_mesh(c);
   c.model.attention = {};

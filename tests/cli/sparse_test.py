@@ -37,7 +37,8 @@ class Sparse(ProgramTest):
         self.assertEqual(rest, whole[4:])
         self.refuse("train", "recipe.yaml", *ONE, *BIGBIRD, "--set", "model.attention.window=64", "--resume", "saved/step-00000004",
                     says="set model.attention.pattern=bigbird model.attention.block=16 model.attention.window=32")
-        self.succeed("generate", "saved", "--prompt", "In the", "--tokens", "60")
+        for weights in ((), ("--weights", "int8")):
+            self.succeed("generate", "saved", "--prompt", "In the", "--tokens", "60", *weights)
         config = json.loads((self.folder / "saved/step-00000008/config.json").read_text())
         self.assertEqual(config["model_type"], "strata-gpt")
 

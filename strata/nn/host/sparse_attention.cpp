@@ -104,27 +104,31 @@ float scale_of(std::int64_t width) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
 }
 
-// Calls f(block of queries, head of queries, its blocks of keys) for the heads that share a head of
-// keys.
+// Queries of one head, of tokens [first, first + rows) of the text, in one block.
+struct TileOfQueries {
+  std::int64_t first, rows;
+};
+
+// Calls f(tile of queries, head of queries) for the tokens [first, end) and the heads that share a
+// head of keys. workspace.blocks has the tile's blocks of keys.
 template <typename F>
 void for_tiles(const PatternOfHeads& heads, std::int64_t key_head, std::int64_t shared,
-               std::int64_t first_block, std::int64_t end_block, Workspace& workspace, F f) {
-  for (std::int64_t block = first_block; block < end_block; ++block) {
+               std::int64_t first, std::int64_t end, Workspace& workspace, F f) {
+  const std::int64_t length = heads.pattern.block;
+  for (std::int64_t token = first; token < end;) {
+    const std::int64_t block = token / length;
+    const TileOfQueries queries{token, std::min((block + 1) * length, end) - token};
     std::int64_t listed = -1;  // the form in workspace.blocks
     for (std::int64_t head = key_head * shared; head < (key_head + 1) * shared; ++head) {
       const std::int64_t form = heads.pattern.form(heads.first + head);
       if (form != listed) heads.pattern.key_blocks(form, block, workspace.blocks);
       listed = form;
       workspace.packed.reserve(workspace.blocks.size() + 1);
-      f(block, head);
+      f(queries, head);
     }
+    token += queries.rows;
   }
 }
-
-// Queries of one head, of tokens [first, first + rows) of the text, in one block.
-struct TileOfQueries {
-  std::int64_t first, rows;
-};
 
 AttentionTile tile_of(const PatternOfHeads& heads, const TileOfQueries& queries,
                       std::int64_t width) {
@@ -154,6 +158,23 @@ void attend_to_blocks(AttentionTile tile, Workspace& workspace) {
   }
 }
 
+// Queries and outputs of a sample, whose first row is a token's of the text.
+struct RowsOfText {
+  const at::Tensor &q, &y;
+  std::int64_t sample, token;
+};
+
+// Writes the outputs of a tile; leaves the logarithms of sums in workspace.sum.
+void attend_rows(const RowsOfText& rows, const PatternOfHeads& heads, const TileOfQueries& queries,
+                 std::int64_t head, Workspace& workspace) {
+  const std::int64_t width = rows.q.size(3), first = queries.first - rows.token;
+  HeadRows(rows.q, rows.sample, head).read(first, queries.rows, scale_of(width), workspace.q);
+  attend_to_blocks(tile_of(heads, queries, width), workspace);
+  const HeadRows out(rows.y, rows.sample, head);
+  for (std::int64_t row = 0; row < queries.rows; ++row)
+    out.write(first + row, workspace.y + row * kernels::tile_width(width));
+}
+
 }  // namespace
 
 Attended HostAttentionPrimitives::attend_sparse(const at::Tensor& q, const at::Tensor& k,
@@ -172,20 +193,15 @@ Attended HostAttentionPrimitives::attend_sparse(const at::Tensor& q, const at::T
     const std::int64_t cut = i % cuts, head = i / cuts % key_heads, sample = i / cuts / key_heads;
     Workspace& workspace = Workspace::of_thread(block, width);
     workspace.packed.reset(keys_of(k, v, sample, head), KeyUse::kForward);
-    for_tiles(
-        heads, head, shared, blocks * cut / cuts, blocks * (cut + 1) / cuts, workspace,
-        [&](std::int64_t query_block, std::int64_t query_head) {
-          const std::int64_t first = query_block * block;
-          const TileOfQueries queries{first, std::min(block, length - first)};
-          HeadRows(q, sample, query_head).read(first, queries.rows, scale_of(width), workspace.q);
-          attend_to_blocks(tile_of(heads, queries, width), workspace);
-          const HeadRows out(y, sample, query_head);
-          for (std::int64_t row = 0; row < queries.rows; ++row)
-            out.write(first + row, workspace.y + row * kernels::tile_width(width));
-          std::copy_n(
-              workspace.sum, queries.rows,
-              log_sum.data_ptr<float>() + sample * log_sum.stride(0) + query_head * length + first);
-        });
+    const std::int64_t first = blocks * cut / cuts * block;
+    const std::int64_t end = std::min(blocks * (cut + 1) / cuts * block, length);
+    for_tiles(heads, head, shared, first, end, workspace,
+              [&](const TileOfQueries& queries, std::int64_t query_head) {
+                attend_rows({q, y, sample, 0}, heads, queries, query_head, workspace);
+                std::copy_n(workspace.sum, queries.rows,
+                            log_sum.data_ptr<float>() + sample * log_sum.stride(0) +
+                                query_head * length + queries.first);
+              });
   });
   return {y.view({samples, length, q.size(2) * width}), log_sum};
 }
@@ -267,12 +283,9 @@ void HostAttentionPrimitives::attend_sparse_gradient(const at::Tensor& q, const 
                                  .sample = sample,
                                  .dk = dk_sum,
                                  .dv = dv_sum};
-    for_tiles(heads, head, shared, 0, (length + block - 1) / block, workspace,
-              [&](std::int64_t query_block, std::int64_t query_head) {
-                const std::int64_t first = query_block * block;
-                add_gradients(of_head, query_head, head,
-                              tile_of(heads, {first, std::min(block, length - first)}, width),
-                              workspace);
+    for_tiles(heads, head, shared, 0, length, workspace,
+              [&](const TileOfQueries& queries, std::int64_t query_head) {
+                add_gradients(of_head, query_head, head, tile_of(heads, queries, width), workspace);
               });
   });
   if (in_place) return;
@@ -303,18 +316,10 @@ at::Tensor HostAttentionPrimitives::attend_sparse_pages(const at::Tensor& q, con
                             .page_tokens = keys.size(2),
                             .tokens = end},
                            KeyUse::kForward);
-    for_tiles(
-        heads, head, shared, text.position / block, (end - 1) / block + 1, workspace,
-        [&](std::int64_t query_block, std::int64_t query_head) {
-          const std::int64_t first = std::max(text.position, query_block * block);
-          const TileOfQueries queries{first, std::min((query_block + 1) * block, end) - first};
-          HeadRows(q, 0, query_head)
-              .read(first - text.position, queries.rows, scale_of(width), workspace.q);
-          attend_to_blocks(tile_of(heads, queries, width), workspace);
-          const HeadRows out(y, 0, query_head);
-          for (std::int64_t row = 0; row < queries.rows; ++row)
-            out.write(first - text.position + row, workspace.y + row * kernels::tile_width(width));
-        });
+    for_tiles(heads, head, shared, text.position, end, workspace,
+              [&](const TileOfQueries& queries, std::int64_t query_head) {
+                attend_rows({q, y, 0, text.position}, heads, queries, query_head, workspace);
+              });
   });
   return y.view({1, tokens, q.size(2) * width});
 }

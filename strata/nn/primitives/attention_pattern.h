@@ -32,7 +32,7 @@ enum class PatternKind : std::uint8_t {
 const char* name_of(PatternKind kind);  ///< "dense", "sliding", "fixed", ...
 
 struct WindowLength {
-  std::int64_t tokens = 0;
+  std::int64_t tokens = 64;
   friend bool operator==(const WindowLength&, const WindowLength&) = default;
 };
 

@@ -76,7 +76,7 @@ std::string mesh_text(const Plan& plan) {
                     : " of " + format_double(100 * plan.mesh.signs_per_step, 1) +
                           " % of the last steps; earlier ones send more") +
             "\n";
-  } else if (plan.mesh.outer_every > 0) {
+  } else if (plan.mesh.outer_every > 0 && plan.decisions().mesh[Axis::kData] > 1) {
     text += "outer      replicas train apart and average their weights every " +
             counted(static_cast<std::size_t>(plan.mesh.outer_every), "step") +
             ": bytes and seconds of dp are those of an average step\n";
