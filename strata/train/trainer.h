@@ -108,9 +108,9 @@ class Trainer {
   /// Forward and backward without an update; gradients stay for gradients().
   const StepOutcome& gradient_step(const MiniBatch& batch);
 
-  /// After step() or gradient_step(): the gradient of the mean loss (of a replica, if replicas train
-  /// apart) with respect to an input, if the model requests it, on the ranks of the stage that reads
-  /// the input.
+  /// After step() or gradient_step(): the gradient of the mean loss with respect to an input, if
+  /// the model requests it, on the ranks of the stage that reads the input. The loss is a replica's
+  /// own if replicas train apart.
   ReplicaTensor input_gradient(const std::string& batch_input) const;
 
   /// Mean loss over the valid tokens of the batches, no dropout. If replicas have weights of their
