@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures 1-bit Adam, 0/1 Adam and outer steps against AdamW on emulated links, and the losses that they reach.
+"""Measures integers, 1-bit Adam, 0/1 Adam and outer steps against AdamW on emulated links, and the losses that they reach.
 
     python3 bench/slow_network/run.py [--rounds 3] [--steps 4] [--links 10 100 1000] [--seeds 1 2 3]
 
@@ -35,13 +35,19 @@ class Contestant:
     loss: dict = field(default_factory=dict)  # fields of the runs to a loss
 
 
+ADAMW = {"train__optimizer__kind": "adamw"}
 CONTESTANTS = {
-    "adamw": Contestant("AdamW", {"train__optimizer__kind": "adamw"}),
+    "adamw": Contestant("AdamW", ADAMW),
+    "int8": Contestant("int8 gradients", {**ADAMW, "mesh__traffic__gradients": "int8"}),
+    "int4": Contestant("int4 gradients", {**ADAMW, "mesh__traffic__gradients": "int4"}),
+    "zero3": Contestant("ZeRO 3", {**ADAMW, "mesh__zero": 3}),
+    "zero3-integers": Contestant("ZeRO 3, int4 gradients, int8 weights",
+                                 {**ADAMW, "mesh__zero": 3, "mesh__traffic__gradients": "int4", "mesh__traffic__weights": "int8"}),
     "onebit-adam": Contestant("1-bit Adam", {"train__optimizer__kind": "onebit-adam"}, before=FREEZE + 1),
     "zero-one-adam": Contestant("0/1 Adam", {"train__optimizer__kind": "zero-one-adam", "train__optimizer__local_most": INTERVAL},
                                 before=FREEZE + DOUBLINGS * INTERVAL, steps=INTERVAL, link={"train__optimizer__local_doubling": INTERVAL},
                                 loss={"train__optimizer__local_doubling": 160}),
-    "outer": Contestant("outer steps", {"train__optimizer__kind": "adamw", "train__outer_steps__every": ROUND}, steps=ROUND),
+    "outer": Contestant("outer steps", {**ADAMW, "train__outer_steps__every": ROUND}, steps=ROUND),
 }
 
 
@@ -50,12 +56,15 @@ def link_of(megabits):
     return {} if not megabits else {"mesh__link__bandwidth": f"{round(megabits * 1e6 / 8)}B"}
 
 
+def fields_of(name, megabits, steps):
+    contestant = CONTESTANTS[name]
+    count = contestant.before + (contestant.steps or steps)
+    return {**contestant.fields, **contestant.link, "train__steps": count, **link_of(megabits)}
+
+
 def measured_steps(name, megabits, steps):
     """The metrics of the measured steps."""
-    contestant = CONTESTANTS[name]
-    count = contestant.steps or steps
-    fields = {**contestant.fields, **contestant.link, "train__steps": contestant.before + count, **link_of(megabits)}
-    return strata_runs.train(HERE / "recipe.yaml", fields, PROCESSES)[contestant.before:]
+    return strata_runs.train(HERE / "recipe.yaml", fields_of(name, megabits, steps), PROCESSES)[CONTESTANTS[name].before:]
 
 
 def seconds_of(name, lines):
@@ -64,9 +73,8 @@ def seconds_of(name, lines):
     return statistics.fmean(seconds) if CONTESTANTS[name].steps else statistics.median(seconds)
 
 
-def planned_seconds(name, megabits):
-    contestant = CONTESTANTS[name]
-    return strata_runs.plan(HERE / "recipe.yaml", {**contestant.fields, **contestant.link, **link_of(megabits)})["step_seconds"]
+def planned_seconds(name, megabits, steps):
+    return strata_runs.plan(HERE / "recipe.yaml", fields_of(name, megabits, steps))["step_seconds"]
 
 
 def measure_links(options):
@@ -85,7 +93,7 @@ def measure_links(options):
             times = seconds[name, link]
             ratios = [a / b for a, b in zip(seconds["adamw", link], times)]
             rows.append({"megabits": link, "optimizer": name, "seconds": times, "median": statistics.median(times),
-                         "planned": planned_seconds(name, link), "sent_bytes": sent[name], "times_faster": statistics.median(ratios),
+                         "planned": planned_seconds(name, link, options.steps), "sent_bytes": sent[name], "times_faster": statistics.median(ratios),
                          "least": min(ratios), "most": max(ratios)})
     return rows
 

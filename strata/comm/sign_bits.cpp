@@ -10,9 +10,9 @@
 namespace strata {
 namespace {
 
-constexpr std::int64_t kBlock = 1024;  // elements of a sum
-constexpr std::int64_t kLanes = 8;     // sums of a block, so that they can be made at once
-constexpr std::int64_t kLine = 512;    // elements: threads write to different cache lines of bits
+constexpr std::int64_t kSumBlock = 1024;  // elements of a sum
+constexpr std::int64_t kLanes = 8;        // sums of a block, so that they can be made at once
+constexpr std::int64_t kLine = 512;  // elements: threads write to different cache lines of bits
 
 double block_sum(std::span<const float> x) {
   double lanes[kLanes] = {};
@@ -54,13 +54,13 @@ void for_each_sign(const std::uint8_t* bits, std::int64_t elements, F f) {
 
 double sum_of_magnitudes(std::span<const float> x) {
   const auto n = static_cast<std::int64_t>(x.size());
-  std::vector<double> blocks(static_cast<std::size_t>((n + kBlock - 1) / kBlock));
-  parallel_ranges(static_cast<std::int64_t>(blocks.size()), kLeastElements / kBlock,
+  std::vector<double> blocks(static_cast<std::size_t>((n + kSumBlock - 1) / kSumBlock));
+  parallel_ranges(static_cast<std::int64_t>(blocks.size()), kLeastElements / kSumBlock,
                   [&](std::int64_t begin, std::int64_t end) {
                     for (std::int64_t i = begin; i < end; ++i)
-                      blocks[static_cast<std::size_t>(i)] = block_sum(
-                          x.subspan(static_cast<std::size_t>(i * kBlock),
-                                    static_cast<std::size_t>(std::min(kBlock, n - i * kBlock))));
+                      blocks[static_cast<std::size_t>(i)] = block_sum(x.subspan(
+                          static_cast<std::size_t>(i * kSumBlock),
+                          static_cast<std::size_t>(std::min(kSumBlock, n - i * kSumBlock))));
                   });
   double sum = 0;
   for (const double block : blocks) sum += block;

@@ -52,6 +52,7 @@ struct LayerCost {
   double weight_seconds = 0;        ///< of these, the second half of a divided backward
   double update_seconds = 0;        ///< optimizer, once a step
   std::int64_t weight_bytes = 0;    ///< the flat buffer
+  std::int64_t matrix_bytes = 0;    ///< of these, matrices (nn/graph/layout.h: matrices_of())
   std::int64_t gradient_bytes = 0;  ///< flat gradients, including the buffers of tied uses
   std::int64_t state_bytes = 0;     ///< optimizer slots
   std::int64_t update_bytes = 0;    ///< that an update allocates until its end

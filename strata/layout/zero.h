@@ -13,6 +13,7 @@
 #include "strata/base/flat_range.h"
 #include "strata/layout/dataflow.h"
 #include "strata/layout/layer_set.h"
+#include "strata/layout/traffic_format.h"
 
 namespace strata {
 
@@ -24,11 +25,12 @@ enum class ReduceMode : std::uint8_t {
 };
 const char* name_of(ReduceMode mode);  ///< "auto", "once", "each"
 
-/// The ZeRO settings that a user requests or a plan has decided.
+/// The settings that a user requests, or a plan has decided, of what replicas shard and send.
 struct ZeroPolicy {
   int stage = 0;        ///< 1 shards optimizer states, 2 also gradients, 3 also weights
   int shard_ranks = 0;  ///< replicas that share one set of shards (hybrid sharding); 0: all
   ReduceMode reduce = ReduceMode::kAuto;
+  Traffic traffic = {};
 
   /// The number of shards of a layer; 1: every replica keeps the whole.
   int shards(int replicas) const {
@@ -40,10 +42,11 @@ struct ZeroPolicy {
 /// What a replica keeps of one layer as a shard, and what it exchanges.
 struct LayerShards {
   bool states = false;
-  bool gradients = false;     ///< whole only from a backward to the end of its reduction
-  bool weights = false;       ///< whole only from prefetch to release
-  bool reduced = false;       ///< replicas add their gradients
-  bool reduced_each = false;  ///< after each micro-batch, else once a step
+  bool gradients = false;      ///< whole only from a backward to the end of its reduction
+  bool weights = false;        ///< whole only from prefetch to release
+  bool reduced = false;        ///< replicas add their gradients
+  bool reduced_each = false;   ///< after each micro-batch, else once a step
+  bool coded_weights = false;  ///< weights are gathered in the traffic's format
 
   /// Whether replicas update one shard each of weights that all of them keep whole.
   bool gathers_weights() const { return states && !weights; }
@@ -53,6 +56,7 @@ struct LayerShards {
 struct ShardLayout {
   int replicas = 1;
   int shards = 1;  ///< shards of each layer
+  Traffic traffic = {};
   std::vector<LayerShards> layers = {};
 
   LayerShards operator[](int layer) const { return layers.empty() ? LayerShards{} : layers[layer]; }

@@ -20,6 +20,12 @@ std::int64_t borrowed_numel(const LayerLayout& layout) {
   return layout.total_numel - layout.own_numel;
 }
 
+std::int64_t matrix_numel(const LayerLayout& layout) {
+  std::int64_t numel = 0;
+  for (const FlatRange& matrix : matrices_of(layout)) numel += matrix.size();
+  return numel;
+}
+
 // The gradients of a micro-batch's inputs that the layer computes.
 std::int64_t input_gradient_bytes(const Sequential& model, int layer,
                                   const std::vector<TensorSpec>& batch_inputs) {
@@ -220,6 +226,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second +
                            matrices.flops / request.flops_per_second,
          .weight_bytes = own * weight_bytes,
+         .matrix_bytes = matrix_numel(layout) * weight_bytes,
          .gradient_bytes = layout.total_numel * kFloatBytes,
          .state_bytes = states + outer,
          .update_bytes =

@@ -15,6 +15,7 @@ constexpr double kMostThreads = 1024;
 constexpr double kMostBlockTokens = 1 << 30;
 constexpr double kMostStallSeconds = 1e6;
 constexpr double kMostLatencySeconds = 10;
+constexpr double kLeastTrafficBlock = 32;
 constexpr double kMostWindow = 1 << 20;
 constexpr double kMostStepsOfACommit = 1e12;
 
@@ -30,6 +31,21 @@ void describe_link(OptionSet& set, const std::string& prefix, MeshOptions& optio
            .unit = "s",
            .minimum = 0,
            .maximum = kMostLatencySeconds});
+}
+
+void describe_traffic(OptionSet& set, const std::string& prefix, Traffic& traffic) {
+  set.add(
+      prefix + ".gradients", &traffic.gradients, all_named<TrafficFormat>(),
+      {.help = "Numbers in which replicas send each other gradients of matrices; int8 and int4: "
+               "integers with one scale a block"});
+  set.add(prefix + ".weights", &traffic.weights, all_named<TrafficFormat>(),
+          {.help = "Numbers in which ranks gather matrices for a forward or backward, with zero 3; "
+                   "updates change the weights themselves"});
+  set.add(prefix + ".block", &traffic.block,
+          {.help = "Elements of a matrix that have one scale: a power of two",
+           .unit = "elements",
+           .minimum = kLeastTrafficBlock,
+           .maximum = kFlatBlock});
 }
 
 void describe_context(OptionSet& set, const std::string& prefix, MeshOptions& options) {
@@ -78,6 +94,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".reduce", &options.zero.reduce, all_named<ReduceMode>(),
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
                    "memory with zero 2 and 3, more communication), or what fits"});
+  describe_traffic(set, prefix + ".traffic", options.zero.traffic);
   set.add(
       prefix + ".reduction", &options.reduction, all_named<Reduction>(),
       {.help = "In which order sums between ranks are made; ordered: that of ranks, the same bits "

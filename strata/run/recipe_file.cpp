@@ -11,6 +11,7 @@
 #include "strata/plan/search/mesh_check.h"
 #include "strata/plan/search/tier_choice.h"
 #include "strata/run/outer_check.h"
+#include "strata/run/traffic_check.h"
 #include "strata/task/kinds/kinds.h"
 
 namespace strata {
@@ -132,6 +133,7 @@ void check(const Recipe& r, const RecipeFields& fields) {
   }
   check_memory(r.memory, r.mesh, where);
   check_outer(r, where);
+  check_traffic(r, where);
 }
 
 }  // namespace

@@ -92,6 +92,20 @@ void require_common_gradients(const Recipe& recipe) {
                    .fix = "verify what replicas compute with --set train.outer_steps.every=0"});
 }
 
+// One rank sends nothing, so its gradients and weights are not rounded to integers.
+void require_full_traffic(const Recipe& recipe) {
+  const Traffic& traffic = recipe.mesh.zero.traffic;
+  if (traffic.is_full() || recipe.mesh.axes.weight_ranks() == 1) return;
+  const bool gradients = traffic.gradients != TrafficFormat::kFull;
+  throw UserError({.operation = "run.verify",
+                   .where = gradients ? "mesh.traffic.gradients" : "mesh.traffic.weights",
+                   .what = "what ranks send is rounded to integers, so it differs from one rank's",
+                   .expected = "full",
+                   .got = name_of(gradients ? traffic.gradients : traffic.weights),
+                   .fix = "verify the mesh with --set mesh.traffic.gradients=full --set "
+                          "mesh.traffic.weights=full"});
+}
+
 }  // namespace
 
 const LayerComparison* Verification::first_difference() const {
@@ -109,6 +123,7 @@ bool Verification::holds() const {
 
 Verification verify(const Recipe& input, const PlannedRun& run, const std::string& resume) {
   require_common_gradients(input);
+  require_full_traffic(input);
   Recipe recipe = input;
   if (std::shared_ptr<const Task> task = input.task->replayed(resume))
     recipe.task = std::move(task);

@@ -5,6 +5,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "strata/tier/traffic_code.h"
+
 namespace strata {
 
 void add_partial_gradients(Group& tp, const Pin& pin) {
@@ -23,8 +25,15 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const La
   const Pin& own = reduction.pin_;
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
-  reduction.sum_ =
-      ReduceScatter::start(groups.weights, bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
+  const at::Tensor gradients = bytes.narrow(0, 0, own.layout().own_numel);
+  const Traffic& traffic = own.placement().traffic;
+  if (groups.weights.size() > 1)
+    reduction.code_ = traffic_code(own.layout(), traffic.gradients, traffic.block);
+  if (reduction.code_) {
+    reduction.sum_ = CodedSum::start(groups.weights, gradients, cuts.parts, *reduction.code_);
+  } else {
+    reduction.sum_ = ReduceScatter::start(groups.weights, gradients, cuts.parts);
+  }
   return reduction;
 }
 
@@ -39,23 +48,24 @@ void GradientReduction::finish(const Pin& pin, bool first, bool last) {
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
   const std::int64_t begin = part.begin - shard.begin;
   if (travels && !first) pin.bring_shard(StateKind::kGradientShard, begin, own);
-  sum_.finish(own, /*accumulate=*/!first);
+  std::visit([&](auto& sum) { sum.finish(own, /*accumulate=*/!first); }, sum_);
   const bool gathers = last && groups_->replica.size() > 1;
   if (gathers) gather_parts(own, gradients);
   // Replicas read the part in place, and the staging buffer is soon reused for another layer.
-  if (gathers && !travels && pin.placement().on_disk(StateKind::kGradientShard))
+  if (gathers && !code_ && !travels && pin.placement().on_disk(StateKind::kGradientShard))
     groups_->replica.barrier();
   if (travels) pin.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
 }
 
 // Gathers the rest of the shard from the replicas that also keep it.
 void GradientReduction::gather_parts(const at::Tensor& own, const at::Tensor& gradients) {
-  const FlatRange shard = pin_.placement().shard;
+  const std::int64_t begin = pin_.placement().shard.begin;
   Shards parts;
-  for (int replica = 0; replica < groups_->replica.size(); ++replica) {
-    const FlatRange other = cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()];
-    parts.push_back({other.begin - shard.begin, other.end - shard.begin});
-  }
+  for (int replica = 0; replica < groups_->replica.size(); ++replica)
+    parts.push_back(cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()]);
+  if (code_)
+    return CodedGather::start(groups_->replica, own, parts, *code_).finish(gradients, begin);
+  for (FlatRange& part : parts) part = {part.begin - begin, part.end - begin};
   AllGather::start(groups_->replica, own, parts, gradients).finish();
 }
 

@@ -29,10 +29,13 @@ ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayou
   const LayerShards shards = plan.shards()[layer];
   const TierLayout& tiers = plan.decisions().tiers;
   const bool at_once = is_updated_at_once(tiers, shards, layer, tied_layers(plan.dataflow()));
+  Traffic traffic = plan.shards().traffic;
+  if (!shards.coded_weights) traffic.weights = TrafficFormat::kFull;
   return {.shard = cut({0, layout.own_numel}, plan.shards().shards)[shard_rank],
           .whole_weights = !shards.weights && !tiers[layer].fetches_weights(),
           .whole_gradients = !shards.gradients && !tiers[layer].offloads_gradients(),
           .gathered_weights = shards.weights,
+          .traffic = traffic,
           .borrows_gradients = at_once && tiers.gradient_buffers > 0,
           .tiers = tiers[layer]};
 }

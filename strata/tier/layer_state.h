@@ -27,6 +27,7 @@ struct ShardPlacement {
   bool whole_weights = true;      ///< false: on the device only from fetch to release
   bool whole_gradients = true;    ///< false: only from a backward to its reduction or offload
   bool gathered_weights = false;  ///< whole weights are gathered from the replicas' shards
+  Traffic traffic = {};           ///< formats in which the replicas send gradients and weights
   /// The gradient is in a host buffer that layers share, until another layer needs the buffer.
   bool borrows_gradients = false;
   LayerTiers tiers = {};

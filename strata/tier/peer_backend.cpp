@@ -6,8 +6,10 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/flat_range.h"
+#include "strata/comm/coded_collectives.h"
 #include "strata/comm/collectives.h"
 #include "strata/tier/host_backend.h"
+#include "strata/tier/traffic_code.h"
 
 namespace strata {
 namespace {
@@ -50,6 +52,23 @@ class WeightGather final : public Transfer {
   Copied shard_;  // destroyed before the gather, which holds the memory
 };
 
+class CodedWeightGather final : public Transfer {
+ public:
+  CodedWeightGather(LayerState& state, CodedGather gather)
+      : state_(state), gather_(std::move(gather)) {}
+
+  Completion finish() override {
+    const at::Tensor weights = at::empty({state_.own().size()}, state_.weights.tensor().options());
+    gather_.finish(weights);
+    state_.weights.install(weights);
+    return {};
+  }
+
+ private:
+  LayerState& state_;
+  CodedGather gather_;
+};
+
 }  // namespace
 
 // The store has fetched this rank's shard, or has started to: a copy of it waits for that.
@@ -57,6 +76,10 @@ std::unique_ptr<Transfer> PeerBackend::fetch(LayerState& state, StateKind kind) 
   STRATA_CHECK(state.home(kind) == Home::kPeers, "tier.peer_backend");
   const Stream& compute = group_.rank_device().stream;
   at::Tensor shard = state.weight_shard.bytes();
+  const Traffic& traffic = state.placement.traffic;
+  if (const auto code = traffic_code(*state.layout, traffic.weights, traffic.block))
+    return std::make_unique<CodedWeightGather>(
+        state, CodedGather::start(group_, shard, cut(state.own(), group_.size()), *code));
   Completion there;
   if (compute.queue() && state.placement.tiers.updates_on_host()) {
     STRATA_CHECK(host_ != nullptr, "tier.peer_backend");

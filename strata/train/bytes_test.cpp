@@ -237,6 +237,24 @@ INSTANTIATE_TEST_SUITE_P(
              16,
              {.axes = {{Axis::kTensor, 2}}, .sequence_parallel = true}}));
 
+MeshOptions coded(int dp, int zero, ReduceMode reduce, TrafficFormat weights = {}) {
+  MeshOptions mesh = replicas(dp, zero, reduce);
+  mesh.zero.traffic = {.gradients = TrafficFormat::kInt8, .weights = weights};
+  return mesh;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Traffic, MemoryPrediction,
+    ::testing::Values(Case{1, k1f1b, kCheap, 1, false, false, 0, 16,
+                           coded(2, 0, ReduceMode::kOnce)},
+                      Case{1, k1f1b, kFull, 1, false, false, 0, 8, coded(2, 0, ReduceMode::kOnce)},
+                      Case{1, k1f1b, kFull, 1, false, false, 0, 16, coded(4, 2, ReduceMode::kEach)},
+                      Case{1, k1f1b, kFull, 1, false, false, 0, 8, coded(2, 2, ReduceMode::kOnce)},
+                      Case{2, k1f1b, kFull, 1, false, false, 0, 16,
+                           coded(2, 3, ReduceMode::kOnce, TrafficFormat::kInt8)},
+                      Case{1, k1f1b, kFull, 1, false, false, 0, 16,
+                           coded(4, 3, ReduceMode::kEach, TrafficFormat::kInt4)}));
+
 MeshOptions context(int ranks, ContextExchange exchange = ContextExchange::kRing,
                     std::int64_t block = 0) {
   return {.axes = {{Axis::kContext, ranks}}, .cp_exchange = exchange, .cp_block = block};

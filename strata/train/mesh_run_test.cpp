@@ -134,7 +134,8 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
                           .levels = tested_levels(c.recompute, model.num_layers()),
                           .zero = {.stage = c.zero,
                                    .shard_ranks = c.shard_ranks,
-                                   .reduce = c.reduce_each ? ReduceMode::kEach : ReduceMode::kOnce},
+                                   .reduce = c.reduce_each ? ReduceMode::kEach : ReduceMode::kOnce,
+                                   .traffic = c.traffic},
                           .micro_batch = c.micro_batch,
                           .replicas_apart = c.outer.is_on()};
   if (c.tiers != LayerTiers{})

@@ -24,6 +24,7 @@ struct MeshCase {
   int zero = 0;
   int shard_ranks = 0;
   bool reduce_each = false;
+  Traffic traffic = {};
   bool sequence = false;
   ContextExchange exchange = ContextExchange::kRing;
   std::int64_t cp_block = 0;

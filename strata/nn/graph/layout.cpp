@@ -72,6 +72,17 @@ LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& 
   return layout;
 }
 
+std::vector<FlatRange> matrices_of(const LayerLayout& layout) {
+  std::vector<FlatRange> matrices;
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const WeightPlacement& place = layout.placements[i];
+    if (!place.borrowed && place.shape.size() >= 2 && layout.specs[i].statistic == Statistic::kNone)
+      matrices.push_back({place.offset, place.offset + place.numel});
+  }
+  std::ranges::sort(matrices, {}, &FlatRange::begin);
+  return matrices;
+}
+
 std::vector<std::int64_t> slice_shape(const WeightSpec& spec, int ranks) {
   std::vector<std::int64_t> shape = spec.shape;
   if (spec.split.axis < 0 || ranks == 1) return shape;

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "strata/base/flat_range.h"
 #include "strata/nn/graph/layer.h"
 
 namespace strata {
@@ -44,6 +45,10 @@ struct LayerLayout {
 LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
                         int ranks = 1, at::ScalarType dtype = at::kFloat,
                         std::int64_t alignment_bytes = kWeightAlignmentBytes);
+
+/// The layer's own trained weights of at least two dimensions, ascending. Others, such as biases
+/// and the gains of norms, have few elements.
+std::vector<FlatRange> matrices_of(const LayerLayout& layout);
 
 /// Elements that are contiguous both in the slice and in the whole weight.
 struct Run {

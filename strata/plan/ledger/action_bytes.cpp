@@ -52,8 +52,11 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, -shards_[l].fetched_weights);
       break;
     case Op::kReduceGradients:
-      for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shards_[l].received);
+      for (int l = begin; l < end; ++l)
+        add(ByteKind::kBuffers, shards_[l].received + shards_[l].coded_gradients);
       look(rank_, position_);
+      for (int l = begin; l < end; ++l)
+        if (shards_[l].coded_gradients > 0) let_whole_gradient_go(l);
       break;
     case Op::kAwaitGradients:
       for (int l = begin; l < end; ++l) end_reduction(l);
@@ -250,9 +253,13 @@ void Bookkeeper::end_reduction(int layer) {
   // reduction per step, all start before any is awaited, so a gradient that peers read stays until
   // the norm.
   if (shards_[layer].shards.reduced_each) end_export();
+  add(ByteKind::kBuffers, shards_[layer].coded_sum);
   if (replicas_ > 1) look_with_transients(std::min(kSumBytes, shards_[layer].own_gradients));
   add(ByteKind::kBuffers, -shards_[layer].received);
-  if (exports_gradient(layer)) {
+  if (shards_[layer].coded_gradients > 0) {
+    exported_[rank_].first = ByteKind::kBuffers;
+    exported_[rank_].second += shards_[layer].coded_gradients + shards_[layer].coded_sum;
+  } else if (exports_gradient(layer)) {
     open_[layer] = false;
     exported_[rank_].first = whole_gradient_kind(layer);
     exported_[rank_].second += shards_[layer].opened_gradients;
@@ -274,7 +281,8 @@ void Bookkeeper::end_export() {
 }
 
 // Fetches this rank's part of weights that live off the device to the device. On a CPU it fetches
-// from disk to host memory that peers may read longer than a staging buffer lasts.
+// from disk to host memory that peers may read longer than a staging buffer lasts. A code of the
+// part is made on the device.
 void Bookkeeper::bring_part(int layer) {
   const std::int64_t bytes = shards_[layer].gathered_part;
   if (bytes == 0 || replicas_ == 1) return;
@@ -303,7 +311,8 @@ void Bookkeeper::let_parts_go(int gathered) {
 }
 
 void Bookkeeper::add_part(int layer, std::int64_t bytes) {
-  if (costs_.launch.kernel > 0) return add(ByteKind::kBuffers, bytes);
+  if (costs_.launch.kernel > 0 || shards_[layer].coded_weights > 0)
+    return add(ByteKind::kBuffers, bytes);
   const LayerOnDisk& disk = shards_[layer].disk;
   // peers read them where they are updated
   if (disk.weights == 0 || disk.weights_on_host) return;

@@ -69,6 +69,7 @@ CostTable with_parameter_bytes(CostTable costs, const ParameterBytes& bytes) {
     layer.state_bytes = scaled(layer.weight_bytes, elements * bytes.states);
     layer.gradient_bytes = scaled(layer.gradient_bytes, bytes.gradient / kGradientBytes);
     layer.weight_bytes = scaled(layer.weight_bytes, elements * bytes.weight);
+    layer.matrix_bytes = scaled(layer.matrix_bytes, elements * bytes.weight);
     layer.replica_bytes = scaled(layer.replica_bytes, elements * bytes.weight);
   }
   costs.weight_element_bytes = static_cast<int>(bytes.weight);

@@ -92,14 +92,18 @@ ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layou
                                bool sends_signs) {
   constexpr double kGradientBits = 32;
   const double gradients =
-      static_cast<double>(layer.own_gradients) / (sends_signs ? kGradientBits : 1);
+      sends_signs ? static_cast<double>(layer.own_gradients) / kGradientBits
+                  : static_cast<double>(layer.coded_gradients > 0 ? layer.coded_gradients
+                                                                  : layer.own_gradients);
   if (layout.shards == 1) return {.reduce = all_reduce_bytes(gradients, layout.replicas)};
   // Gradients are scattered inside a shard group, then each shard is summed over the groups.
   const int ranks = layout.shards, groups = layout.replicas / ranks;
   ReplicaTraffic traffic{.reduce = scattered(gradients, ranks) +
                                    all_reduce_bytes(gradients / ranks, groups)};
   if (layer.shards.weights) {
-    traffic.fetch = scattered(static_cast<double>(layer.fetched_weights), ranks);
+    traffic.fetch = scattered(
+        static_cast<double>(layer.coded_weights > 0 ? layer.coded_weights : layer.fetched_weights),
+        ranks);
   } else {
     traffic.gather = scattered(static_cast<double>(layer.weights), ranks);
   }

@@ -84,6 +84,29 @@ TEST(Communication, HybridShardsAreSummedOverGroups) {
   EXPECT_DOUBLE_EQ(sent, 4 * kWeights * (0.5 + 0.5 + 0.5));
 }
 
+// Half of a layer's weights are matrices.
+TEST(Communication, MatricesGoAsIntegersAndTheRestInFull) {
+  Model model;
+  model.micro_batches = 1;
+  for (LayerCost& layer : model.costs.layers) layer.matrix_bytes = kWeights / 2;
+  const auto sent = [&](int zero, const Traffic& traffic) {
+    return model
+        .communication(1, {.axes = {{Axis::kData, 4}}, .zero = {.stage = zero, .traffic = traffic}})
+        .ranks[0][Axis::kData]
+        .bytes;
+  };
+  const double int8 = (1 + 4 / 128.0) / 4, int4 = (0.5 + 4 / 64.0) / 4;  // of fp32
+  const double gradients = 4 * kWeights * 3 / 4.0;                       // of all layers, once
+  EXPECT_DOUBLE_EQ(sent(0, {.gradients = TrafficFormat::kInt8}), 2 * gradients * (0.5 + int8 / 2));
+  EXPECT_DOUBLE_EQ(sent(1, {.gradients = TrafficFormat::kInt4, .block = 64}),
+                   gradients * (0.5 + int4 / 2) + gradients);
+  // Four layers are fetched for forward and two again for backward.
+  const Traffic both{.gradients = TrafficFormat::kInt4, .weights = TrafficFormat::kInt8};
+  const double int4_of_128 = (0.5 + 4 / 128.0) / 4;
+  EXPECT_DOUBLE_EQ(sent(3, both),
+                   gradients * (0.5 + int4_of_128 / 2) + 1.5 * gradients * (0.5 + int8 / 2));
+}
+
 TEST(Communication, StagesSendEachValueAndGradientOncePerMicroBatch) {
   Model model;
   model.micro_batches = 3;

@@ -2,6 +2,7 @@
 // layer have different element sizes but the same cut.
 #include "strata/plan/simulate/shard_bytes.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -15,6 +16,17 @@ std::int64_t scaled(std::int64_t bytes, std::int64_t part, std::int64_t whole) {
   if (whole == 0) return 0;
   return std::llround(static_cast<double>(bytes) * static_cast<double>(part) /
                       static_cast<double>(whole));
+}
+
+// Integers for matrices, the numbers themselves for the rest.
+std::int64_t code_bytes(const LayerCost& layer, std::int64_t bytes, TrafficFormat format,
+                        std::int64_t block, int weight_element_bytes) {
+  if (format == TrafficFormat::kFull) return 0;
+  const double all = static_cast<double>(bytes);
+  const double matrices = all * static_cast<double>(layer.matrix_bytes) /
+                          static_cast<double>(std::max<std::int64_t>(1, layer.weight_bytes));
+  const double elements = static_cast<double>(layer.matrix_bytes) / weight_element_bytes;
+  return std::llround(all - matrices + traffic_bytes(format, block, elements, matrices));
 }
 
 // The gradient of a tied use has the size of its replica and is sent to the owner whole.
@@ -41,6 +53,17 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                    .states = layer.state_bytes,
                    .own_gradients = own,
                    .received = layout.replicas > 1 && !reads_in_place ? own : 0};
+  const Traffic& traffic = layout.traffic;
+  const auto code_of = [&](std::int64_t whole, TrafficFormat format) {
+    return code_bytes(layer, whole, format, traffic.block, weight_element_bytes);
+  };
+  if (shards.reduced && layout.replicas > 1)
+    bytes.coded_gradients = code_of(own, traffic.gradients);
+  if (bytes.coded_gradients > 0) {
+    const std::int64_t part = bytes.coded_gradients / layout.replicas;
+    bytes.received = reads_in_place ? 0 : part;
+    if (layout.shards < layout.replicas) bytes.coded_sum = part;
+  }
   if (shards.states) bytes.states = scaled(layer.state_bytes, shard, elements);
   if (shards.gradients) {
     bytes.opened_gradients = own;
@@ -72,6 +95,9 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
       bytes.gathered_part = bytes.updated.weights;
     }
   }
+  if (shards.coded_weights) bytes.coded_weights = code_of(layer.weight_bytes, traffic.weights);
+  if (bytes.coded_weights > 0)
+    bytes.gathered_part = scaled(bytes.coded_weights, shard, elements) * (reads_in_place ? 1 : 2);
   if (tiers.fetches_weights()) {
     bytes.fetched_weights = layer.weight_bytes;
     bytes.weights = 0;

@@ -52,6 +52,26 @@ TEST(ShardBytes, AreCutAtBlocksForFullestRank) {
   EXPECT_EQ(states(0, 8), 0);
 }
 
+TEST(ShardBytes, CodesAreHeldBesideWeightsAndGradients) {
+  LayerCost layer = kLayer;
+  layer.matrix_bytes = kWeights;
+  constexpr std::int64_t kInt8 = kWeights / 4 + kWeights / 128;  // a byte, and a scale for 128
+  constexpr std::int64_t kInt4 = kWeights / 8 + kWeights / 128;
+  const Traffic traffic{.gradients = TrafficFormat::kInt4, .weights = TrafficFormat::kInt8};
+  const ShardBytes whole = bytes_of(layer, {.traffic = {.gradients = TrafficFormat::kInt4}}, 4);
+  EXPECT_EQ(whole.coded_gradients, kInt4);
+  EXPECT_EQ(whole.coded_sum, kInt4 / 4);  // which the others gather
+  EXPECT_EQ(whole.received, kInt4 / 4);
+  EXPECT_EQ(whole.coded_weights, 0);
+  const ShardBytes sharded = bytes_of(layer, {.stage = 3, .traffic = traffic}, 4);
+  EXPECT_EQ(sharded.coded_gradients, kInt4);
+  EXPECT_EQ(sharded.coded_sum, 0);
+  EXPECT_EQ(sharded.coded_weights, kInt8);
+  EXPECT_EQ(sharded.gathered_part, 2 * kInt8 / 4);  // its own code and one received
+  const ShardBytes alone = bytes_of(layer, {.stage = 3, .traffic = traffic}, 1);
+  EXPECT_EQ(alone.coded_gradients + alone.coded_weights + alone.gathered_part, 0);
+}
+
 TEST(ShardBytes, TiedLayersShardStatesOnly) {
   LayerCost layer = kLayer;
   layer.replica_bytes = kWeights;

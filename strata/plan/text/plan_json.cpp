@@ -128,6 +128,10 @@ json mesh_of(const Plan& plan) {
               {"shard_ranks", zero.shard_ranks == 0 ? mesh.weight_ranks() : zero.shard_ranks},
               {"reduce", name_of(zero.reduce)},
               {"reduce_reason", plan.reduce_reason},
+              {"traffic",
+               {{"gradients", name_of(zero.traffic.gradients)},
+                {"weights", name_of(zero.traffic.weights)},
+                {"block", zero.traffic.block}}},
               {"exposed_seconds",
                axes_of([&](Axis axis) { return plan.communication.exposed_seconds[axis]; })}});
   return all;

@@ -85,6 +85,11 @@ std::string mesh_text(const Plan& plan) {
             (plan.decisions().zero.reduce == ReduceMode::kEach ? "after each micro-batch"
                                                                : "once a step") +
             " (" + plan.reduce_reason + ")\n";
+    const Traffic& traffic = plan.decisions().zero.traffic;
+    if (!traffic.is_full())
+      text += std::string("traffic    gradients ") + name_of(traffic.gradients) + ", weights " +
+              name_of(traffic.weights) + ": one scale for " + std::to_string(traffic.block) +
+              " elements of a matrix\n";
   }
   return text + time_lines(plan);
 }
@@ -199,6 +204,8 @@ std::string idle_lines(const Plan& plan) {
   if (plan.decisions().zero.stage > 0 && plan.decisions().mesh.weight_ranks() == 1)
     text += "no effect  mesh.zero " + std::to_string(plan.decisions().zero.stage) +
             ": with mesh.dp 1 there is no other replica to share with\n";
+  if (!plan.decisions().zero.traffic.is_full() && plan.decisions().mesh.weight_ranks() == 1)
+    text += "no effect  mesh.traffic: with mesh.dp 1 there is no other replica to send to\n";
   const bool sharded = plan.decisions().zero.stage == 3 && plan.decisions().mesh.weight_ranks() > 1;
   if (plan.memory.window > 0 && !plan.placement.tiers.fetches_weights() && !sharded)
     text += "no effect  memory.window " + std::to_string(plan.memory.window) +

@@ -1,0 +1,59 @@
+/// Gathers and sums flat buffers over the ranks of a group, in the numbers of a block code.
+///
+/// Every rank encodes what it sends once, and all ranks, itself included, decode the same bytes: so
+/// all get the same bits, however the buffers are cut. The others read a code in place where they
+/// can. The caller's tensor may be written to as soon as start() has returned.
+///
+/// Source   Wang et al. 2023 (ZeRO++, arXiv 2306.10209).
+/// Shapes   as ReduceScatter and AllGather (collectives.h); shards begin at multiples of kFlatBlock.
+/// Threads  collective. Tensors are in host memory.
+/// Cost     per rank, n ranks, x bytes of code: (n - 1) / n x each. A gather holds this rank's code
+///          and one of another rank, a sum the codes of its whole buffer and one shard's.
+/// Errors   those of Group.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "strata/comm/block_code.h"
+#include "strata/comm/collectives.h"
+#include "strata/comm/group.h"
+
+namespace strata {
+
+/// Each rank gets its shard of the sum of what the codes of all buffers stand for, in rank order.
+class CodedSum {
+ public:
+  static CodedSum start(Group& group, const at::Tensor& flat, Shards shards, BlockCode code);
+
+  /// Writes the sum (fp32) to `into`, or adds it there.
+  void finish(const at::Tensor& into, bool accumulate);
+
+ private:
+  CodedSum(Group& group, Shards shards, BlockCode code);
+
+  Group* group_;
+  MessageTag tag_;
+  Shards shards_;
+  BlockCode code_;
+  at::Tensor own_;  // the code of this rank's shard
+};
+
+/// All ranks get all shards as their codes stand for them.
+class CodedGather {
+ public:
+  static CodedGather start(Group& group, const at::Tensor& shard, Shards shards, BlockCode code);
+
+  /// Writes all shards, this rank's included, to `flat`, which begins at element `begin`.
+  void finish(const at::Tensor& flat, std::int64_t begin = 0);
+
+ private:
+  CodedGather(Group& group, Shards shards, BlockCode code);
+
+  Group* group_;
+  MessageTag tag_;
+  Shards shards_;
+  BlockCode code_;
+  at::Tensor own_;
+};
+
+}  // namespace strata
