@@ -25,6 +25,7 @@ Claim gpipe_memory_claim();
 Claim gpipe_throughput_claim();
 Claim torchgpipe_claim();
 Claim zero_claim();
+Claim zero_plus_plus_claim();
 Claim deepspeed_3d_claim();
 Claim sc21_claim();
 Claim activation_memory_claim();

@@ -151,6 +151,15 @@ TEST(Zero, FigureIsReproduced) {
   EXPECT_NEAR(gigabytes(3), 1.875, 1e-6);
 }
 
+// arXiv 2306.10209: 3 M become 0.75 M. Scales are a 32nd more, and (n - 1) / n less than 1.
+TEST(ZeroPlusPlus, SendsIntegers) {
+  EXPECT_NEAR(row_named("zero++", "ZeRO 3, sum of gradients").reproduced, 383 / 384.0, 1e-9);
+  EXPECT_NEAR(row_named("zero++", "int8 weights, gather for forward").reproduced,
+              (1 + 1 / 32.0) / 2 * 383 / 384, 1e-6);
+  EXPECT_NEAR(row_named("zero++", "int4 gradients, sum").reproduced,
+              (0.5 + 1 / 32.0) / 2 * 383 / 384, 1e-6);
+}
+
 // Microsoft Research blog of September 2020.
 TEST(DeepSpeed3d, TrillionParametersFit800V100) {
   const Claim& claim = claim_named("deepspeed-3d");

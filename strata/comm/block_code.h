@@ -1,11 +1,11 @@
 /// Packs ranges of a layer's flat buffer in blocks of 8- or 4-bit integers with one scale a block.
 ///
 /// An element x of a block whose largest magnitude is a becomes the integer nearest to m x / a,
-/// ties to even, where m is 127 or 7; it stands for the integer times a / m. If a block has a NaN or
-/// an infinity, all its elements become NaN. A block whose scale a / m is no normal number becomes
-/// zero. Blocks are parts of one weight and begin at the weight or at a multiple of the block's
-/// elements, so codes depend neither on how a buffer is cut in whole blocks of kFlatBlock nor on the
-/// weights beside. Elements outside of the weights are copied.
+/// ties to even, where m is 127 or 7; it stands for the integer times a / m. If a block has a NaN
+/// or an infinity, all its elements become NaN. A block whose scale a / m is no normal number
+/// becomes zero. Blocks are parts of one weight and begin at the weight or at a multiple of the
+/// block's elements, so codes depend neither on how a buffer is cut in whole blocks of kFlatBlock
+/// nor on the weights beside. Elements outside of the weights are copied.
 ///
 /// Source   Dettmers et al. 2022 (8-bit optimizers by blocks, arXiv 2110.02861); Wang et al. 2023
 ///          (ZeRO++, arXiv 2306.10209).

@@ -5,7 +5,8 @@
 /// can. The caller's tensor may be written to as soon as start() has returned.
 ///
 /// Source   Wang et al. 2023 (ZeRO++, arXiv 2306.10209).
-/// Shapes   as ReduceScatter and AllGather (collectives.h); shards begin at multiples of kFlatBlock.
+/// Shapes   as ReduceScatter and AllGather (collectives.h); shards begin at multiples of
+///          kFlatBlock.
 /// Threads  collective. Tensors are in host memory.
 /// Cost     per rank, n ranks, x bytes of code: (n - 1) / n x each. A gather holds this rank's code
 ///          and one of another rank, a sum the codes of its whole buffer and one shard's.

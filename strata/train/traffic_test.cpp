@@ -1,5 +1,5 @@
-// Tests training whose replicas send gradients and weights as integers: against the sums and weights
-// that a loop over single elements makes, and the same bits for any cut.
+// Tests training whose replicas send gradients and weights as integers: against the sums and
+// weights that a loop over single elements makes, and the same bits for any cut.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
@@ -120,23 +120,29 @@ TEST(CodedGradients, AreTheSumOfWhatReplicasRound) {
     }
 }
 
-// Without shards, replicas send each other the rounded sums, too.
-TEST(CodedGradients, OfWholeReplicasAreRoundedSums) {
-  MeshCase c = traffic_case(2, 0, {.gradients = kInt8});
-  c.model.dropout = 0;
-  c.model.tie = false;
-  Tensors sum = sent_by(c, 0);
-  for (const auto& [name, gradient] : sent_by(c, 1)) sum.at(name).add_(gradient);
-  const Sequential model = mesh_model(c);
-  for (int layer = 0; layer < model.num_layers(); ++layer) {
-    const LayerLayout layout = model.layout(layer);
-    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-      at::Tensor& tensor = sum.at(weight_name(model, layer, layout.specs[i]));
-      tensor = tensor.view(layout.specs[i].shape);
-      round_weight(tensor, layout.placements[i].offset, kInt8, c.traffic.block);
+// Without shards, or with several groups that share shards, replicas send each other rounded sums.
+TEST(CodedGradients, ThatReplicasGatherAreRoundedSums) {
+  for (const auto& [replicas, zero, shard_ranks] :
+       {std::tuple(2, 0, 0), {3, 0, 0}, {4, 1, 2}, {4, 2, 2}, {4, 3, 2}}) {
+    MeshCase c = traffic_case(replicas, zero, {.gradients = kInt8});
+    c.shard_ranks = shard_ranks;
+    c.model.dropout = 0;
+    c.model.tie = false;
+    Tensors sum = sent_by(c, 0);
+    for (int replica = 1; replica < replicas; ++replica)
+      for (const auto& [name, gradient] : sent_by(c, replica)) sum.at(name).add_(gradient);
+    const Sequential model = mesh_model(c);
+    for (int layer = 0; layer < model.num_layers(); ++layer) {
+      const LayerLayout layout = model.layout(layer);
+      for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+        at::Tensor& tensor = sum.at(weight_name(model, layer, layout.specs[i]));
+        tensor = tensor.view(layout.specs[i].shape);
+        round_weight(tensor, layout.placements[i].offset, kInt8, c.traffic.block);
+      }
     }
+    SCOPED_TRACE(testing::Message() << c << ", shard ranks " << shard_ranks);
+    expect_equal(gradients_of(c), sum);
   }
-  expect_equal(gradients_of(c), sum);
 }
 
 // Ranks compute with rounded weights, and updates move the weights themselves.
@@ -331,12 +337,16 @@ TEST(CodedTraffic, LearnsAlmostTheSame) {
   EXPECT_NEAR(train({.gradients = kInt4, .weights = kInt8}), full, 0.01 * full);
 }
 
-// One rank sends nothing, so nothing is rounded.
+// Ranks that are the only ones with their weights send none, so nothing is rounded.
 TEST(CodedTraffic, OfOneReplicaIsPlainTraining) {
-  MeshCase c = traffic_case(1, 3, kBoth);
-  const MeshRecord coded = train_on_mesh(c);
-  c.traffic = {};
-  expect_same_bits(train_on_mesh(c), coded);
+  for (const int tp : {1, 2}) {
+    MeshCase c = traffic_case(1, 3, kBoth);
+    c.mesh[Axis::kTensor] = tp;
+    c.sequence = tp > 1;  // gradients of parts of the sequence are added
+    const MeshRecord coded = train_on_mesh(c);
+    c.traffic = {};
+    expect_same_bits(train_on_mesh(c), coded);
+  }
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ class Claim(ProgramTest):
         verdicts = [row["verdict"] for row in rows]
         self.assertEqual(set(verdicts), set(VERDICTS))
         self.assertTrue(all(row.get("explanation") for row in rows if "explained" in row["verdict"]))
-        self.assertIn(f"13 claims: {verdicts.count('reproduced')} rows reproduced, "
+        self.assertIn(f"14 claims: {verdicts.count('reproduced')} rows reproduced, "
                       f"{verdicts.count('consistent')} consistent, {verdicts.count('explained')} explained, "
                       f"{verdicts.count('not explained')} not explained, 0 missed", out)
         cards = {card.get("id"): card for card in self.page("claims.html")["cards"]}
