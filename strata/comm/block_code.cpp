@@ -75,10 +75,9 @@ struct Int4 {
 template <typename Integers>
 float pack_block(const float* x, std::int64_t n, std::uint8_t* to) {
   const float largest = largest_magnitude(x, n), scale = largest / Integers::kMost;
-  const bool is_zero = scale < std::numeric_limits<float>::min();
-  // Where the scale is zero or NaN, it alone decides.
-  Integers::pack(x, n, scale > 0 && !is_zero ? Integers::kMost / largest : 0, to);
-  return is_zero ? 0 : scale;
+  // Where the scale is zero or NaN, it alone decides what the integers stand for.
+  Integers::pack(x, n, Integers::kMost / largest, to);
+  return scale < std::numeric_limits<float>::min() ? 0 : scale;
 }
 
 std::int64_t integer_bytes(std::int64_t elements, int bits) { return (elements * bits + 7) / 8; }
