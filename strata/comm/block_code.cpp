@@ -28,7 +28,8 @@ std::int32_t nearest(float x) {
   return std::bit_cast<std::int32_t>(x + kRound) - std::bit_cast<std::int32_t>(kRound);
 }
 
-// NaN if any element is no finite number: as integers, the bits of these are larger.
+// NaN if any element is no finite number. The bits of infinities and NaN, as integers, are larger
+// than those of finite numbers.
 float largest_magnitude(const float* x, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i)

@@ -1,75 +1,64 @@
 #include "strata/comm/coded_collectives.h"
 
-#include <utility>
-
 #include "strata/base/errors.h"
 
 namespace strata {
 namespace {
 
-// Calls f(rank, code) in rank order; the codes of others are read where they are.
+CodedExchange exchange_of(Group& group, Shards shards, const BlockCode& code) {
+  STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.coded_exchange");
+  return {&group, group.next_collective(), std::move(shards), &code, {}};
+}
+
+// Calls f(shard, code) in rank order with the ranks' codes, and forgets this rank's. Those of
+// others are read where they are.
 template <typename F>
-void for_each_code(Group& group, const MessageTag& tag, const at::Tensor& own, F f) {
+void for_each_code(CodedExchange& exchange, F f) {
+  Group& group = *exchange.group;
   for (int rank = 0; rank < group.size(); ++rank)
-    f(rank, rank == group.rank() ? own : group.import_buffer(rank, tag).tensor());
+    f(exchange.shards[static_cast<std::size_t>(rank)],
+      rank == group.rank() ? std::move(exchange.own)
+                           : group.import_buffer(rank, exchange.tag).tensor());
 }
 
 }  // namespace
 
-CodedSum::CodedSum(Group& group, Shards shards, BlockCode code)
-    : group_(&group),
-      tag_(group.next_collective()),
-      shards_(std::move(shards)),
-      code_(std::move(code)) {
-  STRATA_CHECK_EQ(shards_.size(), static_cast<std::size_t>(group.size()), "comm.coded_sum");
-}
-
-CodedSum CodedSum::start(Group& group, const at::Tensor& flat, Shards shards, BlockCode code) {
-  CodedSum sum(group, std::move(shards), std::move(code));
+CodedSum CodedSum::start(Group& group, const at::Tensor& flat, Shards shards,
+                         const BlockCode& code) {
+  CodedExchange exchange = exchange_of(group, std::move(shards), code);
   for (int peer = 0; peer < group.size(); ++peer) {
-    const FlatRange shard = sum.shards_[static_cast<std::size_t>(peer)];
-    at::Tensor packed = sum.code_.encode(flat.narrow(0, shard.begin, shard.size()), shard);
+    const FlatRange shard = exchange.shards[static_cast<std::size_t>(peer)];
+    at::Tensor packed = code.encode(flat.narrow(0, shard.begin, shard.size()), shard);
     if (peer == group.rank()) {
-      sum.own_ = std::move(packed);
+      exchange.own = std::move(packed);
     } else {
-      group.export_buffer(peer, sum.tag_, std::move(packed));
+      group.export_buffer(peer, exchange.tag, std::move(packed));
     }
   }
-  return sum;
+  return CodedSum(std::move(exchange));
 }
 
 void CodedSum::finish(const at::Tensor& into, bool accumulate) {
-  const FlatRange shard = shards_[static_cast<std::size_t>(group_->rank())];
+  const FlatRange own = exchange_.shards[static_cast<std::size_t>(exchange_.group->rank())];
   if (!accumulate) into.zero_();
-  for_each_code(*group_, tag_, own_,
-                [&](int, const at::Tensor& packed) { code_.add(packed, shard, into); });
-  own_.reset();
-}
-
-CodedGather::CodedGather(Group& group, Shards shards, BlockCode code)
-    : group_(&group),
-      tag_(group.next_collective()),
-      shards_(std::move(shards)),
-      code_(std::move(code)) {
-  STRATA_CHECK_EQ(shards_.size(), static_cast<std::size_t>(group.size()), "comm.coded_gather");
+  for_each_code(exchange_, [&](FlatRange, const at::Tensor& packed) {
+    exchange_.code->add(packed, own, into);
+  });
 }
 
 CodedGather CodedGather::start(Group& group, const at::Tensor& shard, Shards shards,
-                               BlockCode code) {
-  CodedGather gather(group, std::move(shards), std::move(code));
-  const auto own = static_cast<std::size_t>(group.rank());
-  gather.own_ = gather.code_.encode(shard, gather.shards_[own]);
+                               const BlockCode& code) {
+  CodedExchange exchange = exchange_of(group, std::move(shards), code);
+  exchange.own = code.encode(shard, exchange.shards[static_cast<std::size_t>(group.rank())]);
   for (int peer = 0; peer < group.size(); ++peer)
-    if (peer != group.rank()) group.export_buffer(peer, gather.tag_, gather.own_);
-  return gather;
+    if (peer != group.rank()) group.export_buffer(peer, exchange.tag, exchange.own);
+  return CodedGather(std::move(exchange));
 }
 
 void CodedGather::finish(const at::Tensor& flat, std::int64_t begin) {
-  for_each_code(*group_, tag_, own_, [&](int rank, const at::Tensor& packed) {
-    const FlatRange shard = shards_[static_cast<std::size_t>(rank)];
-    code_.decode(packed, shard, flat.narrow(0, shard.begin - begin, shard.size()));
+  for_each_code(exchange_, [&](FlatRange shard, const at::Tensor& packed) {
+    exchange_.code->decode(packed, shard, flat.narrow(0, shard.begin - begin, shard.size()));
   });
-  own_.reset();
 }
 
 }  // namespace strata

@@ -8,12 +8,15 @@
 /// Shapes   as ReduceScatter and AllGather (collectives.h); shards begin at multiples of
 ///          kFlatBlock.
 /// Threads  collective. Tensors are in host memory.
-/// Cost     per rank, n ranks, x bytes of code: (n - 1) / n x each. A gather holds this rank's code
-///          and one of another rank, a sum the codes of its whole buffer and one shard's.
+/// Cost     per rank, n ranks, x bytes of code: (n - 1) / n x each. A gather holds the code of this
+///          rank's shard, a sum that of its whole buffer, until the others have read them; of what
+///          others send, one shard's code, and all that has arrived if it is not read in place.
 /// Errors   those of Group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <utility>
 
 #include "strata/comm/block_code.h"
 #include "strata/comm/collectives.h"
@@ -21,40 +24,42 @@
 
 namespace strata {
 
+/// What a rank has sent of a coded collective, and what it needs to receive the rest.
+struct CodedExchange {
+  Group* group;
+  MessageTag tag;
+  Shards shards;
+  const BlockCode* code;
+  at::Tensor own;  ///< the code of this rank's shard
+};
+
 /// Each rank gets its shard of the sum of what the codes of all buffers stand for, in rank order.
 class CodedSum {
  public:
-  static CodedSum start(Group& group, const at::Tensor& flat, Shards shards, BlockCode code);
+  /// `code` outlives the sum.
+  static CodedSum start(Group& group, const at::Tensor& flat, Shards shards, const BlockCode& code);
 
   /// Writes the sum (fp32) to `into`, or adds it there.
   void finish(const at::Tensor& into, bool accumulate);
 
  private:
-  CodedSum(Group& group, Shards shards, BlockCode code);
-
-  Group* group_;
-  MessageTag tag_;
-  Shards shards_;
-  BlockCode code_;
-  at::Tensor own_;  // the code of this rank's shard
+  explicit CodedSum(CodedExchange exchange) : exchange_(std::move(exchange)) {}
+  CodedExchange exchange_;
 };
 
 /// All ranks get all shards as their codes stand for them.
 class CodedGather {
  public:
-  static CodedGather start(Group& group, const at::Tensor& shard, Shards shards, BlockCode code);
+  /// `code` outlives the gather.
+  static CodedGather start(Group& group, const at::Tensor& shard, Shards shards,
+                           const BlockCode& code);
 
   /// Writes all shards, this rank's included, to `flat`, which begins at element `begin`.
   void finish(const at::Tensor& flat, std::int64_t begin = 0);
 
  private:
-  CodedGather(Group& group, Shards shards, BlockCode code);
-
-  Group* group_;
-  MessageTag tag_;
-  Shards shards_;
-  BlockCode code_;
-  at::Tensor own_;
+  explicit CodedGather(CodedExchange exchange) : exchange_(std::move(exchange)) {}
+  CodedExchange exchange_;
 };
 
 }  // namespace strata

@@ -32,8 +32,8 @@ struct Traffic {
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
 
-/// The bytes of `elements` with their scales, of which full ones have `full_bytes`; the last block
-/// of every weight is counted as full.
+/// The bytes of `elements` and their scales; `full_bytes`: those of the numbers themselves. A scale
+/// is counted for every `block` elements, although the last block of a weight may be shorter.
 double traffic_bytes(TrafficFormat format, std::int64_t block, double elements, double full_bytes);
 
 }  // namespace strata

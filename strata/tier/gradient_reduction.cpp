@@ -5,8 +5,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include "strata/tier/traffic_code.h"
-
 namespace strata {
 
 void add_partial_gradients(Group& tp, const Pin& pin) {
@@ -26,11 +24,8 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const La
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
   const at::Tensor gradients = bytes.narrow(0, 0, own.layout().own_numel);
-  const Traffic& traffic = own.placement().traffic;
-  if (groups.weights.size() > 1)
-    reduction.code_ = traffic_code(own.layout(), traffic.gradients, traffic.block);
-  if (reduction.code_) {
-    reduction.sum_ = CodedSum::start(groups.weights, gradients, cuts.parts, *reduction.code_);
+  if (const auto& code = own.gradient_code()) {
+    reduction.sum_ = CodedSum::start(groups.weights, gradients, cuts.parts, *code);
   } else {
     reduction.sum_ = ReduceScatter::start(groups.weights, gradients, cuts.parts);
   }
@@ -52,7 +47,8 @@ void GradientReduction::finish(const Pin& pin, bool first, bool last) {
   const bool gathers = last && groups_->replica.size() > 1;
   if (gathers) gather_parts(own, gradients);
   // Replicas read the part in place, and the staging buffer is soon reused for another layer.
-  if (gathers && !code_ && !travels && pin.placement().on_disk(StateKind::kGradientShard))
+  if (gathers && !pin_.gradient_code() && !travels &&
+      pin.placement().on_disk(StateKind::kGradientShard))
     groups_->replica.barrier();
   if (travels) pin.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
 }
@@ -63,8 +59,8 @@ void GradientReduction::gather_parts(const at::Tensor& own, const at::Tensor& gr
   Shards parts;
   for (int replica = 0; replica < groups_->replica.size(); ++replica)
     parts.push_back(cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()]);
-  if (code_)
-    return CodedGather::start(groups_->replica, own, parts, *code_).finish(gradients, begin);
+  if (const auto& code = pin_.gradient_code())
+    return CodedGather::start(groups_->replica, own, parts, *code).finish(gradients, begin);
   for (FlatRange& part : parts) part = {part.begin - begin, part.end - begin};
   AllGather::start(groups_->replica, own, parts, gradients).finish();
 }

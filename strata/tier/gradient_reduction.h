@@ -2,14 +2,13 @@
 ///
 /// start() exports this rank's gradients to the other replicas and returns. finish() computes the
 /// sum of this replica's part, and gathers the rest of its shard from the replicas that keep the
-/// same shard. Both go in the format of the pin's placement. With sequence parallelism, gradients
+/// same shard. Both go in the layer's code, if it has one. With sequence parallelism, gradients
 /// of a part of the sequence are first added over the tensor-parallel ranks.
 ///
 /// Threads  collective over the dp axis (and the tp axis): the same layers in the same order.
 /// Errors   Cancelled when another rank failed.
 #pragma once
 
-#include <optional>
 #include <utility>
 #include <variant>
 
@@ -45,7 +44,6 @@ class GradientReduction {
   MeshGroups* groups_;
   Pin pin_;
   const LayerCuts* cuts_;
-  std::optional<BlockCode> code_;  // none: the numbers themselves are sent
   std::variant<ReduceScatter, CodedSum> sum_;
 };
 

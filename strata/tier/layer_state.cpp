@@ -22,6 +22,14 @@ FlatBuffer pinned(std::int64_t numel, at::ScalarType dtype, Device device, Memor
   return buffer;
 }
 
+// Matrices become integers. Vectors, such as biases and the gains of norms, and running statistics
+// are few.
+std::optional<BlockCode> code_of(const LayerLayout& layout, TrafficFormat format,
+                                 std::int64_t block) {
+  if (format == TrafficFormat::kFull) return std::nullopt;
+  return BlockCode(format, block, matrices_of(layout));
+}
+
 }  // namespace
 
 ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayout& layout,
@@ -30,6 +38,7 @@ ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayou
   const TierLayout& tiers = plan.decisions().tiers;
   const bool at_once = is_updated_at_once(tiers, shards, layer, tied_layers(plan.dataflow()));
   Traffic traffic = plan.shards().traffic;
+  if (plan.shards().replicas == 1) traffic.gradients = TrafficFormat::kFull;
   if (!shards.coded_weights) traffic.weights = TrafficFormat::kFull;
   return {.shard = cut({0, layout.own_numel}, plan.shards().shards)[shard_rank],
           .whole_weights = !shards.weights && !tiers[layer].fetches_weights(),
@@ -52,7 +61,11 @@ Home home_of(const ShardPlacement& placement, std::int64_t own_numel, StateKind 
 }
 
 LayerState::LayerState(int layer, const LayerLayout& layout, const ShardPlacement& placement)
-    : layer(layer), layout(&layout), placement(placement) {
+    : layer(layer),
+      layout(&layout),
+      placement(placement),
+      gradient_code(code_of(layout, placement.traffic.gradients, placement.traffic.block)),
+      weight_code(code_of(layout, placement.traffic.weights, placement.traffic.block)) {
   for (int kind = 0; kind < kNumStateKinds; ++kind)
     homes[kind] = home_of(placement, layout.own_numel, static_cast<StateKind>(kind));
 }

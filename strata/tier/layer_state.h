@@ -8,9 +8,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "strata/base/flat_range.h"
+#include "strata/comm/block_code.h"
 #include "strata/nn/graph/layout.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/tier/flat_buffer.h"
@@ -82,6 +84,8 @@ struct LayerState {
   const LayerLayout* layout;
   ShardPlacement placement;
   std::array<Home, kNumStateKinds> homes;
+  /// Codes in which replicas send the layer's gradients and weights; empty: the numbers themselves.
+  std::optional<BlockCode> gradient_code, weight_code;
   Home home(StateKind kind) const { return homes[static_cast<int>(kind)]; }
 
   FlatBuffer weights;         ///< [own_numel]

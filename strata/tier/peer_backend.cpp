@@ -9,7 +9,6 @@
 #include "strata/comm/coded_collectives.h"
 #include "strata/comm/collectives.h"
 #include "strata/tier/host_backend.h"
-#include "strata/tier/traffic_code.h"
 
 namespace strata {
 namespace {
@@ -76,10 +75,10 @@ std::unique_ptr<Transfer> PeerBackend::fetch(LayerState& state, StateKind kind) 
   STRATA_CHECK(state.home(kind) == Home::kPeers, "tier.peer_backend");
   const Stream& compute = group_.rank_device().stream;
   at::Tensor shard = state.weight_shard.bytes();
-  const Traffic& traffic = state.placement.traffic;
-  if (const auto code = traffic_code(*state.layout, traffic.weights, traffic.block))
+  if (state.weight_code)
     return std::make_unique<CodedWeightGather>(
-        state, CodedGather::start(group_, shard, cut(state.own(), group_.size()), *code));
+        state,
+        CodedGather::start(group_, shard, cut(state.own(), group_.size()), *state.weight_code));
   Completion there;
   if (compute.queue() && state.placement.tiers.updates_on_host()) {
     STRATA_CHECK(host_ != nullptr, "tier.peer_backend");

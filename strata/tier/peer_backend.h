@@ -1,8 +1,7 @@
 /// Gathers whole weights from the shards that the replicas of a layer keep, as ZeRO stage 3 needs.
 ///
 /// Each rank exports its shard and copies the others'. A fetch runs while the rank computes. If the
-/// layer's placement has a format other than full, ranks gather what the code of the weights
-/// stands for.
+/// layer has a code for its weights, ranks gather what the code stands for.
 ///
 /// Source   Rajbhandari et al. 2020 (ZeRO).
 /// Threads  collective over the shard group: all its ranks fetch the same layers in the same order.

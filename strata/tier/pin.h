@@ -27,6 +27,8 @@ class [[nodiscard]] Pin {
   int layer() const { return state_->layer; }
   const LayerLayout& layout() const { return *state_->layout; }
   const ShardPlacement& placement() const { return state_->placement; }
+  /// In which replicas send gradients; empty: the numbers themselves.
+  const std::optional<BlockCode>& gradient_code() const { return state_->gradient_code; }
 
   /// For kWeights: the autograd leaf of each weight.
   std::span<const at::Tensor> weights() const;

@@ -228,8 +228,13 @@ TEST(CodedTraffic, HasSameBitsInEveryZeroStageWithShards) {
 
 // Where states live, and when they are fetched, changes nothing.
 TEST(CodedTraffic, HasSameBitsInEveryTier) {
-  for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
-    MeshCase c = traffic_case(2, 3, kBoth);
+  for (const auto& [precision, zero, shard_ranks] : {std::tuple(at::kFloat, 3, 0),
+                                                     {at::kBFloat16, 3, 0},
+                                                     {at::kHalf, 3, 2},
+                                                     {at::kFloat, 2, 2},
+                                                     {at::kFloat, 0, 0}}) {
+    MeshCase c = traffic_case(4, zero, zero == 3 ? kBoth : kGradientsInt8);
+    c.shard_ranks = shard_ranks;
     c.precision = precision;
     const MeshRecord expected = train_on_mesh(c);
     for (const LayerTiers& tiers : {LayerTiers{Tier::kHost, Tier::kHost, Tier::kHost},
@@ -306,6 +311,23 @@ TEST(CodedTraffic, ResumedRunHasBitsOfUninterruptedOne) {
   resumed.losses.insert(resumed.losses.begin(), whole.losses.begin(), whole.losses.begin() + 3);
   resumed.norms.insert(resumed.norms.begin(), whole.norms.begin(), whole.norms.begin() + 3);
   expect_same_bits(resumed, whole);
+}
+
+// Every micro-batch's gradients are rounded, where they live makes no difference.
+TEST(CodedTraffic, RoundsEachMicroBatchIfThatIsWhenReplicasAdd) {
+  MeshCase c = traffic_case(2, 2, kGradientsInt8);
+  const MeshRecord once = train_on_mesh(c);
+  c.reduce_each = true;
+  const MeshRecord each = train_on_mesh(c);
+  EXPECT_NE(each.losses, once.losses);
+  expect_close(each, once, 5e-3, 2e-2);
+  c.zero = 3;
+  c.mesh[Axis::kPipeline] = 2;
+  expect_same_bits(train_on_mesh(c), each);
+  const DiskScratch folder;
+  c.tiers = {Tier::kDisk, Tier::kDisk, Tier::kDisk};
+  c.disk = folder.path("states");
+  expect_same_bits(train_on_mesh(c), each);
 }
 
 // A gradient that overflows is no number after rounding, too.

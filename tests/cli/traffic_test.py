@@ -49,6 +49,16 @@ class IntegerTraffic(ProgramTest):
         self.assertEqual([line["loss_hex"] for line in self.train(*mesh, "--resume", "saved/step-00000004")], whole[4:])
         self.assertNotEqual([line["loss_hex"] for line in self.train(*REPLICAS, "--set", "mesh.zero=3")], whole)
 
+    def test_plan_covers_the_peak_of_processes_that_receive_codes(self):
+        wide = ["--set", "model.width=512", "--set", "model.heads=8", "--set", "model.layers=1", "--set", "train.steps=4"]
+        for zero, formats in ((0, {"gradients": "int8"}), (2, {"gradients": "int8"}), (3, {"gradients": "int8", "weights": "int8"})):
+            with self.subTest(zero=zero):
+                mesh = [*ONE, *wide, "--set", "mesh.dp=4", "--set", f"mesh.zero={zero}", "--set", "mesh.link.bandwidth=100MB", *traffic(**formats)]
+                self.succeed("plan", "recipe.yaml", "--estimate", "--json", "plan.json", *mesh)
+                planned = json.loads((self.folder / "plan.json").read_text())["ranks"][0]["peak_bytes"]
+                lines = self.train(*mesh, launch=("launch", "-n", "4", "--"))
+                self.assertLess(max(max(line["peak_bytes"]) for line in lines), 1.01 * planned)
+
     def test_plan_names_the_formats(self):
         self.assertIn("gradients int8, weights full", self.succeed("plan", "recipe.yaml", "--estimate", *REPLICAS, *traffic(gradients="int8")))
         self.assertIn("no effect  mesh.traffic", self.succeed("plan", "recipe.yaml", "--estimate", *ONE, *traffic(gradients="int8")))

@@ -53,10 +53,10 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       break;
     case Op::kReduceGradients:
       for (int l = begin; l < end; ++l)
-        add(ByteKind::kBuffers, shards_[l].received + shards_[l].coded_gradients);
+        add(ByteKind::kBuffers, shards_[l].received + shards_[l].gradient_code);
       look(rank_, position_);
       for (int l = begin; l < end; ++l)
-        if (shards_[l].coded_gradients > 0) let_whole_gradient_go(l);
+        if (shards_[l].gradient_code > 0) let_whole_gradient_go(l);
       break;
     case Op::kAwaitGradients:
       for (int l = begin; l < end; ++l) end_reduction(l);
@@ -253,12 +253,16 @@ void Bookkeeper::end_reduction(int layer) {
   // reduction per step, all start before any is awaited, so a gradient that peers read stays until
   // the norm.
   if (shards_[layer].shards.reduced_each) end_export();
-  add(ByteKind::kBuffers, shards_[layer].coded_sum);
-  if (replicas_ > 1) look_with_transients(std::min(kSumBytes, shards_[layer].own_gradients));
+  add(ByteKind::kBuffers, shards_[layer].sum_code);
+  // Of a code that another process has on this machine, a rank adds a copy.
+  const std::int64_t code = shards_[layer].gradient_code;
+  if (replicas_ > 1)
+    look_with_transients(code > 0 ? code / replicas_
+                                  : std::min(kSumBytes, shards_[layer].own_gradients));
   add(ByteKind::kBuffers, -shards_[layer].received);
-  if (shards_[layer].coded_gradients > 0) {
+  if (shards_[layer].gradient_code > 0) {
     exported_[rank_].first = ByteKind::kBuffers;
-    exported_[rank_].second += shards_[layer].coded_gradients + shards_[layer].coded_sum;
+    exported_[rank_].second += shards_[layer].gradient_code + shards_[layer].sum_code;
   } else if (exports_gradient(layer)) {
     open_[layer] = false;
     exported_[rank_].first = whole_gradient_kind(layer);
@@ -299,6 +303,7 @@ void Bookkeeper::gather(int layer) {
       parts.here, [&](const Part& it) { return it.layer == layer && it.gathered == 0; });
   if (part == parts.here.end()) return;
   part->gathered = ++parts.gathered;
+  if (shards_[layer].weight_code > 0) look_with_transients(part->bytes);  // a copy of a code
   let_parts_go(part->begun);
 }
 
@@ -311,7 +316,7 @@ void Bookkeeper::let_parts_go(int gathered) {
 }
 
 void Bookkeeper::add_part(int layer, std::int64_t bytes) {
-  if (costs_.launch.kernel > 0 || shards_[layer].coded_weights > 0)
+  if (costs_.launch.kernel > 0 || shards_[layer].weight_code > 0)
     return add(ByteKind::kBuffers, bytes);
   const LayerOnDisk& disk = shards_[layer].disk;
   // peers read them where they are updated

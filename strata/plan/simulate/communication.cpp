@@ -91,10 +91,10 @@ double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, r
 ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout,
                                bool sends_signs) {
   constexpr double kGradientBits = 32;
-  const double gradients =
-      sends_signs ? static_cast<double>(layer.own_gradients) / kGradientBits
-                  : static_cast<double>(layer.coded_gradients > 0 ? layer.coded_gradients
-                                                                  : layer.own_gradients);
+  const double gradients = sends_signs
+                               ? static_cast<double>(layer.own_gradients) / kGradientBits
+                               : static_cast<double>(layer.gradient_code > 0 ? layer.gradient_code
+                                                                             : layer.own_gradients);
   if (layout.shards == 1) return {.reduce = all_reduce_bytes(gradients, layout.replicas)};
   // Gradients are scattered inside a shard group, then each shard is summed over the groups.
   const int ranks = layout.shards, groups = layout.replicas / ranks;
@@ -102,7 +102,7 @@ ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layou
                                    all_reduce_bytes(gradients / ranks, groups)};
   if (layer.shards.weights) {
     traffic.fetch = scattered(
-        static_cast<double>(layer.coded_weights > 0 ? layer.coded_weights : layer.fetched_weights),
+        static_cast<double>(layer.weight_code > 0 ? layer.weight_code : layer.fetched_weights),
         ranks);
   } else {
     traffic.gather = scattered(static_cast<double>(layer.weights), ranks);

@@ -57,12 +57,11 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
   const auto code_of = [&](std::int64_t whole, TrafficFormat format) {
     return code_bytes(layer, whole, format, traffic.block, weight_element_bytes);
   };
-  if (shards.reduced && layout.replicas > 1)
-    bytes.coded_gradients = code_of(own, traffic.gradients);
-  if (bytes.coded_gradients > 0) {
-    const std::int64_t part = bytes.coded_gradients / layout.replicas;
-    bytes.received = reads_in_place ? 0 : part;
-    if (layout.shards < layout.replicas) bytes.coded_sum = part;
+  if (shards.reduced && layout.replicas > 1) bytes.gradient_code = code_of(own, traffic.gradients);
+  if (bytes.gradient_code > 0) {
+    const std::int64_t part = bytes.gradient_code / layout.replicas;
+    bytes.received = reads_in_place ? 0 : bytes.gradient_code - part;
+    if (layout.shards < layout.replicas) bytes.sum_code = part;
   }
   if (shards.states) bytes.states = scaled(layer.state_bytes, shard, elements);
   if (shards.gradients) {
@@ -95,9 +94,10 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
       bytes.gathered_part = bytes.updated.weights;
     }
   }
-  if (shards.coded_weights) bytes.coded_weights = code_of(layer.weight_bytes, traffic.weights);
-  if (bytes.coded_weights > 0)
-    bytes.gathered_part = scaled(bytes.coded_weights, shard, elements) * (reads_in_place ? 1 : 2);
+  if (shards.coded_weights) bytes.weight_code = code_of(layer.weight_bytes, traffic.weights);
+  if (bytes.weight_code > 0)
+    bytes.gathered_part =
+        scaled(bytes.weight_code, shard, elements) * (reads_in_place ? 1 : layout.shards);
   if (tiers.fetches_weights()) {
     bytes.fetched_weights = layer.weight_bytes;
     bytes.weights = 0;

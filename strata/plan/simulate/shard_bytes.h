@@ -59,11 +59,11 @@ struct ShardBytes {
   std::int64_t received = 0;
   /// the code of the own gradient, from a reduction's start until all have read it, and of this
   /// rank's part of the sum, if other ranks gather that; 0: peers read the gradient itself
-  std::int64_t coded_gradients = 0, coded_sum = 0;
+  std::int64_t gradient_code = 0, sum_code = 0;
   /// the code of the whole weights; 0: peers read the weights themselves
-  std::int64_t coded_weights = 0;
+  std::int64_t weight_code = 0;
   /// what a fetch copies to where peers read it: this rank's part of gathered weights that live off
-  /// the device, or its code, and with it the code that is received
+  /// the device, or its code, and with it the codes that are received
   std::int64_t gathered_part = 0;
   HostBytes updated = {};  ///< state off the device, on host or disk
   HostBytes host = {};     ///< the part of `updated` on the host

@@ -59,17 +59,17 @@ TEST(ShardBytes, CodesAreHeldBesideWeightsAndGradients) {
   constexpr std::int64_t kInt4 = kWeights / 8 + kWeights / 128;
   const Traffic traffic{.gradients = TrafficFormat::kInt4, .weights = TrafficFormat::kInt8};
   const ShardBytes whole = bytes_of(layer, {.traffic = {.gradients = TrafficFormat::kInt4}}, 4);
-  EXPECT_EQ(whole.coded_gradients, kInt4);
-  EXPECT_EQ(whole.coded_sum, kInt4 / 4);  // which the others gather
-  EXPECT_EQ(whole.received, kInt4 / 4);
-  EXPECT_EQ(whole.coded_weights, 0);
+  EXPECT_EQ(whole.gradient_code, kInt4);
+  EXPECT_EQ(whole.sum_code, kInt4 / 4);  // which the others gather
+  EXPECT_EQ(whole.received, 3 * kInt4 / 4);
+  EXPECT_EQ(whole.weight_code, 0);
   const ShardBytes sharded = bytes_of(layer, {.stage = 3, .traffic = traffic}, 4);
-  EXPECT_EQ(sharded.coded_gradients, kInt4);
-  EXPECT_EQ(sharded.coded_sum, 0);
-  EXPECT_EQ(sharded.coded_weights, kInt8);
-  EXPECT_EQ(sharded.gathered_part, 2 * kInt8 / 4);  // its own code and one received
+  EXPECT_EQ(sharded.gradient_code, kInt4);
+  EXPECT_EQ(sharded.sum_code, 0);
+  EXPECT_EQ(sharded.weight_code, kInt8);
+  EXPECT_EQ(sharded.gathered_part, kInt8);  // its own part's code and those received
   const ShardBytes alone = bytes_of(layer, {.stage = 3, .traffic = traffic}, 1);
-  EXPECT_EQ(alone.coded_gradients + alone.coded_weights + alone.gathered_part, 0);
+  EXPECT_EQ(alone.gradient_code + alone.weight_code + alone.gathered_part, 0);
 }
 
 TEST(ShardBytes, TiedLayersShardStatesOnly) {

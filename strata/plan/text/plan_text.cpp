@@ -89,7 +89,11 @@ std::string mesh_text(const Plan& plan) {
     if (!traffic.is_full())
       text += std::string("traffic    gradients ") + name_of(traffic.gradients) + ", weights " +
               name_of(traffic.weights) + ": one scale for " + std::to_string(traffic.block) +
-              " elements of a matrix\n";
+              " elements of a matrix" +
+              (traffic.weights != TrafficFormat::kFull && !plan.steps.dataflow().ties.empty()
+                   ? "; weights of tied layers full"
+                   : "") +
+              "\n";
   }
   return text + time_lines(plan);
 }
@@ -205,7 +209,7 @@ std::string idle_lines(const Plan& plan) {
     text += "no effect  mesh.zero " + std::to_string(plan.decisions().zero.stage) +
             ": with mesh.dp 1 there is no other replica to share with\n";
   if (!plan.decisions().zero.traffic.is_full() && plan.decisions().mesh.weight_ranks() == 1)
-    text += "no effect  mesh.traffic: with mesh.dp 1 there is no other replica to send to\n";
+    text += "no effect  mesh.traffic: with mesh.dp x mesh.cp 1 there is no other rank to send to\n";
   const bool sharded = plan.decisions().zero.stage == 3 && plan.decisions().mesh.weight_ranks() > 1;
   if (plan.memory.window > 0 && !plan.placement.tiers.fetches_weights() && !sharded)
     text += "no effect  memory.window " + std::to_string(plan.memory.window) +
