@@ -18,7 +18,7 @@ const std::vector<ClaimEntry>& claim_entries() {
        gpipe_throughput_claim},
       {"torchgpipe", "torchgpipe's speeds and model memory", torchgpipe_claim},
       {"zero", "ZeRO's bytes: 120 GB become 1.9 GB", zero_claim},
-      {"zero++", "ZeRO++'s traffic: 3 M become 0.75 M", zero_plus_plus_claim},
+      {"zero-plus-plus", "ZeRO++'s traffic: 3 M become 0.75 M", zero_plus_plus_claim},
       {"deepspeed-3d", "a trillion parameters on 800 V100", deepspeed_3d_claim},
       {"sc21", "1,008 G parameters on 3,072 A100, and nine smaller models", sc21_claim},
       {"activation-memory", "bytes of activations, and selective recompute",

@@ -153,10 +153,11 @@ TEST(Zero, FigureIsReproduced) {
 
 // arXiv 2306.10209: 3 M become 0.75 M. Scales are a 32nd more, and (n - 1) / n less than 1.
 TEST(ZeroPlusPlus, SendsIntegers) {
-  EXPECT_NEAR(row_named("zero++", "ZeRO 3, sum of gradients").reproduced, 383 / 384.0, 1e-9);
-  EXPECT_NEAR(row_named("zero++", "int8 weights, gather for forward").reproduced,
+  EXPECT_NEAR(row_named("zero-plus-plus", "ZeRO 3, sum of gradients").reproduced, 383 / 384.0,
+              1e-9);
+  EXPECT_NEAR(row_named("zero-plus-plus", "int8 weights, gather for forward").reproduced,
               (1 + 1 / 32.0) / 2 * 383 / 384, 1e-6);
-  EXPECT_NEAR(row_named("zero++", "int4 gradients, sum").reproduced,
+  EXPECT_NEAR(row_named("zero-plus-plus", "int4 gradients, sum").reproduced,
               (0.5 + 1 / 32.0) / 2 * 383 / 384, 1e-6);
 }
 

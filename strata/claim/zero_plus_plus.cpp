@@ -46,7 +46,7 @@ Claim zero_plus_plus_claim() {
   const Explanation scales{"One fp32 scale for 128 integers, which the paper does not count.",
                            0.07};
   Claim claim{
-      .name = "zero++",
+      .name = "zero-plus-plus",
       .system = "DeepSpeed ZeRO++",
       .statement =
           "Integers and a second copy of the weights in every machine reduce what a rank "

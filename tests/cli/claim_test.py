@@ -10,7 +10,7 @@ from strata_program import ProgramTest
 
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs/claims.md"
 
-NAMES = {"gpipe-memory", "gpipe-throughput", "torchgpipe", "zero", "deepspeed-3d", "sc21", "activation-memory", "mt-nlg",
+NAMES = {"gpipe-memory", "gpipe-throughput", "torchgpipe", "zero", "zero-plus-plus", "deepspeed-3d", "sc21", "activation-memory", "mt-nlg",
          "zero-bubble", "offload", "stronghold", "persia", "mlperf"}
 
 VERDICTS = ("reproduced", "consistent", "explained", "not explained")

@@ -55,7 +55,7 @@ class IntegerTraffic(ProgramTest):
             with self.subTest(zero=zero):
                 mesh = [*ONE, *wide, "--set", "mesh.dp=4", "--set", f"mesh.zero={zero}", "--set", "mesh.link.bandwidth=100MB", *traffic(**formats)]
                 self.succeed("plan", "recipe.yaml", "--estimate", "--json", "plan.json", *mesh)
-                planned = json.loads((self.folder / "plan.json").read_text())["ranks"][0]["peak_bytes"]
+                planned = json.loads((self.folder / "plan.json").read_text())["ranks"][0]["memory"]["peak_bytes"]
                 lines = self.train(*mesh, launch=("launch", "-n", "4", "--"))
                 self.assertLess(max(max(line["peak_bytes"]) for line in lines), 1.01 * planned)
 
