@@ -17,14 +17,15 @@ void add_partial_gradients(Group& tp, const Pin& pin) {
 }
 
 GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const LayerCuts& cuts,
-                                           bool sequence_parallel) {
+                                           bool sequence_parallel, AddedOver over) {
   if (sequence_parallel) add_partial_gradients(groups[Axis::kTensor], pin);
-  GradientReduction reduction(groups, std::move(pin), cuts);
+  GradientReduction reduction(groups, std::move(pin), cuts, over);
   const Pin& own = reduction.pin_;
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
-  reduction.sum_ =
-      ReduceScatter::start(groups.weights, bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
+  reduction.sum_ = ReduceScatter::start(reduction.in_group() ? groups.shard : groups.weights,
+                                        bytes.narrow(0, 0, own.layout().own_numel),
+                                        reduction.in_group() ? cuts.shards : cuts.parts);
   return reduction;
 }
 
@@ -35,12 +36,12 @@ void GradientReduction::finish(const Pin& pin, bool first, bool last) {
   const at::Tensor gradients =
       travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
               : pin.gradient_shard();
-  const FlatRange part = cuts_->parts[groups_->weights.rank()];
+  const FlatRange part = in_group() ? shard : cuts_->parts[groups_->weights.rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
   const std::int64_t begin = part.begin - shard.begin;
   if (travels && !first) pin.bring_shard(StateKind::kGradientShard, begin, own);
   sum_.finish(own, /*accumulate=*/!first);
-  const bool gathers = last && groups_->replica.size() > 1;
+  const bool gathers = last && !in_group() && groups_->replica.size() > 1;
   if (gathers) gather_parts(own, gradients);
   // Replicas read the part in place, and the staging buffer is soon reused for another layer.
   if (gathers && !travels && pin.placement().on_disk(StateKind::kGradientShard))

@@ -39,9 +39,13 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                    .weights = layer.weight_bytes,
                    .gradients = layer.gradient_bytes,
                    .states = layer.state_bytes,
+                   .signs = layer.sign_bytes,
                    .own_gradients = own,
                    .received = layout.replicas > 1 && !reads_in_place ? own : 0};
-  if (shards.states) bytes.states = scaled(layer.state_bytes, shard, elements);
+  if (shards.states) {
+    bytes.states = scaled(layer.state_bytes, shard, elements);
+    bytes.signs = scaled(layer.sign_bytes, shard, elements);
+  }
   if (shards.gradients) {
     bytes.opened_gradients = own;
     bytes.gradients = scaled(own, shard, elements);
