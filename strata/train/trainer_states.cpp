@@ -92,6 +92,7 @@ void Trainer::add_state_of_each_replica(std::vector<NamedState>& states, const N
     NamedState& state = states.emplace_back(own);
     state.name += "." + std::to_string(replica);
     state.replicas = replicas.size();
+    state.replica = replica;
     if (is_own) continue;
     state.local.reset();
     state.remainder.reset();
