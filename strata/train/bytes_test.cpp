@@ -294,7 +294,9 @@ Case shared_signs(int zero, ReduceMode reduce, OptimizerKind kind,
                   at::ScalarType precision = at::kFloat, int stages = 1) {
   MeshOptions mesh = replicas(4, zero, reduce);
   mesh.zero.shard_ranks = 2;
-  Case c{stages, k1f1b, kFull, 1, false, false, 0, 32, mesh};
+  // Gradients that are added after each micro-batch need several.
+  const std::int64_t samples = reduce == ReduceMode::kEach ? 32 : 16;
+  Case c{stages, k1f1b, kFull, 1, false, false, 0, samples, mesh};
   c.optimizer = kind;
   c.precision = precision;
   return c;

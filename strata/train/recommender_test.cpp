@@ -40,6 +40,7 @@ struct RecommenderCase {
   std::int64_t mini_batch = 24;
   std::int64_t micro_batch = 4;
   int steps = 3;
+  double rate = 1e-2;
 };
 
 struct RecommenderRecord {
@@ -107,7 +108,7 @@ RecommenderRecord train_recommender(const RecommenderCase& c,
                      .outer = c.outer});
     start ? start(trainer) : trainer.initialise();
     for (int step = static_cast<int>(trainer.steps_done()); step < c.steps; ++step) {
-      const StepOutcome outcome = trainer.step(click_batch(c.mini_batch, step), 1e-2);
+      const StepOutcome outcome = trainer.step(click_batch(c.mini_batch, step), c.rate);
       const std::lock_guard lock(mutex);
       add_part(record.row_gradients[step], trainer.input_gradient("rows"), c.mini_batch);
       if (group.rank() > 0) continue;
@@ -337,6 +338,23 @@ TEST(InputGradients, OutliveNextStep) {
     EXPECT_TRUE(at::equal(first, copy));
     EXPECT_FALSE(at::equal(first, trainer.input_gradient("rows").values));
   });
+}
+
+// Weights stay where they are with a rate of 0, so statistics do not depend on the optimizer.
+TEST(RunningStatistics, MoveInUpdatesBySignsAsInOthers) {
+  RecommenderCase c{
+      .model = of_kind(RecommenderKind::kDlrm), .mesh = {{Axis::kData, 4}}, .steps = 6, .rate = 0};
+  const RecommenderRecord adamw = train_recommender(c);
+  for (const OptimizerKind kind : {OptimizerKind::kOneBitAdam, OptimizerKind::kZeroOneAdam})
+    for (const int zero : {0, 1, 3}) {
+      c.optimizer = kind;
+      c.zero = zero;
+      c.shard_ranks = zero > 0 ? 2 : 0;
+      const RecommenderRecord run = train_recommender(c);
+      for (const auto& [name, weight] : adamw.weights)
+        EXPECT_LE((run.weights.at(name) - weight).abs().max().item<double>(), 1e-6)
+            << name << ", " << name_of(kind) << ", zero " << zero;
+    }
 }
 
 // Each replica has those of its own samples; the model's, at the end of a round or inside it, are
