@@ -28,8 +28,9 @@ struct NamedState {
   at::Tensor remainder = {};        ///< for bf16 weights: the missing bits (optim/master_weights.h)
   std::shared_ptr<const Pin> pin = {};  ///< pins the bytes while the state is used
   /// Of a state that every replica has for itself, whose name ends with ".<replica>": how many
-  /// replicas there are. 0: all have the same.
+  /// replicas there are, and whose it is. 0: all have the same.
   int replicas = 0;
+  int replica = 0;
   /// A run that had no such state may be resumed: the bytes stay as they are.
   bool may_be_missing = false;
   bool is_copy = false;  ///< the bytes are not shared, so they may become part of another tensor
@@ -65,7 +66,8 @@ void assemble(const std::vector<NamedState>& states, std::map<std::string, at::T
 /// The inverse: copies the state's elements from its whole tensor.
 void assign_whole(const NamedState& state, const at::Tensor& whole);
 
-/// The rank of `ranks` that assembles each state: the same on every rank.
+/// The rank of `ranks`, those of a stage, that assembles each state: the same on every rank. It is
+/// one of the ranks of the replica that has the state, which are adjacent.
 std::vector<int> assemblers(const std::vector<NamedState>& states, int ranks);
 
 /// Assembles whole states from the parts that the ranks of a stage own, each on one rank of the

@@ -534,5 +534,41 @@ TEST_F(PretrainedTest, NamesMissingFileOrTensor) {
   EXPECT_EQ(refusal().where, path_ + "/model.safetensors");
 }
 
+// What one replica has stays on its ranks; what all have is divided among all.
+TEST(Assembly, StateOfReplicaIsAssembledByItsRanks) {
+  constexpr int kReplicas = 2, kRanks = 4;
+  std::vector<NamedState> states;
+  for (int i = 0; i < 6; ++i) {
+    states.push_back(
+        {.name = "common" + std::to_string(i), .shape = {64}, .local = {}, .runs = {}});
+    for (int replica = 0; replica < kReplicas; ++replica)
+      states.push_back({.name = "own" + std::to_string(i) + "." + std::to_string(replica),
+                        .shape = {64},
+                        .local = {},
+                        .runs = {},
+                        .replicas = kReplicas,
+                        .replica = replica});
+  }
+  const std::vector<int> writers = assemblers(states, kRanks);
+  std::vector<int> counts(kRanks);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    ++counts[static_cast<std::size_t>(writers[i])];
+    if (states[i].replicas > 0) EXPECT_EQ(writers[i] / 2, states[i].replica) << states[i].name;
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 18 / 4.0, 1);
+  // Ranks that replicas do not divide evenly share all states.
+  for (const int writer : assemblers(states, 1)) EXPECT_EQ(writer, 0);
+  run_thread_ranks({.ranks = kReplicas}, [&](Group& group, MemoryAccount&) {
+    std::vector<NamedState> own = {states[1], states[2]};
+    own[static_cast<std::size_t>(group.rank())].local = at::full({64}, group.rank() + 1.0f);
+    own[static_cast<std::size_t>(group.rank())].runs = {{0, 0, 64}};
+    const std::vector<at::Tensor> assembled = assemble(group, own);
+    EXPECT_EQ(assembled[static_cast<std::size_t>(group.rank())].sum().item<float>(),
+              64 * (group.rank() + 1));
+    EXPECT_FALSE(assembled[static_cast<std::size_t>(1 - group.rank())].defined());
+    EXPECT_LT(group.sent_bytes(), 64);  // numbers of runs alone
+  });
+}
+
 }  // namespace
 }  // namespace strata

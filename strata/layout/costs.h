@@ -58,6 +58,7 @@ struct LayerCost {
   std::int64_t update_bytes = 0;    ///< that an update allocates until its end
   /// The same for ranks that share the states, in addition.
   std::int64_t shared_update_bytes = 0;
+  std::int64_t sign_bytes = 0;     ///< messages that an update allocates, for the states of a rank
   std::int64_t replica_bytes = 0;  ///< copy of a tied weight whose owner is on another rank
   std::int64_t input_bytes = 0;    ///< size of the values that the layer reads
   /// Gradients of the mini-batch's inputs that the layer computes, for all samples. They stay

@@ -2,6 +2,8 @@
 // weights and add to its whole gradients. Layers without weights exchange nothing.
 #include "strata/layout/zero.h"
 
+#include <algorithm>
+
 #include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 
@@ -11,6 +13,12 @@ const char* name_of(ReduceMode mode) {
   using enum ReduceMode;
   static constexpr EnumNames<ReduceMode> kNames{{kAuto, "auto"}, {kOnce, "once"}, {kEach, "each"}};
   return kNames[mode];
+}
+
+int most_in_group(int replicas) {
+  int most = replicas / 2;
+  while (most > 1 && replicas % most != 0) --most;
+  return std::max(1, most);
 }
 
 ShardLayout shard_layout(const ZeroPolicy& policy, int replicas, const Dataflow& dataflow,

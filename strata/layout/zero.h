@@ -39,6 +39,10 @@ struct ZeroPolicy {
   friend bool operator==(const ZeroPolicy&, const ZeroPolicy&) = default;
 };
 
+/// The most replicas that can share one set of shards if there are to be several such groups; 1: no
+/// number of replicas greater than 1 divides them.
+int most_in_group(int replicas);
+
 /// What a replica keeps of one layer as a shard, and what it exchanges.
 struct LayerShards {
   bool states = false;

@@ -229,11 +229,11 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .matrix_bytes = matrix_numel(layout) * weight_bytes,
          .gradient_bytes = layout.total_numel * kFloatBytes,
          .state_bytes = states + outer,
-         .update_bytes =
-             matrices.bytes + outer_bytes(request.outer, own) +
-             (request.sends_signs ? static_cast<std::int64_t>(kSignBytes * static_cast<double>(own))
-                                  : 0),
+         .update_bytes = matrices.bytes + outer_bytes(request.outer, own),
          .shared_update_bytes = matrices.shared_bytes,
+         .sign_bytes = request.sends_signs
+                           ? static_cast<std::int64_t>(kSignBytes * static_cast<double>(own))
+                           : 0,
          .replica_bytes = borrowed_numel(layout) * weight_bytes,
          .input_bytes = input_bytes,
          .batch_gradient_bytes = input_gradients / request.micro_batch * request.samples,

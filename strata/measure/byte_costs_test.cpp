@@ -90,9 +90,9 @@ TEST(ByteCosts, CountMessagesOfSigns) {
   Sequential model({"x"});
   model.add("layer", std::make_shared<LayerWithWeight>());
   CostRequest request{.batch_inputs = {{{4, 8}, at::kFloat}}, .samples = 4, .micro_batch = 4};
-  EXPECT_EQ(byte_costs(model, request).layers[0].update_bytes, 0);
+  EXPECT_EQ(byte_costs(model, request).layers[0].sign_bytes, 0);
   request.sends_signs = true;
-  EXPECT_EQ(byte_costs(model, request).layers[0].update_bytes, 160 * 9 / 8);
+  EXPECT_EQ(byte_costs(model, request).layers[0].sign_bytes, 160 * 9 / 8);
 }
 
 }  // namespace

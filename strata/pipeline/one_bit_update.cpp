@@ -1,11 +1,13 @@
 // Updates by momenta that replicas average in one bit an element (optim/one_bit_adam.h). Part of
 // StageMachine.
 //
-// Replicas do not sum gradients then. While the messages of a layer are on their way, the rank
+// Replicas do not sum gradients then. With ZeRO, those that share one set of shards (a shard group)
+// act as one replica: they sum their gradients, and each rank sends the signs of its own shard to
+// the ranks that keep the same shard. While the messages of a layer are on their way, the rank
 // computes those of the next layers: it averages a layer when it has sent the next one, and moves
 // its weights one layer later. The first action that is no update finishes what is on its way.
 //
-// Inside a round of 0/1 Adam nothing is sent: each replica moves its own weights.
+// Inside a round of 0/1 Adam no signs are sent: each group moves its own weights.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -18,11 +20,17 @@
 namespace strata {
 namespace {
 
-// The elements of each part that are trained.
-Shards trained_parts(const LayerCuts& cuts, std::int64_t trained) {
+// The parts of the rank's shard that the ranks with the same shard average, in elements of its
+// `trained` ones.
+Shards trained_parts(const LayerCuts& cuts, const MeshGroups& groups, std::int64_t trained) {
+  const int shard = groups.shard.rank();
+  const std::int64_t begin = cuts.shards[static_cast<std::size_t>(shard)].begin;
   Shards parts;
-  for (const FlatRange& part : cuts.parts)
-    parts.push_back({std::min(part.begin, trained), std::min(part.end, trained)});
+  for (int group = 0; group < groups.replica.size(); ++group) {
+    const FlatRange part =
+        cuts.parts[static_cast<std::size_t>(group * groups.shard.size() + shard)];
+    parts.push_back({std::min(part.begin - begin, trained), std::min(part.end - begin, trained)});
+  }
   return parts;
 }
 
@@ -58,34 +66,43 @@ void clear(const at::Tensor& flat, std::int64_t begin, const std::vector<FlatRan
 
 bool StageMachine::sends_signs() const {
   const StepScalars& scalars = step_end_.known();
-  return optimizer_ != nullptr && groups_.weights.size() > 1 && scalars.updates != 0 &&
+  return optimizer_ != nullptr && groups_.replica.size() > 1 && scalars.updates != 0 &&
          optimizer_->sends_signs(update_number(scalars));
 }
 
-// One replica has no one to be apart from.
+// One group has no other to be apart from.
 bool StageMachine::synchronises() const {
-  return groups_.weights.size() == 1 || optimizer_->synchronises(update_number(step_end_.known()));
+  return groups_.replica.size() == 1 || optimizer_->synchronises(update_number(step_end_.known()));
 }
 
 OneBitStep StageMachine::sign_step() const {
   const StepScalars& scalars = step_end_.known();
   return one_bit_step(optimizer_->options(), update_number(scalars), scalars.learning_rate,
-                      scalars.factor, groups_.weights.size());
+                      scalars.factor, groups_.replica.size());
 }
 
 void StageMachine::update_by_signs(LayerRange layers) {
-  if (step_end_.known().skip != 0) return;
+  const bool skips = step_end_.known().skip != 0;
   const OneBitStep step = sign_step();
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
-    if (!synchronises()) {
-      update_apart(step, layer);
-    } else if (groups_.weights.size() == 1) {
-      update_alone(step, layer);
+    if (skips) {
+      start_gather(layer);
     } else {
-      send_signs(step, layer);
+      update_by_signs(step, layer);
     }
   }
+}
+
+void StageMachine::update_by_signs(const OneBitStep& step, int layer) {
+  if (!synchronises()) {
+    update_apart(step, layer);
+  } else if (groups_.replica.size() == 1) {
+    update_alone(step, layer);
+  } else {
+    return send_signs(step, layer);  // its last part starts the gather
+  }
+  start_gather(layer);
 }
 
 // After all layers of the step.
@@ -107,19 +124,17 @@ const std::vector<FlatRange>& StageMachine::padding_of(int layer) {
 void StageMachine::update_apart(const OneBitStep& step, int layer) {
   const ColumnStatistics found = find_statistics(layer);
   const double began = now_seconds();
-  const Pin pin = store_.acquire(
-      layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
+  const Pin pin = acquire_to_update(layer);
   move_apart(step, update_range(pin), /*first=*/sign_round_.updates == 0);
   move_statistics_of(pin, found);
   layer_times_.add_update(layer, now_seconds() - began);
 }
 
-// A replica alone sends nothing and omits nothing.
+// A group alone sends nothing and omits nothing.
 void StageMachine::update_alone(const OneBitStep& step, int layer) {
   const double began = now_seconds();
   const ColumnStatistics found = find_statistics(layer);
-  const Pin pin = store_.acquire(
-      layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
+  const Pin pin = acquire_to_update(layer);
   const UpdateRange range = update_range(pin);
   add_momenta(step, range);
   at::Tensor direction = range.slots.at(kWorkerErrorSlot);
@@ -131,18 +146,17 @@ void StageMachine::update_alone(const OneBitStep& step, int layer) {
   layer_times_.add_update(layer, now_seconds() - began);
 }
 
-// Collective over the replicas.
+// Collective over the ranks that keep the same shard.
 void StageMachine::send_signs(const OneBitStep& step, int layer) {
   ColumnStatistics found = find_statistics(layer);
-  Pin pin = store_.acquire(
-      layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
+  Pin pin = acquire_to_update(layer);
   UpdateRange range = update_range(pin);
   const at::Tensor sent = range.slots.at(kWorkerErrorSlot);
   add_momenta(step, range);
-  clear(sent, 0, padding_of(layer));
-  const Shards parts = trained_parts(cuts_of(layer), range.gradients.numel());
-  const FlatRange own = parts[static_cast<std::size_t>(groups_.weights.rank())];
-  OneBitMean mean = OneBitMean::start(groups_.weights, groups_[Axis::kTensor], sent, parts);
+  clear(sent, pin.placement().shard.begin, padding_of(layer));
+  const Shards parts = trained_parts(cuts_of(layer), groups_, range.gradients.numel());
+  const FlatRange own = parts[static_cast<std::size_t>(groups_.replica.rank())];
+  OneBitMean mean = OneBitMean::start(groups_.replica, groups_[Axis::kTensor], sent, parts);
   if (!sign_updates_.empty()) average_signs(sign_updates_.back());
   sign_updates_.push_back({step, sign_round_.with(step), std::move(pin), std::move(found),
                            std::move(range), own, std::move(mean)});
@@ -154,7 +168,8 @@ void StageMachine::average_signs(SignUpdate& update) {
   const at::Tensor error =
       update.range.slots.at(kServerErrorSlot).narrow(0, update.own.begin, update.own.size());
   update.mean.add_average(error);
-  clear(error, update.own.begin, padding_of(update.pin.layer()));
+  clear(error, update.pin.placement().shard.begin + update.own.begin,
+        padding_of(update.pin.layer()));
   update.mean.send_average(error);
 }
 
@@ -163,9 +178,10 @@ void StageMachine::finish_first_sign_update() {
   if (sign_updates_.size() == 1) average_signs(first);  // the others were when the next was sent
   const at::Tensor direction = first.range.gradients;   // which are not read again
   first.mean.finish(direction);
-  clear(direction, 0, padding_of(first.pin.layer()));
+  clear(direction, first.pin.placement().shard.begin, padding_of(first.pin.layer()));
   end_round(first.round, first.step, first.range, direction);
   move_statistics_of(first.pin, first.found);
+  start_gather(first.pin.layer());
   sign_updates_.pop_front();
 }
 

@@ -88,7 +88,8 @@ class StageMachine final : public Machine {
     step_end_.post(inputs_.valid_tokens);
   }
 
-  /// The updates that replicas have made apart (one_bit_adam.h); none: they have the same weights.
+  /// The updates that shard groups have made apart (one_bit_adam.h); none: they have the same
+  /// weights.
   const SignRound& sign_round() const { return sign_round_; }
   void set_sign_round(const SignRound& round) { sign_round_ = round; }
 
@@ -189,11 +190,14 @@ class StageMachine final : public Machine {
   bool updates_on_host(int layer) const;
   bool has_hidden_matrices(int layer) const;
   void update_with_matrices(const Pin& pin, const UpdateRange& range, const BegunUpdate& begun);
-  /// Whether replicas keep their own gradients in this step and send the signs of momenta.
+  /// Whether shard groups keep their own gradients in this step and send the signs of momenta.
   bool sends_signs() const;
+  /// Whether each replica is such a group, so that no gradients are added.
+  bool keeps_gradients() const { return sends_signs() && groups_.shard.size() == 1; }
   bool synchronises() const;
   OneBitStep sign_step() const;
   void update_by_signs(LayerRange layers);
+  void update_by_signs(const OneBitStep& step, int layer);
   void update_alone(const OneBitStep& step, int layer);
   void update_apart(const OneBitStep& step, int layer);
   void send_signs(const OneBitStep& step, int layer);
@@ -204,6 +208,7 @@ class StageMachine final : public Machine {
   void finish_sign_updates();
   const std::vector<FlatRange>& padding_of(int layer);
   UpdateRange update_range(const Pin& pin) const;
+  Pin acquire_to_update(int layer);
   /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
   /// other weights.
   using ColumnStatistics = std::vector<at::Tensor>;
@@ -211,6 +216,7 @@ class StageMachine final : public Machine {
   void move_statistics_of(const Pin& pin, const ColumnStatistics& found);
   void update_shard(const Pin& pin, const BegunUpdate& step, const ColumnStatistics& found);
   void update_on_host(int layer);
+  void start_gather(int layer);
   void gather_weights(const Action& action);
   const LayerCuts& cuts_of(int layer);
   ForwardContext context(int layer, int micro_batch);
@@ -238,14 +244,14 @@ class StageMachine final : public Machine {
   std::map<int, LayerCuts> cuts_;                     // layer
   std::map<int, std::vector<FlatRange>> padding_;     // layer
   std::map<int, GradientReduction> reductions_;       // per layer: in progress
-  /// The update of a layer whose replicas send signs.
+  /// The update of a rank's shard of a layer whose shard groups send signs.
   struct SignUpdate {
     OneBitStep step;
     SignRound round;  ///< with this update
     Pin pin;
     ColumnStatistics found;
     UpdateRange range;
-    FlatRange own;  ///< the part that this rank averages
+    FlatRange own;  ///< the part of the shard that this rank averages
     OneBitMean mean;
   };
   std::deque<SignUpdate> sign_updates_;  // in progress, in the order of their layers

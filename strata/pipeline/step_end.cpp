@@ -121,14 +121,15 @@ void StepEnd::end(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
 
 void StepEnd::end_apart(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
                         const at::Tensor& loss) {
-  end_with(blocks, std::move(layers), loss, /*counts_layers=*/true);
+  add_over(groups_.shard, blocks);
+  end_with(blocks, std::move(layers), loss, groups_.shard.rank() == 0);
 }
 
 void StepEnd::end_with(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
                        const at::Tensor& loss, bool counts_layers) {
   const StepPrimitives& primitives = step_primitives(sums_.device().type());
   // One entry per layer and tensor-parallel rank, written by one rank only (adding zeros is exact)
-  // or by each replica, followed by the loss.
+  // or by one rank of each shard group, followed by the loss.
   sums_.zero_();
   if (counts_layers) {
     for (LayerBlocks& layer : layers)

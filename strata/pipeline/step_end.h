@@ -60,7 +60,8 @@ class StepEnd {
   /// Collective. `blocks`: sums of this rank's layers, complete once all replicas have added
   /// theirs. `layers`: the blocks of each layer, with the layer as target. `loss` fp64 [1].
   void end(const at::Tensor& blocks, std::vector<LayerBlocks> layers, const at::Tensor& loss);
-  /// The same, if each replica's sums are complete and all replicas' are to be added.
+  /// The same, if sums are complete once the ranks of a shard group have added theirs, and those of
+  /// all groups are to be added.
   void end_apart(const at::Tensor& blocks, std::vector<LayerBlocks> layers, const at::Tensor& loss);
 
   /// Call after the last action of a step: starts to read its results.

@@ -85,18 +85,19 @@ const LayerCuts& StageMachine::cuts_of(int layer) {
 void StageMachine::reduce_gradients(const Action& action) {
   const int layer = action.layers.begin;
   const auto span = device_span(TrackKind::kCommunicate, layer);
-  if (sends_signs()) {
-    if (model_.split().sequence)
-      add_partial_gradients(groups_[Axis::kTensor], store_.acquire(layer, StateKind::kGradients));
+  Pin pin = store_.acquire(layer, StateKind::kGradients);
+  const bool sequence = model_.split().sequence;
+  if (keeps_gradients()) {
+    if (sequence) add_partial_gradients(groups_[Axis::kTensor], pin);
     return;
   }
-  reductions_.emplace(
-      layer, GradientReduction::start(groups_, store_.acquire(layer, StateKind::kGradients),
-                                      cuts_of(layer), model_.split().sequence));
+  reductions_.emplace(layer, GradientReduction::start(
+                                 groups_, std::move(pin), cuts_of(layer), sequence,
+                                 sends_signs() ? AddedOver::kShardGroup : AddedOver::kReplicas));
 }
 
 void StageMachine::await_gradients(const Action& action) {
-  if (sends_signs()) return;
+  if (keeps_gradients()) return;
   const int layer = action.layers.begin;
   const auto last_of_step = static_cast<int>(inputs_.micro_batches.size()) - 1;
   const bool last = action.micro_batch < 0 || action.micro_batch == last_of_step;
@@ -183,7 +184,7 @@ void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
   const double began = now_seconds();
   const Pin pin = store_.acquire(layer, StateKind::kGradientShard);
   const auto span = device_span(TrackKind::kCompute, layer);
-  const FlatRange part = sends_signs() ? FlatRange{0, pin.layout().own_numel} : part_of(layer);
+  const FlatRange part = sends_signs() ? pin.placement().shard : part_of(layer);
   part_squares(pin.layout(), part, pin.placement().shard, groups_[Axis::kTensor].rank(),
                pin.gradient_shard(), blocks);
   // An update by signs waits for other ranks, so it is not measured.
@@ -223,8 +224,9 @@ void StageMachine::reduce_norm_and_loss() {
   const auto span =
       device_span(groups_.world.size() > 1 ? TrackKind::kCommunicate : TrackKind::kCompute, -1);
   if (sends_signs()) {
-    // The root mean square over replicas of the norm that their gradient has if all have the same.
-    blocks.mul_(groups_.weights.size());
+    // The root mean square over shard groups of the norm that the sum of all gradients has if the
+    // sums of all groups are equal.
+    blocks.mul_(groups_.replica.size());
     step_end_.end_apart(blocks, std::move(layers), loss_.sum);
   } else {
     step_end_.end(blocks, std::move(layers), loss_.sum);
@@ -250,18 +252,20 @@ void StageMachine::update(const Action& action) {
     if (step_end_.known().skip == 0) {  // otherwise the device decides itself
       if (!begun) begun = optimizer_->begin_update(step_end_.scalars(), groups_.world.device());
       const ColumnStatistics found = find_statistics(layer);
-      update_shard(store_.acquire(layer, StateKind::kGradientShard | StateKind::kOptimizer |
-                                             StateKind::kWeightShard),
-                   *begun, found);
+      update_shard(acquire_to_update(layer), *begun, found);
     }
     layer_times_.add_update(layer, now_seconds() - began);
-    if (plan_.shards()[layer].gathers_weights()) {
-      Pin pin = store_.acquire(layer, StateKind::kWeights);
-      AllGather gather = AllGather::start(groups_.shard, pin.weight_shard(), cuts_of(layer).shards,
-                                          pin.flat_weights());
-      gathers_.emplace(layer, std::pair(std::move(pin), std::move(gather)));
-    }
+    start_gather(layer);
   }
+}
+
+// Of weights that replicas have updated in shards.
+void StageMachine::start_gather(int layer) {
+  if (!plan_.shards()[layer].gathers_weights()) return;
+  Pin pin = store_.acquire(layer, StateKind::kWeights);
+  AllGather gather = AllGather::start(groups_.shard, pin.weight_shard(), cuts_of(layer).shards,
+                                      pin.flat_weights());
+  gathers_.emplace(layer, std::pair(std::move(pin), std::move(gather)));
 }
 
 // Moments of all replicas are added in rank order, so all get the same result.
@@ -334,11 +338,17 @@ UpdateRange StageMachine::update_range(const Pin& pin) const {
           .remainder = master.remainder};
 }
 
+Pin StageMachine::acquire_to_update(int layer) {
+  Pin pin = store_.acquire(
+      layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
+  groups_.world.before_write(pin.weight_shard());  // which peers have gathered
+  return pin;
+}
+
 void StageMachine::update_shard(const Pin& pin, const BegunUpdate& step,
                                 const ColumnStatistics& found) {
   const bool whole = has_hidden_matrices(pin.layer());  // other ranks need this one's part
   if (pin.placement().shard.size() == 0 && !whole) return;
-  groups_.world.before_write(pin.weight_shard());  // which peers have gathered
   const auto span = device_span(TrackKind::kCompute, pin.layer());
   if (whole) {
     update_with_matrices(pin, update_range(pin), step);

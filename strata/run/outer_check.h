@@ -11,4 +11,7 @@ namespace strata {
 
 void check_outer(const Recipe& recipe, const PlaceOf& where);
 
+/// The part about rounds of 0/1 Adam, for a mesh that was searched.
+void check_sign_rounds(const Recipe& recipe, const PlaceOf& where);
+
 }  // namespace strata

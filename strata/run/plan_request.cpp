@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "strata/optim/zero_one_intervals.h"
 #include "strata/plan/search/gpu_costs.h"
 #include "strata/plan/search/shared_devices.h"
+#include "strata/run/outer_check.h"
 #include "strata/run/recipe_machine.h"
 #include "strata/schedule/order_csv.h"
 #include "strata/task/countable_sizes.h"
@@ -40,6 +42,26 @@ RecordingPlan recording_of(GraphMode mode, const RankDevices& devices) {
 
 constexpr std::uint64_t kMostOrderBytes = 64 << 20;
 
+// Ranks that share one set of shards are adjacent, and may be in one process while the groups are
+// not: the former are the replicas of a mesh with more stages, the latter those of a mesh whose
+// slices are the ranks of a group.
+void add_group_links(MeshRequest& request, const LinkLimit& link, int processes) {
+  const int ranks = request.axes.weight_ranks(), shards = request.zero.shards(ranks);
+  if (shards == 1 || shards == ranks) return;
+  const auto speed_of = [&](const Mesh& mesh) {
+    return LinkSpeed{link_rates(link, mesh, processes)[Axis::kData],
+                     link_latency(link, mesh, processes)[Axis::kData]};
+  };
+  Mesh group = request.axes, same_shard = request.axes;
+  group[Axis::kContext] = same_shard[Axis::kContext] = 1;
+  group[Axis::kData] = shards;
+  group[Axis::kPipeline] *= ranks / shards;
+  same_shard[Axis::kData] = ranks / shards;
+  same_shard[Axis::kTensor] *= shards;
+  request.shard_link = speed_of(group);
+  request.replica_link = speed_of(same_shard);
+}
+
 // What ranks keep and wait for because there are several of them.
 void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
                const RankDevices& devices) {
@@ -55,6 +77,7 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
     request.mesh.rates = link_rates(link, mesh, joined);
     request.mesh.latency = link_latency(link, mesh, joined);
     request.mesh.reads_in_place = joined == 1;
+    add_group_links(request.mesh, link, joined);
     // An outer step goes to the same ranks of other replicas only.
     if (request.mesh.outer_every > 0) {
       Mesh replicas = mesh;
@@ -78,7 +101,28 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
 
 // Most steps of a run of 1-bit or 0/1 Adam are after its freeze step, and the last are planned.
 bool sends_signs(const Recipe& recipe) {
-  return moves_by_signs(recipe.optimizer.kind) && recipe.mesh.axes.weight_ranks() > 1;
+  const int ranks = recipe.mesh.axes.weight_ranks();
+  return moves_by_signs(recipe.optimizer.kind) && recipe.mesh.zero.shards(ranks) < ranks;
+}
+
+// If all replicas share one set of shards, they would sum fp32 gradients in every step.
+void require_shard_groups(const Recipe& recipe) {
+  const int ranks = recipe.mesh.axes.weight_ranks();
+  if (!moves_by_signs(recipe.optimizer.kind) || ranks == 1 || sends_signs(recipe)) return;
+  const int most = most_in_group(ranks);
+  throw UserError({.operation = "run.plan",
+                   .where = "mesh.shard_ranks",
+                   .what = std::string(name_of(recipe.optimizer.kind)) +
+                           " sends one bit a weight between groups of replicas that share shards, "
+                           "and here all replicas are one group",
+                   .expected = "mesh.shard_ranks: less than the " + std::to_string(ranks) +
+                               " replicas, or mesh.zero: 0",
+                   .got = "mesh.shard_ranks: " + std::to_string(recipe.mesh.zero.shard_ranks) +
+                          (recipe.mesh.zero.shard_ranks == 0 ? " (all)" : ""),
+                   .fix = most > 1 ? "set mesh.shard_ranks=" + std::to_string(most)
+                          : recipe.mesh.zero.shard_ranks == 0
+                              ? "set mesh.zero=0"
+                              : "set mesh.zero=0 and mesh.shard_ranks=0"});
 }
 
 MeshRequest mesh_of(const Recipe& recipe) {
@@ -87,14 +131,9 @@ MeshRequest mesh_of(const Recipe& recipe) {
   if (recipe.optimizer.kind == OptimizerKind::kZeroOneAdam)
     mesh.signs_per_step = synchronisations_per_step(recipe.optimizer, recipe.train.steps);
   mesh.outer_every = recipe.outer.every;
-  if (!mesh.sends_signs || mesh.zero.stage == 0) return mesh;
-  throw UserError({.operation = "run.plan",
-                   .where = "train.optimizer.kind",
-                   .what = std::string(name_of(recipe.optimizer.kind)) +
-                           " needs all states of its layers on every replica",
-                   .expected = "mesh.zero: 0",
-                   .got = "mesh.zero: " + std::to_string(mesh.zero.stage),
-                   .fix = "set mesh.zero=0, or train.optimizer.kind=adamw"});
+  require_shard_groups(recipe);
+  check_sign_rounds(recipe, std::identity());  // mesh.auto may have chosen mesh.cp
+  return mesh;
 }
 
 bool has_level(const Sequential& model, Recompute level) {

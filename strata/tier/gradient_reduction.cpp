@@ -17,17 +17,19 @@ void add_partial_gradients(Group& tp, const Pin& pin) {
 }
 
 GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const LayerCuts& cuts,
-                                           bool sequence_parallel) {
+                                           bool sequence_parallel, AddedOver over) {
   if (sequence_parallel) add_partial_gradients(groups[Axis::kTensor], pin);
-  GradientReduction reduction(groups, std::move(pin), cuts);
+  GradientReduction reduction(groups, std::move(pin), cuts, over);
   const Pin& own = reduction.pin_;
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
   const at::Tensor gradients = bytes.narrow(0, 0, own.layout().own_numel);
+  Group& group = reduction.in_group() ? groups.shard : groups.weights;
+  const Shards& parts = reduction.in_group() ? cuts.shards : cuts.parts;
   if (const auto& code = own.gradient_code()) {
-    reduction.sum_ = CodedSum::start(groups.weights, gradients, cuts.parts, *code);
+    reduction.sum_ = CodedSum::start(group, gradients, parts, *code);
   } else {
-    reduction.sum_ = ReduceScatter::start(groups.weights, gradients, cuts.parts);
+    reduction.sum_ = ReduceScatter::start(group, gradients, parts);
   }
   return reduction;
 }
@@ -39,12 +41,12 @@ void GradientReduction::finish(const Pin& pin, bool first, bool last) {
   const at::Tensor gradients =
       travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
               : pin.gradient_shard();
-  const FlatRange part = cuts_->parts[groups_->weights.rank()];
+  const FlatRange part = in_group() ? shard : cuts_->parts[groups_->weights.rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
   const std::int64_t begin = part.begin - shard.begin;
   if (travels && !first) pin.bring_shard(StateKind::kGradientShard, begin, own);
   std::visit([&](auto& sum) { sum.finish(own, /*accumulate=*/!first); }, sum_);
-  const bool gathers = last && groups_->replica.size() > 1;
+  const bool gathers = last && !in_group() && groups_->replica.size() > 1;
   if (gathers) gather_parts(own, gradients);
   // Replicas read the part in place, and the staging buffer is soon reused for another layer.
   if (gathers && !pin_.gradient_code() && !travels &&

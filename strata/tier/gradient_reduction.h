@@ -2,8 +2,9 @@
 ///
 /// start() exports this rank's gradients to the other replicas and returns. finish() computes the
 /// sum of this replica's part, and gathers the rest of its shard from the replicas that keep the
-/// same shard. Both go in the layer's code, if it has one. With sequence parallelism, gradients
-/// of a part of the sequence are first added over the tensor-parallel ranks.
+/// same shard; inside a shard group it computes the group's sum of the rank's shard. Both go in the
+/// layer's code, if it has one. With sequence parallelism, gradients of a part of the sequence are
+/// first added over the tensor-parallel ranks.
 ///
 /// Threads  collective over the dp axis (and the tp axis): the same layers in the same order.
 /// Errors   Cancelled when another rank failed.
@@ -23,27 +24,36 @@ namespace strata {
 /// Adds the layer's gradients that each tensor-parallel rank has for a part of the sequence.
 void add_partial_gradients(Group& tp, const Pin& pin);
 
+/// The ranks whose gradients are added.
+enum class AddedOver : std::uint8_t {
+  kReplicas,    ///< all that hold the same weights
+  kShardGroup,  ///< those that share one set of shards: each such group has a sum of its own
+};
+
 class GradientReduction {
  public:
   /// `pin` is for the layer's gradients and lives until the reduction is destroyed. If only a shard
   /// stays (ShardPlacement::whole_gradients is false), the bytes leave the buffer here and live
   /// until the last peer has read them.
   static GradientReduction start(MeshGroups& groups, Pin pin, const LayerCuts& cuts,
-                                 bool sequence_parallel);
+                                 bool sequence_parallel, AddedOver over = AddedOver::kReplicas);
 
   /// `pin` is for the layer's gradient shard (LayerStore::acquire_to_copy()). `first`, `last`: this
   /// is the first or last reduction of the layer in this step.
   void finish(const Pin& pin, bool first, bool last);
 
  private:
-  GradientReduction(MeshGroups& groups, Pin pin, const LayerCuts& cuts)
-      : groups_(&groups), pin_(std::move(pin)), cuts_(&cuts) {}
+  GradientReduction(MeshGroups& groups, Pin pin, const LayerCuts& cuts, AddedOver over)
+      : groups_(&groups), pin_(std::move(pin)), cuts_(&cuts), over_(over) {}
+
+  bool in_group() const { return over_ == AddedOver::kShardGroup; }
 
   void gather_parts(const at::Tensor& own, const at::Tensor& gradients);
 
   MeshGroups* groups_;
   Pin pin_;
   const LayerCuts* cuts_;
+  AddedOver over_;
   std::variant<ReduceScatter, CodedSum> sum_;
 };
 

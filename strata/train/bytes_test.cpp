@@ -307,6 +307,29 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
              TierChoice::kDevice, OptimizerKind::kZeroOneAdam, at::kBFloat16}));
 
+// Two groups of two replicas that share shards.
+Case shared_signs(int zero, ReduceMode reduce, OptimizerKind kind,
+                  at::ScalarType precision = at::kFloat, int stages = 1) {
+  MeshOptions mesh = replicas(4, zero, reduce);
+  mesh.zero.shard_ranks = 2;
+  // Gradients that are added after each micro-batch need several.
+  const std::int64_t samples = reduce == ReduceMode::kEach ? 32 : 16;
+  Case c{stages, k1f1b, kFull, 1, false, false, 0, samples, mesh};
+  c.optimizer = kind;
+  c.precision = precision;
+  return c;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SignsOfShards, MemoryPrediction,
+    ::testing::Values(shared_signs(1, ReduceMode::kOnce, OptimizerKind::kOneBitAdam),
+                      shared_signs(2, ReduceMode::kOnce, OptimizerKind::kOneBitAdam),
+                      shared_signs(2, ReduceMode::kEach, OptimizerKind::kZeroOneAdam),
+                      shared_signs(3, ReduceMode::kEach, OptimizerKind::kOneBitAdam),
+                      shared_signs(3, ReduceMode::kEach, OptimizerKind::kOneBitAdam, at::kBFloat16),
+                      shared_signs(1, ReduceMode::kOnce, OptimizerKind::kZeroOneAdam, at::kBFloat16,
+                                   2)));
+
 // The second step, which is measured, ends with an outer step.
 Case apart(int stages, const MeshOptions& mesh, const OuterOptions& outer,
            at::ScalarType precision = at::kFloat) {

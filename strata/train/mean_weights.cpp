@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::int64_t kCopiedPiece = 1 << 18;  // elements
 
-at::Tensor buffer_of(const Pin& pin) {
-  return pin.flat_gradients().narrow(0, 0, pin.layout().own_numel);
-}
-
 // Calls f(weights, elements of the buffer) for pieces.
 template <typename F>
 void for_pieces(const MasterWeights& weights, const at::Tensor& buffer, F f) {
@@ -37,7 +33,7 @@ void copy_weights(const at::Tensor& from, const MasterWeights& to) {
 }
 
 at::Tensor MeanWeights::average(const Pin& pin) {
-  at::Tensor mean = buffer_of(pin);
+  at::Tensor mean = pin.gradient_shard();
   copy_weights(pin.master(), mean);
   if (replicas_.size() == 1) return mean;
   all_reduce_sum(replicas_, mean);
@@ -46,9 +42,9 @@ at::Tensor MeanWeights::average(const Pin& pin) {
 
 void MeanWeights::exchange_weights() {
   for (const int layer : store_.layers()) {
-    if (store_.layout(layer).own_numel == 0) continue;
+    if (store_.placement(layer).shard.size() == 0) continue;
     const Pin pin = store_.acquire(layer, kPinned);
-    for_pieces(pin.master(), buffer_of(pin),
+    for_pieces(pin.master(), pin.gradient_shard(),
                [](const MasterWeights& part, const at::Tensor& other) {
                  const at::Tensor weights = part.whole().clone();
                  part.assign(other);
@@ -61,7 +57,7 @@ void MeanWeights::exchange_weights() {
 void MeanWeights::use_mean() {
   if (uses_mean_) return;
   for (const int layer : store_.layers())
-    if (store_.layout(layer).own_numel > 0) average(store_.acquire(layer, kPinned));
+    if (store_.placement(layer).shard.size() > 0) average(store_.acquire(layer, kPinned));
   exchange_weights();
 }
 
@@ -70,7 +66,7 @@ void MeanWeights::use_own() {
 }
 
 MasterWeights MeanWeights::own_weights(const Pin& pin) const {
-  return uses_mean_ ? MasterWeights{buffer_of(pin)} : pin.master();
+  return uses_mean_ ? MasterWeights{pin.gradient_shard()} : pin.master();
 }
 
 }  // namespace strata

@@ -2,7 +2,8 @@
 /// place of a replica's own weights: for an evaluation or a checkpoint.
 ///
 /// The gradient buffers are free between steps: means are made there, in fp32 for any precision,
-/// and own weights lie there while their mean has their place.
+/// and own weights lie there while their mean has their place. With ZeRO, replicas are groups of
+/// ranks that share one set of shards, and a rank averages its shard.
 ///
 /// Threads  collective over `replicas`, apart from use_own() and own_weights().
 /// Cost     a sum of fp32 gradients over the replicas; no memory but messages.
@@ -18,7 +19,7 @@ namespace strata {
 
 class MeanWeights {
  public:
-  /// `replicas`: the ranks that hold the same layers, one of each replica. Outlived by both.
+  /// `replicas`: the ranks that keep the same shards, one of each replica. Outlived by both.
   MeanWeights(LayerStore& store, Group& replicas) : store_(store), replicas_(replicas) {}
 
   Group& replicas() const { return replicas_; }
@@ -27,7 +28,7 @@ class MeanWeights {
   void use_own();
   bool uses_mean() const { return uses_mean_; }
 
-  /// The mean of a layer's weights, fp32 [own_numel], in its gradient buffer. `pin`: kPinned.
+  /// The mean of a layer's weights, fp32 [shard], in its gradient buffer. `pin`: kPinned.
   at::Tensor average(const Pin& pin);
   /// This replica's own weights, wherever they are. `pin`: kPinned.
   MasterWeights own_weights(const Pin& pin) const;

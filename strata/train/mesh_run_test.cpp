@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "strata/base/enum_names.h"
+#include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
@@ -247,6 +248,10 @@ MeshRecord train_and_save(const MeshCase& c, const std::string& folder, int step
   return recorder.record;
 }
 
+std::string checkpoint_at(const std::string& folder, int step) {
+  return folder + "/" + checkpoint_folder_name(step);
+}
+
 void expect_same_bits(const MeshRecord& run, const MeshRecord& reference) {
   EXPECT_EQ(run.losses, reference.losses);
   EXPECT_EQ(run.norms, reference.norms);
@@ -256,6 +261,17 @@ void expect_same_bits(const MeshRecord& run, const MeshRecord& reference) {
   ASSERT_EQ(run.slots.size(), reference.slots.size());
   for (const auto& [name, slot] : reference.slots)
     EXPECT_TRUE(at::equal(run.slots.at(name), slot)) << name;
+}
+
+void expect_resumed(MeshRecord resumed, const MeshRecord& whole) {
+  const auto prepend = [&](std::vector<double>& to, const std::vector<double>& from) {
+    ASSERT_LE(to.size(), from.size());
+    to.insert(to.begin(), from.begin(), from.end() - std::ssize(to));
+  };
+  EXPECT_FALSE(resumed.losses.empty());
+  prepend(resumed.losses, whole.losses);
+  prepend(resumed.norms, whole.norms);
+  expect_same_bits(resumed, whole);
 }
 
 void expect_same_bits_for_any_cut(const MeshCase& one, const ChangeOptions& change) {

@@ -94,8 +94,14 @@ MiniBatch mesh_batch(const MeshCase& c, int step);
 StepPlan mesh_plan(const MeshCase& c, const Sequential& model);
 TrainerOptions mesh_options(const MeshCase& c);
 
+/// The checkpoint of a step in such a folder.
+std::string checkpoint_at(const std::string& folder, int step);
+
 /// The same numbers, bit for bit.
 void expect_same_bits(const MeshRecord& run, const MeshRecord& reference);
+
+/// The last steps of `whole`, bit for bit.
+void expect_resumed(MeshRecord resumed, const MeshRecord& whole);
 
 /// Trains on two and three stages under several schedules with recomputation, and on one stage.
 void expect_same_bits_for_any_cut(const MeshCase& one, const ChangeOptions& change = {});

@@ -226,14 +226,9 @@ TEST(OneBitTraining, ResumedRunHasBitsOfUninterruptedOne) {
   for (const int saved : {2, 6}) {  // before the freeze step and after it
     MeshCase cut = c;
     cut.mesh[Axis::kPipeline] = 2;
-    char name[32];
-    std::snprintf(name, sizeof name, "/step-%08d", saved);
-    MeshRecord resumed = train_frozen(cut, folder.path("again" + std::to_string(saved)), 9, 100,
-                                      folder.path("saved") + name);
-    resumed.losses.insert(resumed.losses.begin(), whole.losses.begin(),
-                          whole.losses.begin() + saved);
-    resumed.norms.insert(resumed.norms.begin(), whole.norms.begin(), whole.norms.begin() + saved);
-    expect_same_bits(resumed, whole);
+    expect_resumed(train_frozen(cut, folder.path("again" + std::to_string(saved)), 9, 100,
+                                checkpoint_at(folder.path("saved"), saved)),
+                   whole);
   }
 }
 
@@ -261,11 +256,7 @@ TEST(OneBitTraining, PaddingOfSlicesStaysZero) {
   c.mesh[Axis::kTensor] = 3;
   c.steps = 11;
   const MeshRecord all = train(c);
-  const MeshRecord resumed = train_frozen(c, folder.path("resumed"), 11, 100, folder.path("three"));
-  for (const auto& [name, weight] : all.weights)
-    EXPECT_TRUE(at::equal(resumed.weights.at(name), weight)) << name;
-  for (const auto& [name, slot] : all.slots)
-    EXPECT_TRUE(at::equal(resumed.slots.at(name), slot)) << name;
+  expect_resumed(train_frozen(c, folder.path("resumed"), 11, 100, folder.path("three")), all);
 }
 
 // A gradient that overflows skips the update on every replica, and leaves the errors as they are.

@@ -1,44 +1,19 @@
 // Compares replicas that train apart with a regression whose inner and outer steps are written here
 // again, in fp64.
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
-#include <memory>
 #include <vector>
 
 #include "strata/comm/ranks.h"
+#include "strata/train/regression_test.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
 namespace {
 
 using Pair = std::array<double, 2>;
-
-struct Products final : Layer {
-  std::vector<WeightSpec> weights() const override { return {{.name = "weight", .shape = {1, 2}}}; }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec> x) const override {
-    return {{{x[0].shape[0], 1}}};
-  }
-  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor> weights,
-                                  std::span<const at::Tensor> x) const override {
-    return {at::matmul(x[0], weights[0].t())};
-  }
-};
-
-struct SquaredError final : Layer {
-  bool is_loss() const override { return true; }
-  std::vector<WeightSpec> weights() const override { return {}; }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override { return {{}}; }
-  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor>,
-                                  std::span<const at::Tensor> x) const override {
-    const at::Tensor sum = (x[0].sum(1) - x[1]).square().sum();
-    context.loss->sum += sum.item<double>();
-    return {sum * context.loss_scale};
-  }
-};
 
 constexpr int kSamples = 7;  // replicas have other numbers of them
 
@@ -48,18 +23,11 @@ std::array<double, 3> sample_of(int step, int i) {
   return {a, b, 2 * a - b + 0.5 * std::sin(10.0 * i)};
 }
 
-MiniBatch regression_batch(int step) {
-  std::vector<double> points, labels;
-  for (int i = 0; i < kSamples; ++i) {
-    const auto [a, b, label] = sample_of(step, i);
-    points.insert(points.end(), {a, b});
-    labels.push_back(label);
-  }
-  return {.inputs = {at::tensor(points).to(at::kFloat).view({kSamples, 2}),
-                     at::tensor(labels).to(at::kFloat)},
-          .samples = kSamples,
-          .valid_tokens = kSamples};
-}
+const Regression kRegression{
+    .width = 2,
+    .samples = kSamples,
+    .input = [](int step, int i, int k) { return sample_of(step, i)[static_cast<std::size_t>(k)]; },
+    .label = [](int step, int i) { return sample_of(step, i)[2]; }};
 
 // What one replica learns: AdamW, or SGD with momentum, without weight decay.
 struct Reference {
@@ -67,16 +35,16 @@ struct Reference {
   Pair w{}, m{}, v{};
   int updates = 0;
 
-  // Returns the sum of squared errors. Samples [first, last).
+  // Returns half the sum of squared errors. Samples [first, last).
   double step(int number, int first, int last, double rate) {
     Pair gradient{};
     double sum = 0;
     for (int i = first; i < last; ++i) {
       const auto [a, b, label] = sample_of(number, i);
       const double error = a * w[0] + b * w[1] - label;
-      sum += error * error;
-      gradient[0] += 2 * error * a / (last - first);
-      gradient[1] += 2 * error * b / (last - first);
+      sum += error * error / 2;
+      gradient[0] += error * a / (last - first);
+      gradient[1] += error * b / (last - first);
     }
     ++updates;
     for (int k = 0; k < 2; ++k) {
@@ -128,9 +96,7 @@ Learned reference(const OptimizerOptions& optimizer, const OuterOptions& outer, 
 
 Learned trained(const OptimizerOptions& optimizer, const OuterOptions& outer, int replicas,
                 int steps, double rate) {
-  Sequential model({"points", "labels"});
-  model.add("products", std::make_shared<Products>(), {"points"});
-  model.add("loss", std::make_shared<SquaredError>(), {"x", "labels"}, {"loss"});
+  const Sequential model = regression_model(kRegression.width);
   const StepPlan plan = plan_steps(
       model, {.mesh = {{Axis::kData, replicas}}, .micro_batch = 2, .replicas_apart = true});
   Learned learned{.losses = {}, .weights = std::vector<Pair>(static_cast<std::size_t>(replicas))};
@@ -140,7 +106,7 @@ Learned trained(const OptimizerOptions& optimizer, const OuterOptions& outer, in
       for (const NamedState& weight : weights) weight.local.zero_();
     });
     for (int step = 0; step < steps; ++step) {
-      const double loss = trainer.step(regression_batch(step), rate).loss;
+      const double loss = trainer.step(regression_batch(kRegression, step), rate).loss;
       if (group.rank() == 0) learned.losses.push_back(loss);
     }
     const at::Tensor weight = trainer.weights().front().values();

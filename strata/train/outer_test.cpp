@@ -231,12 +231,6 @@ TEST(OuterTraining, MuonIsAnInnerOptimizer) {
   expect_same_bits(train_on_mesh(cut), alone);
 }
 
-std::string folder_of(const ScratchFolder& folder, const std::string& name, int step) {
-  char path[40];
-  std::snprintf(path, sizeof path, "/step-%08d", step);
-  return folder.path(name) + path;
-}
-
 TEST(OuterTraining, EvaluatesMeanAndChangesNothing) {
   for (const at::ScalarType precision : {at::kFloat, at::kBFloat16, at::kHalf})
     for (const int pp : {1, 2}) {
@@ -328,14 +322,10 @@ TEST(OuterTraining, ResumedRunHasBitsOfUninterruptedOne) {
     for (const int saved : {2, 3, 5}) {  // inside of rounds and at the end of one
       MeshCase cut = c;
       cut.mesh[Axis::kPipeline] = 2;
-      MeshRecord resumed = train_and_save(cut, folder.path("again" + std::to_string(saved)), 8, 100,
-                                          folder_of(folder, "saved", saved));
-      const auto prepend = [&](std::vector<double>& to, const std::vector<double>& from) {
-        to.insert(to.begin(), from.begin(), from.begin() + saved);
-      };
-      prepend(resumed.losses, whole.losses);
-      prepend(resumed.norms, whole.norms);
-      expect_same_bits(resumed, whole);
+      const MeshRecord resumed = train_and_save(cut, folder.path("again" + std::to_string(saved)),
+                                                8, 100, checkpoint_at(folder.path("saved"), saved));
+      SCOPED_TRACE(saved);
+      expect_resumed(resumed, whole);
     }
   }
 }
@@ -347,11 +337,8 @@ TEST(OuterTraining, ResumesPartsOfSamplesAndSlices) {
     c.mesh[axis] = 2;
     const MeshRecord whole = train_and_save(c, folder.path("saved"), 8, 4);
     const MeshRecord resumed =
-        train_and_save(c, folder.path("again"), 8, 100, folder_of(folder, "saved", 4));
-    for (const auto& [name, weight] : whole.weights)
-      EXPECT_TRUE(at::equal(resumed.weights.at(name), weight)) << name;
-    for (const auto& [name, slot] : whole.slots)
-      EXPECT_TRUE(at::equal(resumed.slots.at(name), slot)) << name;
+        train_and_save(c, folder.path("again"), 8, 100, checkpoint_at(folder.path("saved"), 4));
+    expect_resumed(resumed, whole);
   }
 }
 
@@ -360,7 +347,8 @@ TEST(OuterTraining, CheckpointOfRoundsEndHasNoWeightsOfReplicas) {
   train_and_save(outer_case(2), folder.path("saved"), 4, 1);
   const auto replicas_in = [&](int step) {
     int count = 0;
-    for (const std::string& name : CheckpointReader::open(folder_of(folder, "saved", step)).names())
+    for (const std::string& name :
+         CheckpointReader::open(checkpoint_at(folder.path("saved"), step)).names())
       count += name.find(kReplicaWeight) != std::string::npos ? 1 : 0;
     return count;
   };

@@ -33,10 +33,14 @@ struct RecommenderCase {
   int virtual_stages = 1;
   bool recompute = false;
   int zero = 0;
+  int shard_ranks = 0;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  OuterOptions outer = {};
   LayerTiers tiers = {};
   std::int64_t mini_batch = 24;
   std::int64_t micro_batch = 4;
   int steps = 3;
+  double rate = 1e-2;
 };
 
 struct RecommenderRecord {
@@ -65,8 +69,9 @@ StepPlan click_plan(const RecommenderCase& c, const Sequential& model) {
   StepDecisions decisions{.schedule = c.schedule,
                           .mesh = c.mesh,
                           .virtual_stages = c.virtual_stages,
-                          .zero = {.stage = c.zero},
-                          .micro_batch = c.micro_batch};
+                          .zero = {.stage = c.zero, .shard_ranks = c.shard_ranks},
+                          .micro_batch = c.micro_batch,
+                          .replicas_apart = c.outer.is_on()};
   for (int stage = 0; stage <= stages; ++stage)
     decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
   for (int layer = 0; layer < model.num_layers(); ++layer)
@@ -94,10 +99,16 @@ RecommenderRecord train_recommender(const RecommenderCase& c,
   std::mutex mutex;
   run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
     Trainer trainer(model, plan, group,
-                    {.machine = {.seed = 3, .clip = 0.5}, .optimizer = {.epsilon = 1e-3}});
+                    {.machine = {.seed = 3, .clip = 0.5},
+                     .optimizer = {.kind = c.optimizer,
+                                   .epsilon = 1e-3,
+                                   .freeze_step = 1,
+                                   .local_doubling = 2,
+                                   .local_most = 2},
+                     .outer = c.outer});
     start ? start(trainer) : trainer.initialise();
     for (int step = static_cast<int>(trainer.steps_done()); step < c.steps; ++step) {
-      const StepOutcome outcome = trainer.step(click_batch(c.mini_batch, step), 1e-2);
+      const StepOutcome outcome = trainer.step(click_batch(c.mini_batch, step), c.rate);
       const std::lock_guard lock(mutex);
       add_part(record.row_gradients[step], trainer.input_gradient("rows"), c.mini_batch);
       if (group.rank() > 0) continue;
@@ -187,6 +198,22 @@ TEST_P(Recommenders, TrainSameBitsForAnyShardingAmongReplicas) {
   expect_same(train_recommender(c), reference);
 }
 
+// Running statistics, too, are those of a shard.
+TEST_P(Recommenders, TrainSameBitsForAnyShardingInGroupsThatSendSigns) {
+  for (const OptimizerKind kind : {OptimizerKind::kOneBitAdam, OptimizerKind::kZeroOneAdam}) {
+    RecommenderCase c{
+        .model = of_kind(GetParam()), .mesh = {{Axis::kData, 4}}, .zero = 1, .shard_ranks = 2};
+    c.optimizer = kind;
+    c.steps = 6;  // 0/1 Adam ends inside a round
+    const RecommenderRecord reference = train_recommender(c);
+    EXPECT_NE(reference.losses.front(), reference.losses.back());
+    c.zero = 3;
+    expect_same(train_recommender(c), reference);
+    c.mesh[Axis::kPipeline] = 2;
+    expect_same(train_recommender(c), reference);
+  }
+}
+
 TEST_P(Recommenders, ManyMicroBatchesAndReplicasLearnSameAsOne) {
   const RecommenderOptions model = of_kind(GetParam(), BatchNormPlace::kNone);
   const RecommenderRecord whole = train_recommender({.model = model, .micro_batch = 24});
@@ -219,7 +246,11 @@ TEST(RunningStatistics, CoverAllMicroBatchesAndReplicas) {
         RecommenderCase{.mesh = {{Axis::kData, 3}}, .micro_batch = 4},
         RecommenderCase{
             .mesh = {{Axis::kPipeline, 2}, {Axis::kData, 2}}, .zero = 3, .micro_batch = 4},
-        RecommenderCase{.mesh = {{Axis::kData, 2}}, .tiers = host, .micro_batch = 4}}) {
+        RecommenderCase{.mesh = {{Axis::kData, 2}}, .tiers = host, .micro_batch = 4},
+        RecommenderCase{.mesh = {{Axis::kData, 4}},
+                        .zero = 2,
+                        .shard_ranks = 2,
+                        .optimizer = OptimizerKind::kOneBitAdam}}) {
     c.model = model;
     c.steps = 1;
     SCOPED_TRACE(std::to_string(c.mesh[Axis::kData]) + " replicas, micro-batches of " +
@@ -307,6 +338,59 @@ TEST(InputGradients, OutliveNextStep) {
     EXPECT_TRUE(at::equal(first, copy));
     EXPECT_FALSE(at::equal(first, trainer.input_gradient("rows").values));
   });
+}
+
+// Weights stay where they are with a rate of 0, so statistics do not depend on the optimizer.
+TEST(RunningStatistics, MoveInUpdatesBySignsAsInOthers) {
+  RecommenderCase c{
+      .model = of_kind(RecommenderKind::kDlrm), .mesh = {{Axis::kData, 4}}, .steps = 6, .rate = 0};
+  const RecommenderRecord adamw = train_recommender(c);
+  for (const OptimizerKind kind : {OptimizerKind::kOneBitAdam, OptimizerKind::kZeroOneAdam})
+    for (const int zero : {0, 1, 3}) {
+      c.optimizer = kind;
+      c.zero = zero;
+      c.shard_ranks = zero > 0 ? 2 : 0;
+      const RecommenderRecord run = train_recommender(c);
+      for (const auto& [name, weight] : adamw.weights)
+        EXPECT_LE((run.weights.at(name) - weight).abs().max().item<double>(), 1e-6)
+            << name << ", " << name_of(kind) << ", zero " << zero;
+    }
+}
+
+// Each replica has those of its own samples; the model's, at the end of a round or inside it, are
+// their mean.
+TEST(RunningStatistics, OfReplicasThatTrainApartAreAveraged) {
+  const Sequential net = make_recommender(of_kind(RecommenderKind::kDeepWide), kInputs);
+  const auto first_value = [&](const std::string& name) {
+    for (const WeightSpec& spec : net.layout(0).specs) {
+      if (spec.name != name) continue;
+      at::Tensor weight = at::zeros(spec.shape);
+      initialise(weight, spec, net.name(0), /*seed=*/3);
+      return weight;
+    }
+    return at::Tensor();
+  };
+  const at::Tensor numeric = click_batch(24, 0).inputs[0];
+  for (const std::int64_t every : {1, 2}) {
+    RecommenderCase c{.model = of_kind(RecommenderKind::kDeepWide),
+                      .mesh = {{Axis::kPipeline, 2}, {Axis::kData, 2}}};
+    c.outer = {.every = every, .learning_rate = 1, .momentum = 0};
+    c.micro_batch = 12;
+    c.steps = 1;
+    const RecommenderRecord run = train_recommender(c);
+    at::Tensor mean, variance;
+    for (const int half : {0, 1}) {
+      const at::Tensor h = at::linear(numeric.narrow(0, 12 * half, 12),
+                                      first_value("numeric.weight"), first_value("numeric.bias"));
+      at::Tensor own_mean = at::zeros({h.size(1)}), own_variance = at::ones({h.size(1)});
+      at::batch_norm(h, {}, {}, own_mean, own_variance, true, /*momentum=*/0.1, 1e-5, false);
+      mean = half == 0 ? own_mean / 2 : mean + own_mean / 2;
+      variance = half == 0 ? own_variance / 2 : variance + own_variance / 2;
+    }
+    EXPECT_TRUE(at::allclose(run.weights.at("input.numeric.norm.running_mean"), mean, 1e-5, 1e-6));
+    EXPECT_TRUE(
+        at::allclose(run.weights.at("input.numeric.norm.running_var"), variance, 1e-5, 1e-6));
+  }
 }
 
 // They are weights in a checkpoint, but the optimizer and the norm ignore them.

@@ -121,7 +121,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   const bool moves_apart = options_.optimizer.kind == OptimizerKind::kZeroOneAdam;
   if (options_.outer.is_on() || moves_apart)
     mean_ =
-        std::make_unique<MeanWeights>(store_, moves_apart ? groups_.weights : groups_[Axis::kData]);
+        std::make_unique<MeanWeights>(store_, moves_apart ? groups_.replica : groups_[Axis::kData]);
   if (options_.outer.is_on()) outer_ = std::make_unique<OuterSteps>(options_.outer, store_, *mean_);
   if (host_backend_)
     offloaded_ = std::make_unique<OffloadedActivations>(

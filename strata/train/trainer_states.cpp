@@ -82,7 +82,8 @@ std::vector<NamedState> Trainer::weight_states(const std::vector<int>& layers, b
   return states;
 }
 
-// Each replica owns its own state. If they are saved, all replicas list all of them.
+// Each replica, or group of replicas that share shards, owns its own state. If they are saved, all
+// list all of them.
 void Trainer::add_state_of_each_replica(std::vector<NamedState>& states, const NamedState& own,
                                         const Group& replicas, bool owned) const {
   for (int replica = 0; replica < replicas.size(); ++replica) {
@@ -91,6 +92,7 @@ void Trainer::add_state_of_each_replica(std::vector<NamedState>& states, const N
     NamedState& state = states.emplace_back(own);
     state.name += "." + std::to_string(replica);
     state.replicas = replicas.size();
+    state.replica = replica;
     if (is_own) continue;
     state.local.reset();
     state.remainder.reset();
@@ -159,7 +161,7 @@ void Trainer::add_optimizer_slots(std::vector<NamedState>& states, const std::st
                  each ? of_own(*pin, weight, wanted, owned) : wanted, groups_[Axis::kTensor]);
     state.may_be_missing = of_round;
     if (each)
-      add_state_of_each_replica(states, state, outer_ ? mean_->replicas() : groups_.weights, owned);
+      add_state_of_each_replica(states, state, outer_ ? mean_->replicas() : groups_.replica, owned);
     else
       states.push_back(std::move(state));
   }

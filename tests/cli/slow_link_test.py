@@ -13,6 +13,9 @@ ONE_BIT = ["--set", "train.optimizer.kind=onebit-adam", "--set", "train.optimize
 ZERO_ONE = [word for field in ("kind=zero-one-adam", "freeze_step=2", "local_doubling=3", "local_most=3")
             for word in ("--set", f"train.optimizer.{field}")]
 OUTER = ["--set", "train.outer_steps.every=3"]
+# Two groups of two replicas that share shards.
+SHARED = ["--set", "mesh.pp=1", "--set", "mesh.dp=4", "--set", "mesh.threads=1", "--set", "train.micro_batch=1"]
+SHARDS = ["--set", "mesh.shard_ranks=2"]
 PROCESSES = ("launch", "-n", "2", "--")
 
 
@@ -144,12 +147,52 @@ class SlowLink(ProgramTest):
         self.succeed("generate", "c/step-00000006", "--prompt", "In the", "--tokens", "4")
 
     def test_what_zero_one_cannot_do_is_refused(self):
-        for settings, says in ((["mesh.zero=1"], "mesh.zero=0"), (["memory.states=host"], "on the host"),
-                               (["train.outer_steps.every=2"], "train.optimizer.kind=adamw"),
+        for settings, says in ((["mesh.zero=1"], "set mesh.zero=0"), (["mesh.zero=1", "mesh.dp=4"], "set mesh.shard_ranks=2"),
+                               (["memory.states=host"], "on the host"), (["train.outer_steps.every=2"], "train.optimizer.kind=adamw"),
                                (["mesh.cp=2"], "set train.optimizer.local_most=1"), (["train.optimizer.local_most=0"], "local_most")):
             with self.subTest(settings):
                 words = [word for setting in settings for word in ("--set", setting)]
                 self.refuse("plan", "recipe.yaml", *REPLICAS, *ZERO_ONE, *words, says=says)
+
+    def test_groups_that_share_shards_send_signs(self):
+        states = self.plan(*SHARED, *ONE_BIT)["ranks"][0]["memory"]["bytes_at_peak"]["states"]
+        losses = []
+        for zero in (1, 2, 3):
+            settings = [*SHARED, *SHARDS, *ONE_BIT, "--set", f"mesh.zero={zero}", "--set", "mesh.reduce=once"]
+            threads = self.train(*settings)
+            lines = self.train(*settings, *LINK, launch=PROCESSES)  # each group is a process
+            losses.append([line["loss_hex"] for line in lines])
+            self.assertEqual(losses[-1], losses[0])
+            self.assertEqual([line["loss_hex"] for line in threads], losses[0])
+            plan = self.plan(*settings)
+            planned = 4 * plan["ranks"][0]["communication"]["dp"]["sent_bytes"]
+            whole, sent = self.sent(lines[:3], "dp"), self.sent(lines[3:], "dp")
+            for each in sent:
+                self.assertAlmostEqual(each, planned, delta=0.04 * planned)
+            adamw = self.plan(*settings, "--set", "train.optimizer.kind=adamw")["ranks"][0]["communication"]["dp"]["sent_bytes"]
+            self.assertAlmostEqual(whole[0], 4 * adamw, delta=0.04 * 4 * adamw)
+            # Layers of some blocks are not halved exactly.
+            self.assertAlmostEqual(plan["ranks"][0]["memory"]["bytes_at_peak"]["states"] / states, 0.5, delta=0.07)
+            for slow in lines[4:]:  # a process sends half of the signs, far less than the fp32 gradients of a group
+                self.assertLess(slow["step_seconds"], 0.5 * slow["sent_bytes"]["dp"] / 2 / BANDWIDTH)
+            self.assertIn("fp32 in each group of 2 replicas", self.succeed("plan", "recipe.yaml", "--estimate", *settings))
+
+    def test_runs_resume_with_and_without_shards(self):
+        for optimizer in (ONE_BIT, ZERO_ONE):
+            with self.subTest(optimizer[1]):
+                shared = [*SHARED, *SHARDS, *optimizer, "--set", "mesh.zero=2"]
+                whole = [*REPLICAS, *optimizer]
+                name = optimizer[1].split("=")[1]
+                for start, after in ((shared, whole), (whole, shared)):
+                    folder = f"{name}-{len(start)}"
+                    lines = self.train(*start, "--set", f"train.checkpoint_folder={folder}", "--set", "train.checkpoint_every=6")
+                    resume = ["--resume", f"{folder}/step-00000006"]
+                    same = self.train(*start, "--set", f"train.checkpoint_folder={folder}-same", *resume)
+                    self.assertEqual([line["loss_hex"] for line in same], [line["loss_hex"] for line in lines[6:]])
+                    other = self.train(*after, "--set", f"train.checkpoint_folder={folder}-other", *resume)
+                    for line, expected in zip(other, lines[6:], strict=True):
+                        self.assertAlmostEqual(line["loss"], expected["loss"], delta=0.03 * expected["loss"])
+                    self.assertIn("within 0.0001 of", self.succeed("verify", "recipe.yaml", *start, *resume))
 
     def test_outer_steps_send_once_a_round(self):
         threads = self.train(*REPLICAS, *OUTER)

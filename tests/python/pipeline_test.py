@@ -91,7 +91,16 @@ class PipelineTest(unittest.TestCase):
             torch.testing.assert_close(state[name].double(), parameter.detach(), atol=2e-4, rtol=1e-3, msg=name)
 
     def test_onebit_adam_sends_signs_as_its_formulas_say(self):
-        """Algorithm 1 of https://arxiv.org/abs/2102.02888 in fp64, on momenta divided by the roots of their variances."""
+        # A part of a layer is one of its weights; with two shards, half of one.
+        self.expect_formulas_of_onebit_adam({"dp": 2}, part=64 * 32)
+
+    def test_groups_that_share_shards_send_signs_as_formulas_say(self):
+        for zero in (1, 2, 3):
+            with self.subTest(zero):
+                self.expect_formulas_of_onebit_adam({"dp": 4, "zero": zero, "shard_ranks": 2}, part=64 * 32 // 2)
+
+    def expect_formulas_of_onebit_adam(self, mesh, part):
+        """Algorithm 1 of https://arxiv.org/abs/2102.02888 in fp64, on momenta divided by the roots of their variances, of two replicas."""
         class Blocks(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -104,14 +113,15 @@ class PipelineTest(unittest.TestCase):
         freeze, rate, beta1, beta2, replicas = 4, 0.01, 0.9, 0.99, 2
         model, eager = Blocks(), Blocks().double()
         options = {"kind": "onebit-adam", "freeze_step": freeze, "beta1": beta1, "beta2": beta2}
-        pipe = strata.Pipeline(model, optimizer=options, lr=rate, mesh={"dp": replicas}, layers=["first", "second"])
-        parameters = list(eager.parameters())  # each is one part of its layer
+        pipe = strata.Pipeline(model, optimizer=options, lr=rate, mesh=mesh, layers=["first", "second"])
+        parameters = list(eager.parameters())
         mean, square, server = ([torch.zeros_like(p) for p in parameters] for _ in range(3))
         worker = [[torch.zeros_like(p) for p in parameters] for _ in range(replicas)]
 
         def sent(x):
             """What a message of one bit an element says; leaves the rest in x."""
-            message = torch.where(x < 0, -1.0, 1.0) * x.abs().mean()
+            parts = x.view(-1, part)
+            message = (torch.where(parts < 0, -1.0, 1.0) * parts.abs().mean(1, keepdim=True)).view_as(x)
             x -= message
             return message
 

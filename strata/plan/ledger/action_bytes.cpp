@@ -114,7 +114,8 @@ void Bookkeeper::compute(const Action& action) {
 void Bookkeeper::update(int layer) {
   const LayerCost& cost = costs_.layers[layer];
   const bool shared = shards_[layer].states < cost.state_bytes;
-  look_with_transients(cost.update_bytes + (shared ? cost.shared_update_bytes : 0));
+  look_with_transients(cost.update_bytes + (shared ? cost.shared_update_bytes : 0) +
+                       shards_[layer].signs);
 }
 
 void Bookkeeper::forward(int layer) {

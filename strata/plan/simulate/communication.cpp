@@ -27,15 +27,16 @@ bool leaves_process(const Mesh& mesh, Axis axis, int processes) {
 // While a layer's signs are on their way, the rank works on the next two layers, so a layer waits
 // for one message's latency.
 void add_sign_seconds(CostTable& costs, const MeshRequest& request) {
-  const ShardLayout replicas{.replicas = request.axes.weight_ranks()};
-  if (replicas.replicas == 1) return;
-  const std::vector<ShardBytes> bytes = shard_bytes(costs, replicas, request.reads_in_place);
+  const int ranks = request.axes.weight_ranks();
+  const ShardLayout layout{.replicas = ranks, .shards = request.zero.shards(ranks)};
+  if (layout.shards == layout.replicas) return;
+  const LinkSpeed link = request.between_groups();
+  const std::vector<ShardBytes> bytes = shard_bytes(costs, layout, request.reads_in_place);
   for (std::size_t l = 0; l < bytes.size(); ++l) {
     if (bytes[l].own_gradients == 0) continue;
-    const double sent = replica_traffic(bytes[l], replicas, /*sends_signs=*/true).reduce;
+    const double sent = replica_traffic(bytes[l], layout, /*sends_signs=*/true).signs;
     costs.layers[l].update_seconds +=
-        request.signs_per_step *
-        (seconds_at(sent, request.rates[Axis::kData]) + request.latency[Axis::kData]);
+        request.signs_per_step * (seconds_at(sent, link.rate) + link.latency);
   }
 }
 
@@ -91,15 +92,17 @@ double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, r
 ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout,
                                bool sends_signs) {
   constexpr double kGradientBits = 32;
-  const double gradients = sends_signs
-                               ? static_cast<double>(layer.own_gradients) / kGradientBits
-                               : static_cast<double>(layer.gradient_code > 0 ? layer.gradient_code
-                                                                             : layer.own_gradients);
-  if (layout.shards == 1) return {.reduce = all_reduce_bytes(gradients, layout.replicas)};
+  const auto gradients =
+      static_cast<double>(layer.gradient_code > 0 ? layer.gradient_code : layer.own_gradients);
   // Gradients are scattered inside a shard group, then each shard is summed over the groups.
   const int ranks = layout.shards, groups = layout.replicas / ranks;
-  ReplicaTraffic traffic{.reduce = scattered(gradients, ranks) +
-                                   all_reduce_bytes(gradients / ranks, groups)};
+  const double over_groups = all_reduce_bytes(gradients / ranks, groups);
+  ReplicaTraffic traffic{.reduce = scattered(gradients, ranks)};
+  if (sends_signs) {
+    traffic.signs = over_groups / kGradientBits;
+  } else {
+    traffic.reduce += over_groups;
+  }
   if (layer.shards.weights) {
     traffic.fetch = scattered(
         static_cast<double>(layer.weight_code > 0 ? layer.weight_code : layer.fetched_weights),
@@ -120,24 +123,26 @@ double outer_traffic(const ShardBytes& layer, const MeshRequest& mesh) {
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
                                      const MeshRequest& mesh) {
   const Axis axis = gradient_axis(mesh);
-  const double rate = mesh.rates[axis], latency = mesh.latency[axis];
-  CollectiveSeconds seconds{.gather_latency = latency};
+  const LinkSpeed group = mesh.in_group();
+  const LinkSpeed link =
+      mesh.sends_signs ? group : LinkSpeed{mesh.rates[axis], mesh.latency[axis]};  // of sums
+  CollectiveSeconds seconds{.gather_latency = group.latency};
   for (const ShardBytes& layer : shard_bytes(costs, layout, /*reads_in_place=*/true)) {
-    const ReplicaTraffic traffic = replica_traffic(layer, layout);
-    seconds.fetch.push_back(seconds_at(traffic.fetch, rate));
-    seconds.reduce.push_back(seconds_at(traffic.reduce, rate));
-    seconds.gather.push_back(seconds_at(traffic.gather, rate));
+    const ReplicaTraffic traffic = replica_traffic(layer, layout, mesh.sends_signs);
+    seconds.fetch.push_back(seconds_at(traffic.fetch, group.rate));
+    seconds.reduce.push_back(seconds_at(traffic.reduce, link.rate));
+    seconds.gather.push_back(seconds_at(traffic.gather, group.rate));
   }
   // Sums of squares go to the first rank of the mesh and back.
   for (const AxisInfo& axis : kAxes)
     seconds.norm_latency = std::max(seconds.norm_latency, 2 * mesh.latency[axis.id]);
-  if (mesh.sends_signs) {
+  if (mesh.sends_signs && layout.shards == 1) {
     seconds.reduce.clear();  // add_sign_seconds() counts what updates send instead
     return seconds;
   }
-  const bool gathers_sums = layout.shards < layout.replicas;
-  seconds.reduce_latency = (gathers_sums ? 2 : 1) * latency;
-  seconds.norm_latency += 2 * latency;  // before, to the first replica and back
+  const bool gathers_sums = layout.shards < layout.replicas && !mesh.sends_signs;
+  seconds.reduce_latency = (gathers_sums ? 2 : 1) * link.latency;
+  seconds.norm_latency += 2 * link.latency;  // before, to the first replica and back
   return seconds;
 }
 
@@ -182,7 +187,7 @@ class Counter {
       : costs_(costs), mesh_(mesh) {
     for (const ShardBytes& layer : shard_bytes(costs, layout, mesh.reads_in_place)) {
       replicas_.push_back(replica_traffic(layer, layout, mesh.sends_signs));
-      if (mesh.sends_signs) replicas_.back().reduce *= mesh.signs_per_step;
+      replicas_.back().signs *= mesh.signs_per_step;
       outer_bytes_.push_back(outer_traffic(layer, mesh));
     }
   }
@@ -208,13 +213,16 @@ class Counter {
     const auto [begin, end] = action.layers;
     for (int l = begin; l < end; ++l) {
       if (action.op == Op::kReduceGradients)
-        add(traffic_[Axis::kData], replicas_[l].reduce, mesh_.rates[gradient_axis(mesh_)]);
-      if (action.op == Op::kUpdate)
+        add(traffic_[Axis::kData], replicas_[l].reduce,
+            mesh_.sends_signs ? mesh_.in_group().rate : mesh_.rates[gradient_axis(mesh_)]);
+      if (action.op == Op::kUpdate) {
         add(traffic_[Axis::kData], outer_bytes_[l], mesh_.rates[Axis::kData]);
+        add(traffic_[Axis::kData], replicas_[l].signs, mesh_.between_groups().rate);
+      }
       if (action.op == Op::kPrefetchWeights)
-        add(traffic_[Axis::kData], replicas_[l].fetch, mesh_.rates[Axis::kData]);
+        add(traffic_[Axis::kData], replicas_[l].fetch, mesh_.in_group().rate);
       if (action.op == Op::kGatherWeights)
-        add(traffic_[Axis::kData], replicas_[l].gather, mesh_.rates[Axis::kData]);
+        add(traffic_[Axis::kData], replicas_[l].gather, mesh_.in_group().rate);
     }
   }
 
@@ -285,6 +293,7 @@ Communication communication_of(const StepPlan& steps, int micro_batches, const C
   const auto without = [&](Axis axis) {
     MeshRequest request = mesh;
     request.rates[axis] = request.latency[axis] = 0;
+    if (axis == Axis::kData) request.shard_link = request.replica_link = LinkSpeed{};
     return request;
   };
   const CostTable all = with_mesh_seconds(costs, mesh);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "strata/layout/costs.h"
@@ -37,11 +38,18 @@ AxisRates link_rates(const LinkLimit& link, const Mesh& mesh, int processes);
 /// The latency of the axes whose lines leave a process.
 PerAxis<double> link_latency(const LinkLimit& link, const Mesh& mesh, int processes);
 
+/// How fast ranks send. The rate is in bytes a second, 0: takes no time.
+struct LinkSpeed {
+  double rate = 0;
+  double latency = 0;
+};
+
 struct MeshRequest {
   Mesh axes = {};
   ZeroPolicy zero = {};  ///< reduce kAuto: once per step if that fits
   bool sequence_parallel = false;
-  /// Instead of gradients, replicas send the signs of what they update by, in the update.
+  /// Instead of gradients, replicas send the signs of what they update by, in the update. With
+  /// ZeRO, those that share one set of shards add gradients, and send the signs to other groups.
   bool sends_signs = false;
   double signs_per_step = 1;  ///< how often; replicas send nothing in other steps
   /// Replicas add no gradients, and average their weights after so many steps; 0: they add them.
@@ -51,6 +59,13 @@ struct MeshRequest {
   /// seconds from the departure of a message's last byte to its arrival, on axes between processes;
   /// sums of tensor-parallel ranks are counted without it
   PerAxis<double> latency = {};
+  /// With hybrid sharding, if not those of the axis dp: of ranks that share one set of shards, and
+  /// of ranks that keep the same shard.
+  std::optional<LinkSpeed> shard_link = {}, replica_link = {};
+
+  LinkSpeed in_group() const { return shard_link.value_or(data_link()); }
+  LinkSpeed between_groups() const { return replica_link.value_or(data_link()); }
+  LinkSpeed data_link() const { return {rates[Axis::kData], latency[Axis::kData]}; }
 
   /// The ranks that make an update together.
   Mesh update_mesh() const { return outer_every > 0 ? one_replica(axes) : axes; }
@@ -63,7 +78,8 @@ double all_reduce_bytes(double bytes, int ranks);
 
 /// Bytes that a rank sends for one layer when replicas ...
 struct ReplicaTraffic {
-  double reduce = 0;  ///< sum its gradients once, or average their signs
+  double reduce = 0;  ///< sum its gradients once, inside a shard group if signs are sent
+  double signs = 0;   ///< average signs
   double fetch = 0;   ///< gather its weights once
   double gather = 0;  ///< exchange its updated weights
 };

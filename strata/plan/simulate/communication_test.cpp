@@ -207,6 +207,43 @@ TEST(Communication, SignsAreSentInUpdate) {
   EXPECT_NEAR(seldom.exposed_seconds[Axis::kData], (4 / 32.0 + 4 * 0.5) / 4 + 2 * 0.5, 1e-9);
 }
 
+// Ranks that share shards add gradients and gather weights; the groups exchange signs, over another
+// link.
+TEST(Communication, SignsOfShardsAreSentBetweenGroups) {
+  Model model;
+  model.micro_batches = 1;
+  MeshRequest mesh{.axes = {{Axis::kData, 8}},
+                   .zero = {.stage = 1, .shard_ranks = 2},
+                   .sends_signs = true,
+                   .shard_link = LinkSpeed{2 * kWeights, 0},
+                   .replica_link = LinkSpeed{kWeights / 4, 0}};
+  AxisTraffic sent = model.communication(1, mesh).ranks[0][Axis::kData];
+  // Of four layers: half of the gradients and of the weights, and the signs of half, in a sum over
+  // four groups.
+  const double inside = 4 * kWeights * (0.5 + 0.5);
+  const double signs = 4 * kWeights / 2 / 32 * 2 * 3 / 4;
+  EXPECT_DOUBLE_EQ(sent.bytes, inside + signs);
+  EXPECT_DOUBLE_EQ(sent.seconds, inside / (2 * kWeights) + signs / (kWeights / 4));
+  mesh.signs_per_step = 0.25;
+  sent = model.communication(1, mesh).ranks[0][Axis::kData];
+  EXPECT_DOUBLE_EQ(sent.bytes, inside + signs / 4);
+  // Each layer waits for a message between groups; the last sum, its gather and the norm for
+  // messages inside a group, and the norm for the whole mesh.
+  mesh.signs_per_step = 1;
+  const double without = model.communication(1, mesh).exposed_seconds[Axis::kData];
+  mesh.replica_link->latency = 0.5;
+  EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData] - without, 4 * 0.5, 1e-9);
+  mesh.replica_link->latency = 0;
+  mesh.shard_link->latency = 0.125;
+  EXPECT_NEAR(model.communication(1, mesh).exposed_seconds[Axis::kData] - without, 4 * 0.125, 1e-9);
+  // Gradients that are added after each micro-batch send more, signs do not.
+  mesh.zero.stage = 2;
+  model.micro_batches = 3;
+  model.reduce_each = true;
+  sent = model.communication(1, mesh).ranks[0][Axis::kData];
+  EXPECT_DOUBLE_EQ(sent.bytes, inside + 2 * 4 * kWeights * 0.5 + signs);
+}
+
 // An outer step sends what a sum of fp32 gradients sends, once in a round. Ranks along cp add their
 // gradients in every step, at their own rate.
 TEST(Communication, OuterStepsAreSharedByStepsOfARound) {

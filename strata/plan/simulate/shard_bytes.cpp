@@ -51,6 +51,7 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                    .weights = layer.weight_bytes,
                    .gradients = layer.gradient_bytes,
                    .states = layer.state_bytes,
+                   .signs = layer.sign_bytes,
                    .own_gradients = own,
                    .received = layout.replicas > 1 && !reads_in_place ? own : 0};
   const Traffic& traffic = layout.traffic;
@@ -63,7 +64,10 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
     bytes.received = reads_in_place ? 0 : bytes.gradient_code - part;
     if (layout.shards < layout.replicas) bytes.sum_code = part;
   }
-  if (shards.states) bytes.states = scaled(layer.state_bytes, shard, elements);
+  if (shards.states) {
+    bytes.states = scaled(layer.state_bytes, shard, elements);
+    bytes.signs = scaled(layer.sign_bytes, shard, elements);
+  }
   if (shards.gradients) {
     bytes.opened_gradients = own;
     bytes.gradients = scaled(own, shard, elements);

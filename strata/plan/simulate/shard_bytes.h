@@ -48,6 +48,7 @@ struct ShardBytes {
   std::int64_t weights = 0;    ///< for the whole step
   std::int64_t gradients = 0;  ///< for the whole step; includes buffers of tied uses
   std::int64_t states = 0;     ///< for the whole step
+  std::int64_t signs = 0;      ///< messages during the update
   /// the whole weights, from prefetch to release; 0: always on the device
   std::int64_t fetched_weights = 0;
   /// the layer's own whole gradient, which a reduction exchanges

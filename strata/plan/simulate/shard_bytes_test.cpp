@@ -151,6 +151,20 @@ TEST(ShardBytes, InPlaceReductionsReceiveNothing) {
             0);
 }
 
+// Messages of signs are for the states of a rank. Here they exceed all other buffers.
+TEST(ShardBytes, MessagesOfSignsArePeakOfUpdate) {
+  const Dataflow dataflow = chain(3);
+  CostTable costs = equal_costs(dataflow, kLayer);
+  for (LayerCost& layer : costs.layers) layer.sign_bytes = 100 * kWeights;
+  for (const ZeroPolicy& zero : {ZeroPolicy{}, {.stage = 1, .shard_ranks = 2}, {.stage = 3}}) {
+    const int shards = zero.shards(4);
+    const RankLedger rank =
+        ledger_of(dataflow, costs, 2, layout_of(3, zero, 4), /*reads_in_place=*/true);
+    EXPECT_EQ(rank.at_peak[ByteKind::kTransients], 100 * kWeights / shards) << shards;
+    EXPECT_EQ(rank.timeline.front().bytes, rank.timeline.back().bytes);
+  }
+}
+
 TEST(ShardBytes, FetchedLayersHoldWholeWeightsInWindow) {
   const RankLedger rank = ledger_of(6, 2, {.stage = 3}, 4, /*reads_in_place=*/true);
   EXPECT_EQ(rank.at_peak[ByteKind::kWeights], 6 * kWeights / 4);

@@ -64,27 +64,36 @@ std::string counted(std::size_t count, const std::string& noun, const std::strin
   return std::to_string(count) + " " + noun + (count == 1 ? "" : plural);
 }
 
+std::string reduce_text(const Plan& plan) {
+  const bool each = plan.decisions().zero.reduce == ReduceMode::kEach;
+  return each ? "after each micro-batch" : "once a step";
+}
+
+std::string sign_text(const Plan& plan) {
+  const bool always = plan.mesh.signs_per_step == 1;
+  const int shards = plan.steps.shards().shards;
+  std::string text = "one bit a weight, in the update";
+  if (shards > 1)
+    text = "fp32 in each group of " + std::to_string(shards) + " replicas that share shards, " +
+           reduce_text(plan) + "; one bit a weight between groups, in the update";
+  if (!always)
+    return text + " of " + format_double(100 * plan.mesh.signs_per_step, 1) +
+           " % of the last steps; earlier ones send more";
+  return text + "; steps that sum gradients, up to train.optimizer.freeze_step, send " +
+         (shards > 1 ? "fp32 between groups, too" : "32 times as much");
+}
+
 std::string mesh_text(const Plan& plan) {
   if (is_pipeline_alone(plan)) return "";
   std::string text = traffic_table(plan) + "\n";
   if (plan.decisions().mesh.weight_ranks() > 1 && plan.mesh.sends_signs) {
-    const bool always = plan.mesh.signs_per_step == 1;
-    text += "reduce     one bit a weight, in the update" +
-            (always ? std::string("; steps that sum gradients, up to train.optimizer.freeze_step, "
-                                  "send 32 times as "
-                                  "much")
-                    : " of " + format_double(100 * plan.mesh.signs_per_step, 1) +
-                          " % of the last steps; earlier ones send more") +
-            "\n";
+    text += "reduce     " + sign_text(plan) + "\n";
   } else if (plan.mesh.outer_every > 0 && plan.decisions().mesh[Axis::kData] > 1) {
     text += "outer      replicas train apart and average their weights every " +
             counted(static_cast<std::size_t>(plan.mesh.outer_every), "step") +
             ": bytes and seconds of dp are those of an average step\n";
   } else if (plan.decisions().mesh.weight_ranks() > 1) {
-    text += std::string("reduce     ") +
-            (plan.decisions().zero.reduce == ReduceMode::kEach ? "after each micro-batch"
-                                                               : "once a step") +
-            " (" + plan.reduce_reason + ")\n";
+    text += "reduce     " + reduce_text(plan) + " (" + plan.reduce_reason + ")\n";
     const Traffic& traffic = plan.decisions().zero.traffic;
     if (!traffic.is_full())
       text += std::string("traffic    gradients ") + name_of(traffic.gradients) + ", weights " +

@@ -125,8 +125,16 @@ Alternative with_disk(Alternative from) {
   return from;
 }
 
+// Replicas that send signs need several groups; a request without settings is the same.
 Alternative with_zero(Alternative from, int zero) {
-  from.request.mesh.zero.stage = zero;
+  MeshRequest& mesh = from.request.mesh;
+  if (mesh.sends_signs && mesh.zero.shard_ranks == 0) {
+    const int most = most_in_group(mesh.axes.weight_ranks());
+    if (most == 1) return {.request = from.request, .settings = {}};
+    mesh.zero.shard_ranks = most;
+    from.set("mesh.shard_ranks", std::to_string(most));
+  }
+  mesh.zero.stage = zero;
   from.set("mesh.zero", std::to_string(zero));
   return from;
 }
