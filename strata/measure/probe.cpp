@@ -23,6 +23,7 @@
 #include "strata/nn/graph/initialise.h"
 #include "strata/nn/primitives/primitive_choice.h"
 #include "strata/optim/gradient_norm.h"
+#include "strata/optim/lamb.h"
 #include "strata/optim/muon.h"
 #include "strata/optim/one_bit_adam.h"
 #include "strata/optim/optimizer.h"
@@ -226,6 +227,8 @@ class ProbedLayer {
         sum_of_squares(own);
         if (sends_signs_) {
           update_by_signs(range);
+        } else if (optimizer_.has_trust_ratios()) {
+          update_by_ratios(range);
         } else {
           optimizer_.update(range, runs_ + 1, 0.0);
         }
@@ -238,6 +241,17 @@ class ProbedLayer {
       }
     }
     pin.zero_gradients();
+  }
+
+  void update_by_ratios(const UpdateRange& range) {
+    const LambStep step = lamb_step(optimizer_.options(), runs_ + 1, 0.0, 1.0);
+    const WeightBlocks blocks(layout_);
+    const std::vector<double> sums = add_blocks(blocks, find_directions(step, blocks, range, 0));
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < sums.size(); i += 2)
+      ratios.push_back(trust_ratio(step, sums[i], sums[i + 1]));
+    move_by_directions(step, blocks, range, 0, ratios);
+    optimizer_.update(narrowed(range, {range.decay_numel, range.weights.numel()}), runs_ + 1, 0.0);
   }
 
   // What a replica computes if it sends signs: one of n replicas averages an n-th of n vectors.

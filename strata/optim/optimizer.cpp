@@ -1,5 +1,7 @@
 #include "strata/optim/optimizer.h"
 
+#include <algorithm>
+
 #include "strata/base/errors.h"
 #include "strata/device/element_of.h"
 #include "strata/device/parallel.h"
@@ -66,6 +68,20 @@ kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots) {
   return arrays;
 }
 
+UpdateRange narrowed(const UpdateRange& range, FlatRange part) {
+  const auto of = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.narrow(0, part.begin, part.size()) : tensor;
+  };
+  UpdateRange narrow{
+      .weights = of(range.weights),
+      .gradients = of(range.gradients),
+      .decay_numel = std::clamp<std::int64_t>(range.decay_numel - part.begin, 0, part.size()),
+      .rounded = of(range.rounded),
+      .remainder = of(range.remainder)};
+  for (const at::Tensor& slot : range.slots) narrow.slots.push_back(of(slot));
+  return narrow;
+}
+
 void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArrays& arrays,
                        std::int64_t numel) {
   parallel_ranges(
@@ -92,6 +108,7 @@ bool Optimizer::synchronises(std::int64_t update) const {
 
 // Without the errors of later updates.
 UpdateRange Optimizer::with_slots_of_rule(UpdateRange range) const {
+  STRATA_CHECK(!has_trust_ratios() || range.decay_numel == 0, "optim.update");
   if (!moves_by_signs(options_.kind)) return range;
   STRATA_CHECK_EQ(range.slots.size(), slot_names().size(), "optim.update");
   range.slots.resize(static_cast<std::size_t>(kernels::num_slots(rule_of(options_))));

@@ -16,6 +16,7 @@ const char* name_of(OptimizerKind kind) {
                                                    {kSgd, "sgd"},
                                                    {kAdagrad, "adagrad"},
                                                    {kMuon, "muon"},
+                                                   {kLamb, "lamb"},
                                                    {kOneBitAdam, "onebit-adam"},
                                                    {kZeroOneAdam, "zero-one-adam"}};
   return kNames[kind];
@@ -31,7 +32,8 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
   constexpr double kMostSteps = 1e12;
   set.add(prefix + ".kind", &options.kind, all_named<OptimizerKind>(),
           {.help = "How gradients change the weights; muon: hidden matrices by Muon, the others by "
-                   "AdamW; onebit-adam: AdamW, whose replicas send one bit a weight instead of "
+                   "AdamW; lamb: AdamW, but each matrix moves by a share of its norm; "
+                   "onebit-adam: AdamW, whose replicas send one bit a weight instead of "
                    "gradients after freeze_step; zero-one-adam: the same except in growing "
                    "intervals, and nothing in more and more steps after freeze_step."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
@@ -64,6 +66,16 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
        .unit = "ratio",
        .minimum = 0,
        .maximum = kBelowOne});
+  set.add(prefix + ".min_coeff", &options.min_coeff,
+          {.help = "Lamb: the smallest trust ratio, the norm of a weight / that of its direction.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = kLargest});
+  set.add(prefix + ".max_coeff", &options.max_coeff,
+          {.help = "Lamb: the largest trust ratio.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = kLargest});
   set.add(prefix + ".freeze_step", &options.freeze_step,
           {.help = "Onebit-adam: updates as AdamW, before the mean squared gradients stay as they "
                    "are and replicas send one bit a weight; 15 to 25 % of all steps. "
@@ -93,6 +105,7 @@ UpdateRule rule_of(const OptimizerOptions& options) {
   switch (options.kind) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kMuon:
+    case OptimizerKind::kLamb:
     case OptimizerKind::kOneBitAdam:
     case OptimizerKind::kZeroOneAdam:
       return UpdateRule::kAdamW;

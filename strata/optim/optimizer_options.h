@@ -16,10 +16,11 @@ enum class OptimizerKind : std::uint8_t {
   kSgd,
   kAdagrad,
   kMuon,
+  kLamb,
   kOneBitAdam,
   kZeroOneAdam
 };
-/// "adamw", "sgd", "adagrad", "muon", "onebit-adam", "zero-one-adam"
+/// "adamw", "sgd", "adagrad", "muon", "lamb", "onebit-adam", "zero-one-adam"
 const char* name_of(OptimizerKind kind);
 
 struct OptimizerOptions {
@@ -30,6 +31,9 @@ struct OptimizerOptions {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double momentum = 0.9;
+  // Of kLamb: limits of the trust ratio.
+  double min_coeff = 0.01;
+  double max_coeff = 10;
   /// Updates of kOneBitAdam as AdamW; the last that may refresh the variances of kZeroOneAdam.
   std::int64_t freeze_step = 100;
   // Of kZeroOneAdam (zero_one_intervals.h).
@@ -40,7 +44,8 @@ struct OptimizerOptions {
 
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options);
 
-/// Of weights other than the hidden matrices of Muon, and of updates that sum gradients.
+/// Of weights other than the hidden matrices of Muon and those of LAMB with decay, and of updates
+/// that sum gradients.
 kernels::UpdateRule rule_of(const OptimizerOptions& options);
 
 kernels::UpdateConstants constants_of(const OptimizerOptions& options);

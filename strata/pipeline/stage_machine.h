@@ -13,6 +13,7 @@
 
 #include "strata/base/executor.h"
 #include "strata/base/track_trace.h"
+#include "strata/comm/collectives.h"
 #include "strata/comm/context_group.h"
 #include "strata/comm/group.h"
 #include "strata/comm/one_bit_mean.h"
@@ -20,6 +21,7 @@
 #include "strata/data/batch.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/graph/sequential.h"
+#include "strata/optim/lamb.h"
 #include "strata/optim/one_bit_adam.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_rows.h"
@@ -83,7 +85,7 @@ class StageMachine final : public Machine {
 
   /// Call after the last action of a step; its outcome can be taken at any later time.
   void end() {
-    finish_sign_updates();
+    finish_updates();
     end_sign_update();
     step_end_.post(inputs_.valid_tokens);
   }
@@ -189,6 +191,15 @@ class StageMachine final : public Machine {
   bool updates_on_host(int layer) const;
   bool has_hidden_matrices(int layer) const;
   void update_with_matrices(const Pin& pin, const UpdateRange& range, const BegunUpdate& begun);
+  LambStep ratio_step() const;
+  const WeightBlocks& weight_blocks_of(int layer);
+  void update_by_ratios(LayerRange layers);
+  void begin_ratio_update(int layer);
+  std::vector<double> sum_weights();
+  void finish_ratio_updates();
+  struct RatioUpdate;
+  void move_by_ratios(const LambStep& step, const BegunUpdate& begun, const RatioUpdate& update,
+                      const std::vector<double>& ratios);
   /// Whether replicas keep their own gradients in this step and send the signs of momenta.
   bool sends_signs() const;
   bool synchronises() const;
@@ -202,6 +213,11 @@ class StageMachine final : public Machine {
   void average_signs(SignUpdate& update);
   void finish_first_sign_update();
   void finish_sign_updates();
+  /// Updates that wait for other ranks are in progress until an action that is no update.
+  void finish_updates() {
+    finish_sign_updates();
+    finish_ratio_updates();
+  }
   const std::vector<FlatRange>& padding_of(int layer);
   UpdateRange update_range(const Pin& pin) const;
   /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
@@ -211,6 +227,7 @@ class StageMachine final : public Machine {
   void move_statistics_of(const Pin& pin, const ColumnStatistics& found);
   void update_shard(const Pin& pin, const BegunUpdate& step, const ColumnStatistics& found);
   void update_on_host(int layer);
+  void start_gather(int layer);
   void gather_weights(const Action& action);
   const LayerCuts& cuts_of(int layer);
   ForwardContext context(int layer, int micro_batch);
@@ -249,7 +266,16 @@ class StageMachine final : public Machine {
     OneBitMean mean;
   };
   std::deque<SignUpdate> sign_updates_;  // in progress, in the order of their layers
-  SignRound sign_round_;                 // without this step's update
+  /// The update of a layer whose weights wait for their trust ratios.
+  struct RatioUpdate {
+    Pin pin;
+    ColumnStatistics found;
+    UpdateRange range;
+    AllGather squares;  ///< of the layer's blocks
+  };
+  std::deque<RatioUpdate> ratio_updates_;      // in progress, in the order of their layers
+  std::map<int, WeightBlocks> weight_blocks_;  // layer
+  SignRound sign_round_;                       // without this step's update
   LayerTimes layer_times_;
   /// Sums of squares of a layer's gradient that the host computes once the gradient has been
   /// offloaded.

@@ -239,6 +239,7 @@ bool StageMachine::updates_on_host(int layer) const {
 void StageMachine::update(const Action& action) {
   if (optimizer_->sends_signs(update_number(step_end_.known())))
     return update_by_signs(action.layers);
+  if (optimizer_->has_trust_ratios()) return update_by_ratios(action.layers);
   std::optional<BegunUpdate> begun;
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
@@ -255,13 +256,17 @@ void StageMachine::update(const Action& action) {
                    *begun, found);
     }
     layer_times_.add_update(layer, now_seconds() - began);
-    if (plan_.shards()[layer].gathers_weights()) {
-      Pin pin = store_.acquire(layer, StateKind::kWeights);
-      AllGather gather = AllGather::start(groups_.shard, pin.weight_shard(), cuts_of(layer).shards,
-                                          pin.flat_weights());
-      gathers_.emplace(layer, std::pair(std::move(pin), std::move(gather)));
-    }
+    start_gather(layer);
   }
+}
+
+// If the replicas have updated shards of whole weights, they exchange these.
+void StageMachine::start_gather(int layer) {
+  if (!plan_.shards()[layer].gathers_weights()) return;
+  Pin pin = store_.acquire(layer, StateKind::kWeights);
+  AllGather gather = AllGather::start(groups_.shard, pin.weight_shard(), cuts_of(layer).shards,
+                                      pin.flat_weights());
+  gathers_.emplace(layer, std::pair(std::move(pin), std::move(gather)));
 }
 
 // Moments of all replicas are added in rank order, so all get the same result.

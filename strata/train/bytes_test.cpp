@@ -289,6 +289,26 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
              TierChoice::kDevice, OptimizerKind::kZeroOneAdam, at::kBFloat16}));
 
+INSTANTIATE_TEST_SUITE_P(TrustRatios, MemoryPrediction,
+                         ::testing::Values(Case{1, k1f1b, kFull, 1, false, false, 0, 8,
+                                                replicas(2, 0, ReduceMode::kOnce),
+                                                TierChoice::kDevice, OptimizerKind::kLamb},
+                                           Case{1, k1f1b, kFull, 1, false, false, 0, 16,
+                                                replicas(4, 3, ReduceMode::kEach),
+                                                TierChoice::kDevice, OptimizerKind::kLamb,
+                                                at::kBFloat16},
+                                           Case{2,
+                                                k1f1b,
+                                                kCheap,
+                                                1,
+                                                true,
+                                                false,
+                                                0,
+                                                16,
+                                                {.axes = {{Axis::kTensor, 2}}},
+                                                TierChoice::kDevice,
+                                                OptimizerKind::kLamb}));
+
 // The second step, which is measured, ends with an outer step.
 Case apart(int stages, const MeshOptions& mesh, const OuterOptions& outer,
            at::ScalarType precision = at::kFloat) {

@@ -41,6 +41,8 @@ struct MeshRequest {
   Mesh axes = {};
   ZeroPolicy zero = {};  ///< reduce kAuto: once per step if that fits
   bool sequence_parallel = false;
+  /// Ranks that keep shards of a layer exchange sums of squares in the update.
+  bool trust_ratios = false;
   /// Instead of gradients, replicas send the signs of what they update by, in the update.
   bool sends_signs = false;
   double signs_per_step = 1;  ///< how often; replicas send nothing in other steps
