@@ -26,6 +26,7 @@
 #include "strata/optim/lamb.h"
 #include "strata/optim/muon.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/optim/one_bit_lamb.h"
 #include "strata/optim/optimizer.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/pipeline/layer_graph.h"
@@ -264,7 +265,16 @@ class ProbedLayer {
     mean.add_average(range.slots.at(kServerErrorSlot));
     mean.send_average(range.slots.at(kServerErrorSlot));
     mean.finish(range.gradients);
+    if (optimizer_.freezes_trust_ratios()) return move_by_frozen_ratios(range);
     move_weights(step, range, range.gradients);
+  }
+
+  void move_by_frozen_ratios(const UpdateRange& range) {
+    const OptimizerOptions& options = optimizer_.options();
+    const OneBitLambStep step = one_bit_lamb_step(options, options.freeze_step + 2, 0.0, 1.0, 1);
+    const WeightBlocks blocks(layout_);
+    refresh_variances(step, blocks, range, 0, {}, range.gradients);
+    move_weights(step, blocks, range, 0, FrozenRatios(blocks).all(), range.gradients);
   }
 
   // Takes the time of the directions' orthogonalisation.

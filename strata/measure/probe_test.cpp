@@ -205,6 +205,11 @@ TEST_F(Probe, UsesCachedSecondsOfSameWorkOnly) {
               request_.sends_signs = true;
             }),
             0u);
+  EXPECT_GT(runs([&] {
+              options_.optimizer = OptimizerKind::kOneBitLamb;
+              request_.sends_signs = true;
+            }),
+            0u);
   EXPECT_EQ(runs([] {}), 0u);
 }
 

@@ -29,7 +29,11 @@ FlatRange held_part(FlatRange weight, const UpdateRange& range, std::int64_t beg
 
 void require_host_range(const UpdateRange& range) {
   STRATA_CHECK(range.weights.is_cpu(), kLamb);
-  update_arrays(range, kernels::num_slots(kernels::UpdateRule::kAdamW));  // checks the tensors
+  constexpr int kSlots = kernels::num_slots(kernels::UpdateRule::kAdamW);
+  STRATA_CHECK(range.slots.size() >= kSlots, kLamb);
+  UpdateRange of_rule = range;
+  of_rule.slots.resize(kSlots);
+  update_arrays(of_rule, kSlots);  // checks the tensors
   STRATA_CHECK_EQ(range.gradients.scalar_type(), at::kFloat, kLamb);
 }
 

@@ -1,5 +1,8 @@
 #include "strata/optim/lamb_kernels.h"
 
+#include <algorithm>
+#include <type_traits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "strata/optim/lamb_kernels.cpp"
 #include "hwy/foreach_target.h"
@@ -45,6 +48,32 @@ void MoveByDirections(float rate, const float* directions, float* weights, std::
   });
 }
 
+float RefreshVariances(const OneBitStep& step, const FreshStep& fresh_step, const float* directions,
+                       const float* momenta, const float* variances, float* fresh, std::int64_t n) {
+  const hn::ScalableTag<float> wide;
+  auto largest = hn::Zero(wide);
+  float rest = 0;
+  for_each_vector(n, [&](auto d, std::int64_t i) {
+    const auto epsilon = hn::Set(d, step.epsilon);
+    const auto by = hn::Add(
+        hn::Mul(hn::Sqrt(hn::LoadU(d, variances + i)), hn::Set(d, step.root_scale)), epsilon);
+    const auto moved = hn::Sub(hn::Mul(hn::LoadU(d, directions + i), by),
+                               hn::Mul(hn::Set(d, step.momentum_kept), hn::LoadU(d, momenta + i)));
+    const auto g = hn::Mul(hn::Set(d, fresh_step.gradient_scale), moved);
+    const auto square =
+        hn::Add(hn::Mul(hn::Set(d, fresh_step.square_kept), hn::LoadU(d, fresh + i)),
+                hn::Mul(hn::Mul(hn::Set(d, fresh_step.square_share), g), g));
+    hn::StoreU(square, d, fresh + i);
+    const auto factor =
+        hn::Div(by, hn::Add(hn::Mul(hn::Sqrt(square), hn::Set(d, fresh_step.root_scale)), epsilon));
+    if constexpr (std::is_same_v<decltype(d), hn::ScalableTag<float>>)
+      largest = hn::Max(largest, factor);
+    else
+      rest = std::max(rest, hn::GetLane(factor));
+  });
+  return std::max(rest, hn::GetLane(hn::MaxOfLanes(wide, largest)));
+}
+
 }  // namespace strata::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -52,6 +81,7 @@ HWY_AFTER_NAMESPACE();
 namespace strata::kernels {
 HWY_EXPORT(FindDirections);
 HWY_EXPORT(MoveByDirections);
+HWY_EXPORT(RefreshVariances);
 
 void find_directions(const UpdateStep& step, const float* weights, float* gradients, float* means,
                      float* squares, std::int64_t n) {
@@ -60,6 +90,13 @@ void find_directions(const UpdateStep& step, const float* weights, float* gradie
 
 void move_by_directions(float rate, const float* directions, float* weights, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(MoveByDirections)(rate, directions, weights, n);
+}
+
+float refresh_variances(const OneBitStep& step, const FreshStep& fresh_step,
+                        const float* directions, const float* momenta, const float* variances,
+                        float* fresh, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(RefreshVariances)(step, fresh_step, directions, momenta, variances,
+                                                fresh, n);
 }
 
 }  // namespace strata::kernels

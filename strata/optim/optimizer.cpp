@@ -6,6 +6,7 @@
 #include "strata/device/element_of.h"
 #include "strata/device/parallel.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/optim/one_bit_lamb.h"
 #include "strata/optim/step_end.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/optim/zero_one_intervals.h"
@@ -94,11 +95,12 @@ std::vector<std::string> Optimizer::slot_names() const {
   std::vector<std::string> names = strata::slot_names(rule_of(options_));
   if (moves_by_signs(options_.kind)) names.insert(names.end(), {kWorkerError, kServerError});
   if (options_.kind == OptimizerKind::kZeroOneAdam) names.emplace_back(kSharedWeight);
+  if (freezes_trust_ratios()) names.emplace_back(kFreshVariance);
   return names;
 }
 
 bool Optimizer::sends_signs(std::int64_t update) const {
-  if (options_.kind == OptimizerKind::kOneBitAdam) return update > options_.freeze_step;
+  if (freezes_variances(options_.kind)) return update > options_.freeze_step;
   return options_.kind == OptimizerKind::kZeroOneAdam && !refreshes_variances(options_, update);
 }
 

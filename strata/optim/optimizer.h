@@ -51,7 +51,11 @@ class Optimizer {
   bool orthogonalises() const { return options_.kind == OptimizerKind::kMuon; }
 
   /// Whether weights with decay move by shares of their norms (lamb.h).
-  bool has_trust_ratios() const { return options_.kind == OptimizerKind::kLamb; }
+  bool has_trust_ratios() const {
+    return options_.kind == OptimizerKind::kLamb || freezes_trust_ratios();
+  }
+  /// Whether these ratios are frozen with the variances (one_bit_lamb.h).
+  bool freezes_trust_ratios() const { return options_.kind == OptimizerKind::kOneBitLamb; }
 
   /// Whether replicas keep their gradients in this update, counted from 1, and move by the signs of
   /// momenta that they send (one_bit_adam.h), or apart.

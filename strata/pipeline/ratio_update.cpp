@@ -98,6 +98,7 @@ void StageMachine::finish_ratio_updates() {
       ratios.push_back(trust_ratio(step, next[0], next[1]));
       next += 2;
     }
+    if (optimizer_->freezes_trust_ratios()) remember_ratios(update.pin.layer(), ratios);
     move_by_ratios(step, begun, update, ratios);
   }
 }

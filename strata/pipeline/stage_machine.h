@@ -23,6 +23,7 @@
 #include "strata/nn/graph/sequential.h"
 #include "strata/optim/lamb.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/optim/one_bit_lamb.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_rows.h"
 #include "strata/pipeline/device_tracks.h"
@@ -93,6 +94,10 @@ class StageMachine final : public Machine {
   /// The updates that replicas have made apart (one_bit_adam.h); none: they have the same weights.
   const SignRound& sign_round() const { return sign_round_; }
   void set_sign_round(const SignRound& round) { sign_round_ = round; }
+
+  /// The frozen trust ratio of a layer's weight (one_bit_lamb.h), [2] fp32 in place; undefined: it
+  /// has none.
+  at::Tensor frozen_ratio(int layer, std::size_t weight);
 
   /// The outcome of the oldest step that ended and was not taken; waits for the device.
   StepOutcome take_outcome() { return step_end_.take(); }
@@ -197,6 +202,10 @@ class StageMachine final : public Machine {
   void begin_ratio_update(int layer);
   std::vector<double> sum_weights();
   void finish_ratio_updates();
+  void remember_ratios(int layer, const std::vector<double>& ratios);
+  const FrozenRatios& frozen_ratios_of(int layer);
+  void move_by_frozen_ratios(const Pin& pin, const UpdateRange& range, const at::Tensor& direction);
+  void take_largest(std::vector<double>& numbers);
   struct RatioUpdate;
   void move_by_ratios(const LambStep& step, const BegunUpdate& begun, const RatioUpdate& update,
                       const std::vector<double>& ratios);
@@ -208,6 +217,8 @@ class StageMachine final : public Machine {
   void update_alone(const OneBitStep& step, int layer);
   void update_apart(const OneBitStep& step, int layer);
   void send_signs(const OneBitStep& step, int layer);
+  void move_by_mean(const SignRound& round, const OneBitStep& step, const Pin& pin,
+                    const UpdateRange& range, const at::Tensor& direction);
   void end_sign_update();
   struct SignUpdate;
   void average_signs(SignUpdate& update);
@@ -275,6 +286,7 @@ class StageMachine final : public Machine {
   };
   std::deque<RatioUpdate> ratio_updates_;      // in progress, in the order of their layers
   std::map<int, WeightBlocks> weight_blocks_;  // layer
+  std::map<int, FrozenRatios> frozen_ratios_;  // layer
   SignRound sign_round_;                       // without this step's update
   LayerTimes layer_times_;
   /// Sums of squares of a layer's gradient that the host computes once the gradient has been

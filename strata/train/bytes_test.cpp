@@ -111,6 +111,7 @@ PlanRequest request_of(const Case& c, const Sequential& model) {
   if (moves_by_signs(c.optimizer)) {
     costs.optimizer_slots =
         c.optimizer == OptimizerKind::kOneBitAdam ? kOneBitSlots : kZeroOneSlots;
+    static_assert(kZeroOneSlots == kOneBitLambSlots);
     costs.sends_signs = true;
   }
   if (c.outer.is_on())
@@ -287,7 +288,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
              TierChoice::kDevice, OptimizerKind::kZeroOneAdam},
         Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
-             TierChoice::kDevice, OptimizerKind::kZeroOneAdam, at::kBFloat16}));
+             TierChoice::kDevice, OptimizerKind::kZeroOneAdam, at::kBFloat16},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitLamb},
+        Case{2, k1f1b, kCheap, 1, false, false, 0, 24, replicas(3, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitLamb, at::kBFloat16}));
 
 INSTANTIATE_TEST_SUITE_P(TrustRatios, MemoryPrediction,
                          ::testing::Values(Case{1, k1f1b, kFull, 1, false, false, 0, 8,

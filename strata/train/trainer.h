@@ -240,6 +240,8 @@ class Trainer {
   void add_optimizer_slots(std::vector<NamedState>& states, const std::string& name,
                            const PinPtr& pin, std::size_t weight, FlatRange wanted,
                            bool owned) const;
+  void add_frozen_ratio(std::vector<NamedState>& states, const std::string& name, const Pin& pin,
+                        std::size_t weight, bool owned);
   void add_run_states(std::vector<NamedState>& states, bool owned);
 
   const Sequential& model_;
