@@ -86,13 +86,14 @@ at::Tensor find_directions(const LambStep& step, const WeightBlocks& blocks,
   return sums;
 }
 
-std::vector<double> add_blocks(const WeightBlocks& blocks, const at::Tensor& squares) {
+std::vector<double> add_blocks(const WeightBlocks& blocks, const at::Tensor& squares, int slice) {
   STRATA_CHECK_EQ(squares.numel(), kSumsPerBlock * blocks.size(), kLamb);
   const double* each = squares.const_data_ptr<double>();
   std::vector<double> sums;
   for (const WeightBlocks::Weight& weight : blocks.weights()) {
     double of_weight = 0, of_direction = 0;
-    for (std::int64_t block = weight.blocks.begin; block < weight.blocks.end; ++block) {
+    const FlatRange counted = slice == 0 || weight.divided ? weight.blocks : FlatRange{};
+    for (std::int64_t block = counted.begin; block < counted.end; ++block) {
       of_weight += each[kSumsPerBlock * block];
       of_direction += each[kSumsPerBlock * block + 1];
     }

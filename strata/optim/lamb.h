@@ -47,8 +47,10 @@ LambStep lamb_step(const OptimizerOptions& options, std::int64_t update, double 
 at::Tensor find_directions(const LambStep& step, const WeightBlocks& blocks,
                            const UpdateRange& range, std::int64_t begin);
 
-/// The sums of a layer's weights, two for each, from those of all its blocks.
-std::vector<double> add_blocks(const WeightBlocks& blocks, const at::Tensor& squares);
+/// The sums of a layer's weights, two for each, from those of all its blocks. `slice`: which of the
+/// ranks that divide weights this is; an undivided weight counts for the first one only.
+std::vector<double> add_blocks(const WeightBlocks& blocks, const at::Tensor& squares,
+                               int slice = 0);
 
 double trust_ratio(const LambStep& step, double weight_squares, double direction_squares);
 

@@ -150,6 +150,18 @@ TEST(Lamb, RatioIsLimitedAndOneWithoutANorm) {
   EXPECT_EQ(trust_ratio(step, 1, 0), 1);
 }
 
+TEST(Lamb, UndividedWeightsCountForFirstSliceOnly) {
+  const WeightBlocks blocks(
+      make_layout({{.name = "divided", .shape = {2500}, .decay = true, .split = {.axis = 0}},
+                   {.name = "whole", .shape = {2000}, .decay = true}},
+                  {false, false}));
+  const at::Tensor squares = at::arange(2 * blocks.size(), at::kDouble);  // 3 and 3 blocks
+  EXPECT_EQ(add_blocks(blocks, squares),
+            (std::vector<double>{0 + 2 + 4, 1 + 3 + 5, 6 + 8 + 10, 7 + 9 + 11}));
+  EXPECT_EQ(add_blocks(blocks, squares, /*slice=*/1),
+            (std::vector<double>{0 + 2 + 4, 1 + 3 + 5, 0, 0}));
+}
+
 void expect_same(const UpdateRange& a, const UpdateRange& b) {
   EXPECT_TRUE(at::equal(a.weights, b.weights));
   for (int slot = 0; slot < 2; ++slot) EXPECT_TRUE(at::equal(a.slots[slot], b.slots[slot]));

@@ -68,17 +68,14 @@ void StageMachine::begin_ratio_update(int layer) {
   layer_times_.add_update(layer, now_seconds() - began);
 }
 
-// Of all layers in progress, two sums of squares for each weight. A weight that tensor-parallel
-// ranks do not divide counts once.
+// Of all layers in progress, two sums of squares for each weight.
 std::vector<double> StageMachine::sum_weights() {
   const UnchargedScope uncharged;
   Group& slices = groups_[Axis::kTensor];
   std::vector<double> sums;
   for (RatioUpdate& update : ratio_updates_) {
     const WeightBlocks& blocks = weight_blocks_of(update.pin.layer());
-    std::vector<double> own = add_blocks(blocks, update.squares.finish());
-    for (std::size_t i = 0; i < own.size(); ++i)
-      if (slices.rank() > 0 && !blocks.weights()[i / 2].divided) own[i] = 0;
+    const std::vector<double> own = add_blocks(blocks, update.squares.finish(), slices.rank());
     sums.insert(sums.end(), own.begin(), own.end());
   }
   slices.all_reduce(sums);

