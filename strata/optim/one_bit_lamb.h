@@ -2,9 +2,10 @@
 /// LAMB.
 ///
 /// The first updates are LAMB's (lamb.h); each weight with decay keeps the mean of its trust
-/// ratios, with the rate coeff_beta. After freeze_step the mean squared gradients v stay as they
-/// are, replicas send the signs of their momenta (one_bit_adam.h), and nobody knows the sum of the
-/// gradients. The momenta m that replicas have in common tell what its mean was:
+/// ratios, an update of which keeps the fraction coeff_beta. After freeze_step the mean squared
+/// gradients v stay as they are, and replicas send the signs of their momenta (one_bit_adam.h)
+/// instead of gradients. The averaged momenta m, which all replicas have, determine a gradient g
+/// and fresh mean squares, which begin as a copy of v:
 ///
 ///     g = (m - beta1 m_before) / (1 - beta1),  fresh = beta2 fresh + (1 - beta2) g g
 ///
@@ -63,7 +64,7 @@ class FrozenRatios {
 FrozenRatio with_ratio(const OptimizerOptions& options, FrozenRatio frozen, std::int64_t update,
                        double ratio);
 
-/// With the next factor, of which `largest` is what the elements say.
+/// With the next factor: `largest`, the largest of the elements' factors, within the limits.
 FrozenRatio with_factor(const OptimizerOptions& options, FrozenRatio frozen, double largest);
 
 /// The constants of an update after freeze_step.
@@ -78,7 +79,7 @@ struct OneBitLambStep {
 OneBitLambStep one_bit_lamb_step(const OptimizerOptions& options, std::int64_t update,
                                  double learning_rate, double gradient_factor, int replicas);
 
-/// Moves the fresh variances by what the averaged direction tells, and returns the largest factor
+/// Moves the fresh variances by the gradients of the averaged direction, and returns the largest factor
 /// of each weight with decay among the range's elements; 0: it has none. `padding`: ascending
 /// ranges of the layer that no weight covers.
 std::vector<double> refresh_variances(const OneBitLambStep& step, const WeightBlocks& blocks,

@@ -147,7 +147,7 @@ class Trainer {
   /// have weights of their own are their mean: owned_weights() and owned_slots() are collective.
   std::vector<NamedState> owned_weights();
   std::vector<NamedState> owned_slots();
-  std::vector<NamedState> owned_gradients();
+  std::vector<NamedState> owned_gradients();  ///< signs and trust ratios overwrite them
 
   /// For states on disk: makes the states of the last step, including those that are not on disk,
   /// the ones that resume() reads, on all ranks or none. Overlaps with the next steps. Collective,
