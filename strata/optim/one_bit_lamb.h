@@ -79,9 +79,9 @@ struct OneBitLambStep {
 OneBitLambStep one_bit_lamb_step(const OptimizerOptions& options, std::int64_t update,
                                  double learning_rate, double gradient_factor, int replicas);
 
-/// Moves the fresh variances by the gradients of the averaged direction, and returns the largest factor
-/// of each weight with decay among the range's elements; 0: it has none. `padding`: ascending
-/// ranges of the layer that no weight covers.
+/// Moves the fresh variances by the gradients of the averaged direction, and returns the largest
+/// factor of each weight with decay among the range's elements; 0: it has none. `padding`:
+/// ascending ranges of the layer that no weight covers.
 std::vector<double> refresh_variances(const OneBitLambStep& step, const WeightBlocks& blocks,
                                       const UpdateRange& range, std::int64_t begin,
                                       std::span<const FlatRange> padding,
