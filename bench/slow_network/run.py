@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures integers, 1-bit Adam, 0/1 Adam and outer steps against AdamW on emulated links, and the losses that they reach.
+"""Measures integers, 1-bit Adam, 0/1 Adam, LAMB, 1-bit LAMB and outer steps against AdamW on emulated links, and the losses that they reach.
 
     python3 bench/slow_network/run.py [--rounds 3] [--steps 4] [--links 10 100 1000] [--seeds 1 2 3]
 
@@ -22,6 +22,7 @@ import strata_runs  # noqa: E402
 PROCESSES = 2
 FREEZE = 1  # of recipe.yaml
 ROUND = 25  # steps
+LAMB_LOSS = {"train__optimizer__learning_rate": 2e-2, "train__optimizer__beta2": 0.999, "train__optimizer__epsilon": 1e-6}
 INTERVAL, DOUBLINGS = 8, 3  # of 0/1 Adam: 1, 2 and 4 steps before 8
 
 
@@ -47,6 +48,8 @@ CONTESTANTS = {
     "zero-one-adam": Contestant("0/1 Adam", {"train__optimizer__kind": "zero-one-adam", "train__optimizer__local_most": INTERVAL},
                                 before=FREEZE + DOUBLINGS * INTERVAL, steps=INTERVAL, link={"train__optimizer__local_doubling": INTERVAL},
                                 loss={"train__optimizer__local_doubling": 160}),
+    "lamb": Contestant("LAMB", {"train__optimizer__kind": "lamb"}, loss=LAMB_LOSS),
+    "onebit-lamb": Contestant("1-bit LAMB", {"train__optimizer__kind": "onebit-lamb"}, before=FREEZE + 1, loss=LAMB_LOSS),
     "outer": Contestant("outer steps", {**ADAMW, "train__outer_steps__every": ROUND}, steps=ROUND),
 }
 

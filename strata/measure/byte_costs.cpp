@@ -176,6 +176,12 @@ std::int64_t outer_bytes(const OuterCost& outer, std::int64_t numel) {
   return outer.every > 0 && outer.replicas > 1 ? 3 * numel * kFloatBytes : 0;
 }
 
+// Before the weights are read again and moved, directions are written, and then read.
+std::int64_t second_pass_bytes(std::int64_t numel, const CostRequest& request) {
+  return numel * (2 * kFloatBytes + static_cast<std::int64_t>(c10::elementSize(request.precision)) +
+                  master_bytes(request.precision));
+}
+
 }  // namespace
 
 Recompute level_of(const Layer& layer, const CostRequest& request) {
@@ -216,7 +222,8 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const std::int64_t outer = own * kFloatBytes * request.outer.states;
     // Gradients are read, states and weights read and written; fp16 ones only written.
     const int passes = request.precision == at::kHalf ? 1 : 2;
-    const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;
+    const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes +
+                                 (request.trust_ratios ? second_pass_bytes(own, request) : 0);
     const MatrixCost matrices =
         request.orthogonalises ? matrix_cost(layout, model.split().ranks) : MatrixCost{};
     costs.layers.push_back(

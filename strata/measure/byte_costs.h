@@ -31,6 +31,7 @@ struct CostRequest {
   std::int64_t micro_batch = 0;     ///< samples of a full micro-batch
   int optimizer_slots = 2;
   bool orthogonalises = false;  ///< Optimizer::orthogonalises()
+  bool trust_ratios = false;    ///< Optimizer::has_trust_ratios()
   bool sends_signs = false;     ///< Optimizer::sends_signs(), to other replicas or shard groups
   OuterCost outer = {};
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer also keeps fp32 weights

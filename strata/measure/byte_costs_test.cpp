@@ -95,5 +95,16 @@ TEST(ByteCosts, CountMessagesOfSigns) {
   EXPECT_EQ(byte_costs(model, request).layers[0].sign_bytes, 160 * 9 / 8);
 }
 
+// Directions are written and read, and weights read again: 12 more bytes than AdamW's 32.
+TEST(ByteCosts, CountSecondPassOfTrustRatios) {
+  Sequential model({"x"});
+  model.add("layer", std::make_shared<LayerWithWeight>());
+  CostRequest request{.batch_inputs = {{{4, 8}, at::kFloat}}, .samples = 4, .micro_batch = 4};
+  const double adam = byte_costs(model, request).layers[0].update_seconds;
+  request.trust_ratios = true;
+  const double lamb = byte_costs(model, request).layers[0].update_seconds;
+  EXPECT_NEAR((lamb - adam) * request.memory_bytes_per_second, 160 * 12, 1e-6);
+}
+
 }  // namespace
 }  // namespace strata

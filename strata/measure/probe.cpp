@@ -23,8 +23,10 @@
 #include "strata/nn/graph/initialise.h"
 #include "strata/nn/primitives/primitive_choice.h"
 #include "strata/optim/gradient_norm.h"
+#include "strata/optim/lamb.h"
 #include "strata/optim/muon.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/optim/one_bit_lamb.h"
 #include "strata/optim/optimizer.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/pipeline/layer_graph.h"
@@ -226,6 +228,8 @@ class ProbedLayer {
         sum_of_squares(own);
         if (sends_signs_) {
           update_by_signs(range);
+        } else if (optimizer_.has_trust_ratios()) {
+          update_by_ratios(range);
         } else {
           optimizer_.update(range, runs_ + 1, 0.0);
         }
@@ -240,6 +244,17 @@ class ProbedLayer {
     pin.zero_gradients();
   }
 
+  void update_by_ratios(const UpdateRange& range) {
+    const LambStep step = lamb_step(optimizer_.options(), runs_ + 1, 0.0, 1.0);
+    const WeightBlocks blocks(layout_);
+    const std::vector<double> sums = add_blocks(blocks, find_directions(step, blocks, range, 0));
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < sums.size(); i += 2)
+      ratios.push_back(trust_ratio(step, sums[i], sums[i + 1]));
+    move_by_directions(step, blocks, range, 0, ratios);
+    optimizer_.update(narrowed(range, {range.decay_numel, range.weights.numel()}), runs_ + 1, 0.0);
+  }
+
   // What a replica computes if it sends signs: one of n replicas averages an n-th of n vectors.
   void update_by_signs(const UpdateRange& range) {
     const OneBitStep step =
@@ -250,7 +265,16 @@ class ProbedLayer {
     mean.add_average(range.slots.at(kServerErrorSlot));
     mean.send_average(range.slots.at(kServerErrorSlot));
     mean.finish(range.gradients);
+    if (optimizer_.freezes_trust_ratios()) return move_by_frozen_ratios(range);
     move_weights(step, range, range.gradients);
+  }
+
+  void move_by_frozen_ratios(const UpdateRange& range) {
+    const OptimizerOptions& options = optimizer_.options();
+    const OneBitLambStep step = one_bit_lamb_step(options, options.freeze_step + 2, 0.0, 1.0, 1);
+    const WeightBlocks blocks(layout_);
+    refresh_variances(step, blocks, range, 0, {}, range.gradients);
+    move_weights(step, blocks, range, 0, FrozenRatios(blocks).all(), range.gradients);
   }
 
   // Takes the time of the directions' orthogonalisation.

@@ -199,8 +199,14 @@ TEST_F(Probe, UsesCachedSecondsOfSameWorkOnly) {
   EXPECT_GT(runs([&] { request_.batch_inputs[0].shape = {4, 16}; }), 0u);
   EXPECT_GT(runs([&] { request_.recompute = Recompute::kNone; }), 0u);
   EXPECT_GT(runs([&] { options_.optimizer = OptimizerKind::kOneBitAdam; }), 0u);
+  EXPECT_GT(runs([&] { options_.optimizer = OptimizerKind::kLamb; }), 0u);
   EXPECT_GT(runs([&] {
               options_.optimizer = OptimizerKind::kOneBitAdam;
+              request_.sends_signs = true;
+            }),
+            0u);
+  EXPECT_GT(runs([&] {
+              options_.optimizer = OptimizerKind::kOneBitLamb;
               request_.sends_signs = true;
             }),
             0u);

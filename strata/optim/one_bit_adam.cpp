@@ -6,6 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/parallel.h"
+#include "strata/optim/host_weights.h"
 
 namespace strata {
 namespace {
@@ -16,25 +17,6 @@ float* host_floats(const at::Tensor& x, std::int64_t numel) {
   STRATA_CHECK(x.is_cpu() && x.is_contiguous() && x.scalar_type() == at::kFloat, "optim.one_bit");
   STRATA_CHECK_EQ(x.numel(), numel, "optim.one_bit");
   return x.data_ptr<float>();
-}
-
-// Calls f(weights, begin, n) for pieces of the fp32 weights; those in halves are joined piece by
-// piece in the cache.
-template <typename F>
-void for_weights(const UpdateRange& range, std::int64_t begin, std::int64_t end, F f) {
-  if (!range.remainder.defined())
-    return f(range.weights.data_ptr<float>() + begin, begin, end - begin);
-  constexpr std::int64_t kPiece = 1024;
-  float joined[kPiece];
-  for (; begin < end; begin += kPiece) {
-    const std::int64_t n = std::min(kPiece, end - begin);
-    const kernels::SplitWeights halves{
-        static_cast<std::uint16_t*>(range.weights.data_ptr()) + begin,
-        static_cast<std::uint16_t*>(range.remainder.data_ptr()) + begin};
-    kernels::join_weights(halves, joined, n);
-    f(joined, begin, n);
-    kernels::split_weights(joined, halves, n);
-  }
 }
 
 // Moves n weights, the first of which decay.

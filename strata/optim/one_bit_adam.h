@@ -22,8 +22,9 @@
 ///          Lu et al. 2022, "0/1 Adam" (arXiv 2202.06009), which weights each u of a round by
 ///          its learning rate.
 /// Shapes   flat and of the same length, in host memory; slots: m, v, the errors of what this
-///          replica sends, and of what it averages (only its own part is used), and for 0/1
-///          Adam the shared weights while replicas move apart.
+///          replica sends, and of what it averages (only its own part is used), for 0/1 Adam
+///          the shared weights while replicas move apart, and for 1-bit LAMB (one_bit_lamb.h) the
+///          fresh variances.
 /// Threads  the calling thread's pool; cuts and threads change no bit.
 /// Cost     one pass over memory each.
 #pragma once
@@ -51,12 +52,10 @@ enum OneBitSlot : std::uint8_t {
   kServerErrorSlot,
   kOneBitSlots,
   kSharedSlot = kOneBitSlots,
-  kZeroOneSlots
+  kZeroOneSlots,
+  kFreshSlot = kOneBitSlots,
+  kOneBitLambSlots
 };
-
-constexpr bool moves_by_signs(OptimizerKind kind) {
-  return kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kZeroOneAdam;
-}
 
 using kernels::OneBitStep;
 

@@ -1,9 +1,12 @@
 #include "strata/optim/optimizer.h"
 
+#include <algorithm>
+
 #include "strata/base/errors.h"
 #include "strata/device/element_of.h"
 #include "strata/device/parallel.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/optim/one_bit_lamb.h"
 #include "strata/optim/step_end.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/optim/zero_one_intervals.h"
@@ -66,6 +69,20 @@ kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots) {
   return arrays;
 }
 
+UpdateRange narrowed(const UpdateRange& range, FlatRange part) {
+  const auto of = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.narrow(0, part.begin, part.size()) : tensor;
+  };
+  UpdateRange narrow{
+      .weights = of(range.weights),
+      .gradients = of(range.gradients),
+      .decay_numel = std::clamp<std::int64_t>(range.decay_numel - part.begin, 0, part.size()),
+      .rounded = of(range.rounded),
+      .remainder = of(range.remainder)};
+  for (const at::Tensor& slot : range.slots) narrow.slots.push_back(of(slot));
+  return narrow;
+}
+
 void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArrays& arrays,
                        std::int64_t numel) {
   parallel_ranges(
@@ -78,11 +95,12 @@ std::vector<std::string> Optimizer::slot_names() const {
   std::vector<std::string> names = strata::slot_names(rule_of(options_));
   if (moves_by_signs(options_.kind)) names.insert(names.end(), {kWorkerError, kServerError});
   if (options_.kind == OptimizerKind::kZeroOneAdam) names.emplace_back(kSharedWeight);
+  if (freezes_trust_ratios()) names.emplace_back(kFreshVariance);
   return names;
 }
 
 bool Optimizer::sends_signs(std::int64_t update) const {
-  if (options_.kind == OptimizerKind::kOneBitAdam) return update > options_.freeze_step;
+  if (freezes_variances(options_.kind)) return update > options_.freeze_step;
   return options_.kind == OptimizerKind::kZeroOneAdam && !refreshes_variances(options_, update);
 }
 
@@ -92,6 +110,7 @@ bool Optimizer::synchronises(std::int64_t update) const {
 
 // Without the errors of later updates.
 UpdateRange Optimizer::with_slots_of_rule(UpdateRange range) const {
+  STRATA_CHECK(!has_trust_ratios() || range.decay_numel == 0, "optim.update");
   if (!moves_by_signs(options_.kind)) return range;
   STRATA_CHECK_EQ(range.slots.size(), slot_names().size(), "optim.update");
   range.slots.resize(static_cast<std::size_t>(kernels::num_slots(rule_of(options_))));

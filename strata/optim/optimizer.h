@@ -36,6 +36,9 @@ struct BegunUpdate {
   at::Tensor constants;  ///< in the format of the StepPrimitives that made them
 };
 
+/// Elements [part.begin, part.end) of a range.
+UpdateRange narrowed(const UpdateRange& range, FlatRange part);
+
 /// The pointers of a range's tensors. Throws InternalError as above.
 kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots);
 
@@ -47,6 +50,13 @@ class Optimizer {
   /// Whether hidden matrices are updated whole (muon.h), with the first slot as their velocity.
   bool orthogonalises() const { return options_.kind == OptimizerKind::kMuon; }
 
+  /// Whether weights with decay move by shares of their norms (lamb.h).
+  bool has_trust_ratios() const {
+    return options_.kind == OptimizerKind::kLamb || freezes_trust_ratios();
+  }
+  /// Whether these ratios are frozen with the variances (one_bit_lamb.h).
+  bool freezes_trust_ratios() const { return options_.kind == OptimizerKind::kOneBitLamb; }
+
   /// Whether replicas keep their gradients in this update, counted from 1, and move by the signs of
   /// momenta that they send (one_bit_adam.h), or apart.
   bool sends_signs(std::int64_t update) const;
@@ -56,7 +66,7 @@ class Optimizer {
   std::vector<std::string> slot_names() const;
 
   /// `step` counts from 1; `learning_rate` is that of this step; gradients are multiplied by
-  /// `gradient_factor`.
+  /// `gradient_factor`. With trust ratios the range must be of weights without decay.
   void update(const UpdateRange& range, std::int64_t step, double learning_rate,
               double gradient_factor = 1) const;
 

@@ -16,10 +16,52 @@ const char* name_of(OptimizerKind kind) {
                                                    {kSgd, "sgd"},
                                                    {kAdagrad, "adagrad"},
                                                    {kMuon, "muon"},
+                                                   {kLamb, "lamb"},
                                                    {kOneBitAdam, "onebit-adam"},
-                                                   {kZeroOneAdam, "zero-one-adam"}};
+                                                   {kZeroOneAdam, "zero-one-adam"},
+                                                   {kOneBitLamb, "onebit-lamb"}};
   return kNames[kind];
 }
+
+namespace {
+
+void describe_trust_ratios(OptionSet& set, const std::string& prefix, OptimizerOptions& options) {
+  constexpr double kMostRatio = 1e30;
+  set.add(prefix + ".min_coeff", &options.min_coeff,
+          {.help = "Lamb, onebit-lamb: the smallest trust ratio, the norm of a weight / that of "
+                   "its direction.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = kMostRatio});
+  set.add(prefix + ".max_coeff", &options.max_coeff,
+          {.help = "Lamb, onebit-lamb: the largest trust ratio.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = kMostRatio});
+  set.add(prefix + ".coeff_beta", &options.coeff_beta,
+          {.help = "Onebit-lamb: fraction of the mean trust ratio that an update keeps until "
+                   "freeze_step.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = 0.999999});
+  set.add(prefix + ".factor_min", &options.factor_min,
+          {.help = "Onebit-lamb: the smallest factor of the mean trust ratio after freeze_step.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = 1});
+  set.add(prefix + ".factor_max", &options.factor_max,
+          {.help = "Onebit-lamb: the largest factor of the mean trust ratio after freeze_step.",
+           .unit = "ratio",
+           .minimum = 1,
+           .maximum = kMostRatio});
+  set.add(prefix + ".factor_threshold", &options.factor_threshold,
+          {.help = "Onebit-lamb: the most that an update changes the factor, relative to it.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = 1});
+}
+
+}  // namespace
 
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options) {
   // A decay rate of 1 would keep the first gradients for ever and divide by zero in AdamW's bias
@@ -29,11 +71,15 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
   constexpr double kSmallestEpsilon = 1e-30;
   constexpr double kLargest = 1e30;
   constexpr double kMostSteps = 1e12;
-  set.add(prefix + ".kind", &options.kind, all_named<OptimizerKind>(),
-          {.help = "How gradients change the weights; muon: hidden matrices by Muon, the others by "
-                   "AdamW; onebit-adam: AdamW, whose replicas send one bit a weight instead of "
-                   "gradients after freeze_step; zero-one-adam: the same except in growing "
-                   "intervals, and nothing in more and more steps after freeze_step."});
+  set.add(
+      prefix + ".kind", &options.kind, all_named<OptimizerKind>(),
+      {.help =
+           "How gradients change the weights; muon: hidden matrices by Muon, the others by "
+           "AdamW; lamb: AdamW, but each matrix moves by a share of its norm; "
+           "onebit-adam: AdamW, whose replicas send one bit a weight instead of "
+           "gradients after freeze_step; zero-one-adam: the same except in growing "
+           "intervals, and nothing in more and more steps after freeze_step; onebit-lamb: lamb, "
+           "whose replicas send one bit a weight after freeze_step."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
           {.help = "Peak learning rate, reached at the end of the warm-up.",
            .minimum = 0,
@@ -64,9 +110,11 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
        .unit = "ratio",
        .minimum = 0,
        .maximum = kBelowOne});
+  describe_trust_ratios(set, prefix, options);
   set.add(prefix + ".freeze_step", &options.freeze_step,
-          {.help = "Onebit-adam: updates as AdamW, before the mean squared gradients stay as they "
-                   "are and replicas send one bit a weight; 15 to 25 % of all steps. "
+          {.help = "Onebit-adam and onebit-lamb: updates as AdamW or LAMB, before the mean squared "
+                   "gradients stay as they are and replicas send one bit a weight; 15 to 25 % of "
+                   "all steps. "
                    "Zero-one-adam: the last update that may sum gradients.",
            .unit = "steps",
            .minimum = 1,
@@ -93,8 +141,10 @@ UpdateRule rule_of(const OptimizerOptions& options) {
   switch (options.kind) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kMuon:
+    case OptimizerKind::kLamb:
     case OptimizerKind::kOneBitAdam:
     case OptimizerKind::kZeroOneAdam:
+    case OptimizerKind::kOneBitLamb:
       return UpdateRule::kAdamW;
     case OptimizerKind::kAdagrad:
       return UpdateRule::kAdagrad;
@@ -147,7 +197,7 @@ kernels::UpdateStep update_step(const OptimizerOptions& options, std::int64_t st
 }
 
 std::int64_t variance_updates(const OptimizerOptions& options, std::int64_t update) {
-  if (options.kind == OptimizerKind::kOneBitAdam) return std::min(update, options.freeze_step);
+  if (freezes_variances(options.kind)) return std::min(update, options.freeze_step);
   return options.kind == OptimizerKind::kZeroOneAdam ? count_refreshes(options, update) : update;
 }
 

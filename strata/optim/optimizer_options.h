@@ -16,11 +16,23 @@ enum class OptimizerKind : std::uint8_t {
   kSgd,
   kAdagrad,
   kMuon,
+  kLamb,
   kOneBitAdam,
-  kZeroOneAdam
+  kZeroOneAdam,
+  kOneBitLamb
 };
-/// "adamw", "sgd", "adagrad", "muon", "onebit-adam", "zero-one-adam"
+/// "adamw", "sgd", "adagrad", "muon", "lamb", "onebit-adam", "zero-one-adam", "onebit-lamb"
 const char* name_of(OptimizerKind kind);
+
+/// Whether replicas send signs in every update after freeze_step, with frozen variances.
+constexpr bool freezes_variances(OptimizerKind kind) {
+  return kind == OptimizerKind::kOneBitAdam || kind == OptimizerKind::kOneBitLamb;
+}
+
+/// Whether replicas send signs (one_bit_adam.h).
+constexpr bool moves_by_signs(OptimizerKind kind) {
+  return freezes_variances(kind) || kind == OptimizerKind::kZeroOneAdam;
+}
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;
@@ -30,7 +42,16 @@ struct OptimizerOptions {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double momentum = 0.9;
-  /// Updates of kOneBitAdam as AdamW; the last that may refresh the variances of kZeroOneAdam.
+  // Of kLamb and kOneBitLamb: limits of the trust ratio.
+  double min_coeff = 0.01;
+  double max_coeff = 10;
+  // Of kOneBitLamb (one_bit_lamb.h).
+  double coeff_beta = 0.9;
+  double factor_min = 0.5;
+  double factor_max = 4;
+  double factor_threshold = 0.1;
+  /// Updates of kOneBitAdam as AdamW, and of kOneBitLamb as LAMB; the last that may refresh the
+  /// variances of kZeroOneAdam.
   std::int64_t freeze_step = 100;
   // Of kZeroOneAdam (zero_one_intervals.h).
   std::int64_t refresh_doubling = 16;  ///< refreshes
@@ -40,7 +61,8 @@ struct OptimizerOptions {
 
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options);
 
-/// Of weights other than the hidden matrices of Muon, and of updates that sum gradients.
+/// Of weights other than the hidden matrices of Muon and those of LAMB with decay, and of updates
+/// that sum gradients.
 kernels::UpdateRule rule_of(const OptimizerOptions& options);
 
 kernels::UpdateConstants constants_of(const OptimizerOptions& options);

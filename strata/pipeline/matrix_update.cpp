@@ -36,21 +36,6 @@ std::vector<MatrixPart> matrix_parts(const LayerLayout& layout, FlatRange range)
   return parts;
 }
 
-// Elements [begin, end) of an update's range.
-UpdateRange narrowed(const UpdateRange& range, FlatRange part) {
-  const auto of = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? tensor.narrow(0, part.begin, part.size()) : tensor;
-  };
-  UpdateRange narrow{
-      .weights = of(range.weights),
-      .gradients = of(range.gradients),
-      .decay_numel = std::clamp<std::int64_t>(range.decay_numel - part.begin, 0, part.size()),
-      .rounded = of(range.rounded),
-      .remainder = of(range.remainder)};
-  for (const at::Tensor& slot : range.slots) narrow.slots.push_back(of(slot));
-  return narrow;
-}
-
 FlatRange shifted(FlatRange range, std::int64_t by) { return {range.begin + by, range.end + by}; }
 
 // The direction of a whole matrix. `slices`: the directions of the layer, one row for each rank

@@ -139,7 +139,7 @@ void StageMachine::update_alone(const OneBitStep& step, int layer) {
   add_momenta(step, range);
   at::Tensor direction = range.slots.at(kWorkerErrorSlot);
   direction.add_(range.slots.at(kServerErrorSlot));
-  end_round(sign_round_.with(step), step, range, direction);
+  move_by_mean(sign_round_.with(step), step, pin, range, direction);
   direction.zero_();
   range.slots.at(kServerErrorSlot).zero_();
   move_statistics_of(pin, found);
@@ -179,7 +179,7 @@ void StageMachine::finish_first_sign_update() {
   const at::Tensor direction = first.range.gradients;   // which are not read again
   first.mean.finish(direction);
   clear(direction, first.pin.placement().shard.begin, padding_of(first.pin.layer()));
-  end_round(first.round, first.step, first.range, direction);
+  move_by_mean(first.round, first.step, first.pin, first.range, direction);
   move_statistics_of(first.pin, first.found);
   start_gather(first.pin.layer());
   sign_updates_.pop_front();

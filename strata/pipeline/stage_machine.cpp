@@ -108,7 +108,7 @@ void StageMachine::perform(const Action& action) {
   // the run here.
   if (const MemoryAccount* account = current_memory_account(groups_.world.device().kind))
     account->require_within_budget();
-  if (action.op != Op::kUpdate) finish_sign_updates();
+  if (action.op != Op::kUpdate) finish_updates();
   switch (action.op) {
     case Op::kForward:
       return forward(action);

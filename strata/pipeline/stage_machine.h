@@ -13,6 +13,7 @@
 
 #include "strata/base/executor.h"
 #include "strata/base/track_trace.h"
+#include "strata/comm/collectives.h"
 #include "strata/comm/context_group.h"
 #include "strata/comm/group.h"
 #include "strata/comm/one_bit_mean.h"
@@ -20,7 +21,9 @@
 #include "strata/data/batch.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/graph/sequential.h"
+#include "strata/optim/lamb.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/optim/one_bit_lamb.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_rows.h"
 #include "strata/pipeline/device_tracks.h"
@@ -83,7 +86,7 @@ class StageMachine final : public Machine {
 
   /// Call after the last action of a step; its outcome can be taken at any later time.
   void end() {
-    finish_sign_updates();
+    finish_updates();
     end_sign_update();
     step_end_.post(inputs_.valid_tokens);
   }
@@ -92,6 +95,10 @@ class StageMachine final : public Machine {
   /// weights.
   const SignRound& sign_round() const { return sign_round_; }
   void set_sign_round(const SignRound& round) { sign_round_ = round; }
+
+  /// The frozen trust ratio of a layer's weight (one_bit_lamb.h), [2] fp32 in place; undefined: it
+  /// has none.
+  at::Tensor frozen_ratio(int layer, std::size_t weight);
 
   /// The outcome of the oldest step that ended and was not taken; waits for the device.
   StepOutcome take_outcome() { return step_end_.take(); }
@@ -190,6 +197,19 @@ class StageMachine final : public Machine {
   bool updates_on_host(int layer) const;
   bool has_hidden_matrices(int layer) const;
   void update_with_matrices(const Pin& pin, const UpdateRange& range, const BegunUpdate& begun);
+  LambStep ratio_step() const;
+  const WeightBlocks& weight_blocks_of(int layer);
+  void update_by_ratios(LayerRange layers);
+  void begin_ratio_update(int layer);
+  std::vector<double> sum_weights();
+  void finish_ratio_updates();
+  void remember_ratios(int layer, const std::vector<double>& ratios);
+  const FrozenRatios& frozen_ratios_of(int layer);
+  void move_by_frozen_ratios(const Pin& pin, const UpdateRange& range, const at::Tensor& direction);
+  void take_largest(std::vector<double>& numbers);
+  struct RatioUpdate;
+  void move_by_ratios(const LambStep& step, const BegunUpdate& begun, const RatioUpdate& update,
+                      const std::vector<double>& ratios);
   /// Whether shard groups keep their own gradients in this step and send the signs of momenta.
   bool sends_signs() const;
   /// Whether each replica is such a group, so that no gradients are added.
@@ -201,11 +221,18 @@ class StageMachine final : public Machine {
   void update_alone(const OneBitStep& step, int layer);
   void update_apart(const OneBitStep& step, int layer);
   void send_signs(const OneBitStep& step, int layer);
+  void move_by_mean(const SignRound& round, const OneBitStep& step, const Pin& pin,
+                    const UpdateRange& range, const at::Tensor& direction);
   void end_sign_update();
   struct SignUpdate;
   void average_signs(SignUpdate& update);
   void finish_first_sign_update();
   void finish_sign_updates();
+  /// Updates that wait for other ranks are in progress until an action that is no update.
+  void finish_updates() {
+    finish_sign_updates();
+    finish_ratio_updates();
+  }
   const std::vector<FlatRange>& padding_of(int layer);
   UpdateRange update_range(const Pin& pin) const;
   Pin acquire_to_update(int layer);
@@ -255,7 +282,17 @@ class StageMachine final : public Machine {
     OneBitMean mean;
   };
   std::deque<SignUpdate> sign_updates_;  // in progress, in the order of their layers
-  SignRound sign_round_;                 // without this step's update
+  /// The update of a layer whose weights wait for their trust ratios.
+  struct RatioUpdate {
+    Pin pin;
+    ColumnStatistics found;
+    UpdateRange range;
+    AllGather squares;  ///< of the layer's blocks
+  };
+  std::deque<RatioUpdate> ratio_updates_;      // in progress, in the order of their layers
+  std::map<int, WeightBlocks> weight_blocks_;  // layer
+  std::map<int, FrozenRatios> frozen_ratios_;  // layer
+  SignRound sign_round_;                       // without this step's update
   LayerTimes layer_times_;
   /// Sums of squares of a layer's gradient that the host computes once the gradient has been
   /// offloaded.

@@ -241,6 +241,7 @@ bool StageMachine::updates_on_host(int layer) const {
 void StageMachine::update(const Action& action) {
   if (optimizer_->sends_signs(update_number(step_end_.known())))
     return update_by_signs(action.layers);
+  if (optimizer_->has_trust_ratios()) return update_by_ratios(action.layers);
   std::optional<BegunUpdate> begun;
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
@@ -259,7 +260,7 @@ void StageMachine::update(const Action& action) {
   }
 }
 
-// Of weights that replicas have updated in shards.
+// If the replicas have updated shards of whole weights, they exchange these.
 void StageMachine::start_gather(int layer) {
   if (!plan_.shards()[layer].gathers_weights()) return;
   Pin pin = store_.acquire(layer, StateKind::kWeights);

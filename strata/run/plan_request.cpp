@@ -127,6 +127,7 @@ void require_shard_groups(const Recipe& recipe) {
 
 MeshRequest mesh_of(const Recipe& recipe) {
   MeshRequest mesh = mesh_request(recipe.mesh);
+  mesh.trust_ratios = make_optimizer(recipe.optimizer)->has_trust_ratios();
   mesh.sends_signs = sends_signs(recipe);
   if (recipe.optimizer.kind == OptimizerKind::kZeroOneAdam)
     mesh.signs_per_step = synchronisations_per_step(recipe.optimizer, recipe.train.steps);
@@ -205,6 +206,7 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
           .orthogonalises = make_optimizer(recipe.optimizer)->orthogonalises(),
+          .trust_ratios = make_optimizer(recipe.optimizer)->has_trust_ratios(),
           .sends_signs = sends_signs(recipe),
           .outer = {.states = as_int(std::ssize(outer_states(recipe.outer))),
                     .every = recipe.outer.every,

@@ -113,7 +113,7 @@ void check_decisions(const Recipe& recipe, const PlannedRun& run, int processes)
   const StepDecisions& decisions = run.plan.decisions();
   recipe.task->check_plan(decisions, processes);
   const OptimizerKind kind = recipe.optimizer.kind;
-  if (kind == OptimizerKind::kMuon || moves_by_signs(kind))
+  if (kind == OptimizerKind::kMuon || kind == OptimizerKind::kLamb || moves_by_signs(kind))
     require_states_on_cpu(recipe, run, "train.optimizer.kind", name_of(kind),
                           "set train.optimizer.kind=adamw");
   if (recipe.outer.is_on())

@@ -71,6 +71,11 @@ TEST_F(RecipeEffects, FieldChangesLossFromExpectedStepOn) {
                                              "train.optimizer.freeze_step=1",
                                              "train.optimizer.local_doubling=2",
                                              "train.optimizer.local_most=2"};
+  const std::vector<std::string> lamb = {"train.optimizer.kind=lamb"};
+  // Two updates by LAMB, then signs.
+  const std::vector<std::string> one_bit_lamb = {"mesh.pp=1", "mesh.dp=2",
+                                                 "train.optimizer.kind=onebit-lamb",
+                                                 "train.optimizer.freeze_step=2"};
   const Field fields[] = {
       {{"model.width=64"}, 1},
       {{"model.dropout=0.2"}, 1},
@@ -96,6 +101,14 @@ TEST_F(RecipeEffects, FieldChangesLossFromExpectedStepOn) {
       {{"train.optimizer.refresh_doubling=1", "train.optimizer.freeze_step=3"}, 3, zero_one},
       {{"train.optimizer.local_doubling=1"}, 5, zero_one},
       {{"train.optimizer.local_most=1"}, 5, zero_one},
+      {lamb, 2},
+      {{"train.optimizer.min_coeff=5"}, 2, lamb},
+      {{"train.optimizer.max_coeff=0.02"}, 2, lamb},
+      {{"train.optimizer.max_coeff=0.02"}, 2, one_bit_lamb},
+      {{"train.optimizer.freeze_step=3"}, 4, one_bit_lamb},
+      {{"train.optimizer.coeff_beta=0.1"}, 4, one_bit_lamb},
+      {{"train.optimizer.factor_threshold=0.3"}, 4, one_bit_lamb},
+      {{"train.optimizer.factor_max=1"}, 4, one_bit_lamb},
       {outer, 3},  // the second step ends a round
       {{"train.outer_steps.every=1"}, 2, outer},
       {{"train.outer_steps.learning_rate=0.5"}, 3, outer},

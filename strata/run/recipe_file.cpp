@@ -114,6 +114,11 @@ void check(const Recipe& r, const RecipeFields& fields) {
   require(micro_batches <= most, fields, "train.micro_batch", "too many micro-batches to plan",
           "at most " + text(most) + " of " + text(layers) + " layers", text(micro_batches),
           "set train.micro_batch to " + text((r.train.mini_batch + most - 1) / most) + " or more");
+  const OptimizerOptions& o = r.optimizer;
+  require(o.min_coeff <= o.max_coeff, fields, "train.optimizer.min_coeff",
+          "more than train.optimizer.max_coeff", "at most " + format_double_exactly(o.max_coeff),
+          format_double_exactly(o.min_coeff),
+          "set train.optimizer.min_coeff=" + format_double_exactly(o.max_coeff));
   require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), fields,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");

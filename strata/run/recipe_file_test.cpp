@@ -110,6 +110,12 @@ TEST(Recipe, RefusesMicroBatchLargerThanMiniBatchAtItsPlace) {
   EXPECT_EQ(error.fix, "set train.micro_batch=4");
 }
 
+TEST(Recipe, RefusesSmallestTrustRatioAboveLargest) {
+  const ErrorText error = refusal_of("train.optimizer.min_coeff=20");
+  EXPECT_EQ(error.expected, "at most 10");
+  EXPECT_EQ(error.fix, "set train.optimizer.min_coeff=10");
+}
+
 TEST(Recipe, RefusesContradictionOfDefaultWithNameOfRecipe) {
   const ErrorText error = refusal("data: {train: a}\ntrain: {mini_batch: 2}");
   EXPECT_EQ(error.where, "recipe.yaml");

@@ -210,6 +210,8 @@ TEST_F(RecommenderLimits, RefuseImpossibleRunsAtParsing) {
            {{"embedding.mode=synchronous", "embedding.staleness=2"}, "embedding.mode"},
            {{"embedding.mode=asynchronous", "train.optimizer.kind=onebit-adam"},
             "train.optimizer.kind"},
+           {{"embedding.mode=asynchronous", "train.optimizer.kind=onebit-lamb"},
+            "train.optimizer.kind"},
            {{"train.outer_steps.every=4"}, "train.outer_steps.every"},
            {{"train.optimizer.kind=zero-one-adam"}, "train.optimizer.kind"},
            {{"model.kind=dcn", "model.bottom=[8]"}, "model.bottom"},

@@ -103,7 +103,7 @@ void require_same_intervals(const OptimizerOptions& now, const Changes& changes,
 void require_same_freeze_step(const OptimizerOptions& now, const Changes& changes,
                               std::int64_t steps_done, const std::string& resume) {
   if (now.kind == OptimizerKind::kZeroOneAdam) return require_same_intervals(now, changes, resume);
-  if (now.kind != OptimizerKind::kOneBitAdam) return;
+  if (!freezes_variances(now.kind)) return;
   const std::int64_t before = options_before(now, changes).freeze_step;
   if (before == now.freeze_step || steps_done <= std::min(before, now.freeze_step)) return;
   const std::string field = std::string(kOptimizer) + ".freeze_step=";

@@ -111,6 +111,7 @@ PlanRequest request_of(const Case& c, const Sequential& model) {
   if (moves_by_signs(c.optimizer)) {
     costs.optimizer_slots =
         c.optimizer == OptimizerKind::kOneBitAdam ? kOneBitSlots : kZeroOneSlots;
+    static_assert(kZeroOneSlots == kOneBitLambSlots);
     costs.sends_signs = true;
   }
   if (c.outer.is_on())
@@ -305,7 +306,31 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
              TierChoice::kDevice, OptimizerKind::kZeroOneAdam},
         Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
-             TierChoice::kDevice, OptimizerKind::kZeroOneAdam, at::kBFloat16}));
+             TierChoice::kDevice, OptimizerKind::kZeroOneAdam, at::kBFloat16},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 8, replicas(2, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitLamb},
+        Case{2, k1f1b, kCheap, 1, false, false, 0, 24, replicas(3, 0, ReduceMode::kOnce),
+             TierChoice::kDevice, OptimizerKind::kOneBitLamb, at::kBFloat16}));
+
+INSTANTIATE_TEST_SUITE_P(TrustRatios, MemoryPrediction,
+                         ::testing::Values(Case{1, k1f1b, kFull, 1, false, false, 0, 8,
+                                                replicas(2, 0, ReduceMode::kOnce),
+                                                TierChoice::kDevice, OptimizerKind::kLamb},
+                                           Case{1, k1f1b, kFull, 1, false, false, 0, 16,
+                                                replicas(4, 3, ReduceMode::kEach),
+                                                TierChoice::kDevice, OptimizerKind::kLamb,
+                                                at::kBFloat16},
+                                           Case{2,
+                                                k1f1b,
+                                                kCheap,
+                                                1,
+                                                true,
+                                                false,
+                                                0,
+                                                16,
+                                                {.axes = {{Axis::kTensor, 2}}},
+                                                TierChoice::kDevice,
+                                                OptimizerKind::kLamb}));
 
 // Two groups of two replicas that share shards.
 Case shared_signs(int zero, ReduceMode reduce, OptimizerKind kind,

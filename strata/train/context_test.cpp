@@ -50,7 +50,8 @@ TEST_P(Exchange, MemoryOfTheHostChangesNoBit) {
 }
 
 TEST_P(Exchange, EveryOptimizerLearnsWhatOneRankLearns) {
-  for (const OptimizerKind optimizer : {OptimizerKind::kAdamW, OptimizerKind::kMuon}) {
+  for (const OptimizerKind optimizer :
+       {OptimizerKind::kAdamW, OptimizerKind::kMuon, OptimizerKind::kLamb}) {
     MeshCase c = context_case(2, GetParam());
     c.mesh[Axis::kTensor] = 2;
     c.mesh[Axis::kData] = 2;

@@ -220,15 +220,17 @@ TEST(OuterTraining, DividedRanksLearnTheSame) {
   }
 }
 
-TEST(OuterTraining, MuonIsAnInnerOptimizer) {
-  MeshCase one = outer_case(2, kNesterov, 5);
-  one.model.dropout = 0;
-  one.optimizer = OptimizerKind::kMuon;
-  const MeshRecord alone = train_on_mesh(one);
-  EXPECT_LT(alone.losses.back(), alone.losses.front() + 0.5);
-  MeshCase cut = one;
-  cut.mesh[Axis::kPipeline] = 2;
-  expect_same_bits(train_on_mesh(cut), alone);
+TEST(OuterTraining, MuonAndLambAreInnerOptimizers) {
+  for (const OptimizerKind optimizer : {OptimizerKind::kMuon, OptimizerKind::kLamb}) {
+    MeshCase one = outer_case(2, kNesterov, 5);
+    one.model.dropout = 0;
+    one.optimizer = optimizer;
+    const MeshRecord alone = train_on_mesh(one);
+    EXPECT_LT(alone.losses.back(), alone.losses.front() + 0.5);
+    MeshCase cut = one;
+    cut.mesh[Axis::kPipeline] = 2;
+    expect_same_bits(train_on_mesh(cut), alone);
+  }
 }
 
 TEST(OuterTraining, EvaluatesMeanAndChangesNothing) {

@@ -147,7 +147,7 @@ class Trainer {
   /// have weights of their own are their mean: owned_weights() and owned_slots() are collective.
   std::vector<NamedState> owned_weights();
   std::vector<NamedState> owned_slots();
-  std::vector<NamedState> owned_gradients();
+  std::vector<NamedState> owned_gradients();  ///< signs and trust ratios overwrite them
 
   /// For states on disk: makes the states of the last step, including those that are not on disk,
   /// the ones that resume() reads, on all ranks or none. Overlaps with the next steps. Collective,
@@ -240,6 +240,8 @@ class Trainer {
   void add_optimizer_slots(std::vector<NamedState>& states, const std::string& name,
                            const PinPtr& pin, std::size_t weight, FlatRange wanted,
                            bool owned) const;
+  void add_frozen_ratio(std::vector<NamedState>& states, const std::string& name, const Pin& pin,
+                        std::size_t weight, bool owned);
   void add_run_states(std::vector<NamedState>& states, bool owned);
 
   const Sequential& model_;

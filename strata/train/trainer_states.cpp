@@ -4,6 +4,7 @@
 #include "strata/base/errors.h"
 #include "strata/nn/graph/weight_name.h"
 #include "strata/optim/one_bit_adam.h"
+#include "strata/optim/one_bit_lamb.h"
 #include "strata/train/outer_steps.h"
 #include "strata/train/trainer.h"
 
@@ -167,6 +168,18 @@ void Trainer::add_optimizer_slots(std::vector<NamedState>& states, const std::st
   }
 }
 
+// All ranks of a layer have the same; the first of them saves it.
+void Trainer::add_frozen_ratio(std::vector<NamedState>& states, const std::string& name,
+                               const Pin& pin, std::size_t weight, bool owned) {
+  const at::Tensor ratio = machine_->frozen_ratio(pin.layer(), weight);
+  if (!ratio.defined()) return;
+  NamedState& state = states.emplace_back(
+      NamedState{.name = name + "." + kFrozenRatio, .shape = {2}, .local = {}, .runs = {}});
+  if (owned && (groups_.weights.rank() > 0 || groups_[Axis::kTensor].rank() > 0)) return;
+  state.local = ratio;
+  state.runs = {{0, 0, 2}};
+}
+
 // What a run has once: with the first layer.
 void Trainer::add_run_states(std::vector<NamedState>& states, bool owned) {
   if (owned && groups_[Axis::kPipeline].rank() > 0) return;
@@ -200,6 +213,7 @@ std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, boo
                     if (is_statistic(pin, i)) return;
                     if (outer_) add_outer_states(states, name, pin, i, wanted, owned);
                     add_optimizer_slots(states, name, pin, i, wanted, owned);
+                    add_frozen_ratio(states, name, *pin, i, owned);
                   });
   if (!layers.empty() && !layers_.empty() && layers.front() == layers_.front())
     add_run_states(states, owned);

@@ -10,6 +10,8 @@ BANDWIDTH = 625_000
 REPLICAS = ["--set", "mesh.pp=1", "--set", "mesh.dp=2", "--set", "mesh.threads=1"]
 LINK = ["--set", f"mesh.link.bandwidth={BANDWIDTH}B"]
 ONE_BIT = ["--set", "train.optimizer.kind=onebit-adam", "--set", "train.optimizer.freeze_step=3"]
+LAMB = ["--set", "train.optimizer.kind=lamb"]
+ONE_BIT_LAMB = ["--set", "train.optimizer.kind=onebit-lamb", "--set", "train.optimizer.freeze_step=3"]
 ZERO_ONE = [word for field in ("kind=zero-one-adam", "freeze_step=2", "local_doubling=3", "local_most=3")
             for word in ("--set", f"train.optimizer.{field}")]
 OUTER = ["--set", "train.outer_steps.every=3"]
@@ -75,6 +77,47 @@ class SlowLink(ProgramTest):
         bytes_sent = slow["ranks"][0]["communication"]["dp"]["sent_bytes"]
         self.assertAlmostEqual(slow["ranks"][0]["communication"]["dp"]["seconds"], bytes_sent / BANDWIDTH, delta=1e-6)
         self.assertGreater(slow["step_seconds"], fast["step_seconds"] + 0.5 * bytes_sent / BANDWIDTH)
+
+    def test_lamb_has_the_bits_of_threads_and_of_no_shards(self):
+        plain = self.train(*REPLICAS, *LAMB)
+        adam = self.train(*REPLICAS)
+        self.assertNotEqual(plain[-1]["loss_hex"], adam[-1]["loss_hex"])
+        self.assertEqual(self.sent(plain, "dp"), self.sent(adam, "dp"))  # whole layers need no sums of others
+        for zero in (1, 3):
+            settings = [*REPLICAS, *LAMB, "--set", f"mesh.zero={zero}"]
+            sharded = self.train(*settings, launch=PROCESSES)
+            self.assertEqual([line["loss_hex"] for line in sharded], [line["loss_hex"] for line in plain])
+            planned = 2 * self.plan(*settings)["ranks"][0]["communication"]["dp"]["sent_bytes"]
+            for sent in self.sent(sharded, "dp"):
+                self.assertAlmostEqual(sent, planned, delta=0.04 * planned)
+        self.refuse("plan", "recipe.yaml", *LAMB, "--set", "memory.states=host", says="train.optimizer.kind=adamw")
+
+    def test_one_bit_lamb_sends_what_one_bit_adam_sends(self):
+        lines = self.train(*REPLICAS, *ONE_BIT_LAMB, launch=PROCESSES)
+        lamb = self.train(*REPLICAS, *LAMB)
+        self.assertEqual([line["loss_hex"] for line in lines[:4]], [line["loss_hex"] for line in lamb[:4]])
+        self.assertNotEqual(lines[4]["loss_hex"], lamb[4]["loss_hex"])
+        self.assertEqual(self.sent(lines, "dp"), self.sent(self.train(*REPLICAS, *ONE_BIT), "dp"))
+        plan, adam = self.plan(*REPLICAS, *ONE_BIT_LAMB)["ranks"][0], self.plan(*REPLICAS, *ONE_BIT)["ranks"][0]
+        self.assertEqual(plan["communication"]["dp"]["sent_bytes"], adam["communication"]["dp"]["sent_bytes"])
+        self.assertEqual(4 * plan["memory"]["bytes_at_peak"]["states"], 5 * adam["memory"]["bytes_at_peak"]["states"])
+        for settings, says in ((["mesh.zero=1"], "mesh.zero=0"), (["memory.states=host"], "train.optimizer.kind=adamw"),
+                               (["train.outer_steps.every=2"], "train.optimizer.kind=adamw"), (["train.optimizer.factor_min=2"], "factor_min")):
+            with self.subTest(settings):
+                self.refuse("plan", "recipe.yaml", *REPLICAS, *ONE_BIT_LAMB, *(word for each in settings for word in ("--set", each)), says=says)
+
+    def test_one_bit_lamb_run_resumes_on_other_replicas(self):
+        settings = [*ONE_BIT_LAMB, "--set", "mesh.threads=1", "--set", "mesh.pp=1"]
+        whole = self.train(*settings, "--set", "mesh.dp=2", "--set", "train.checkpoint_folder=c", "--set", "train.checkpoint_every=4")
+        resume = ["--resume", "c/step-00000004"]
+        same = self.train(*settings, "--set", "mesh.dp=2", "--set", "train.checkpoint_folder=d", *resume)
+        self.assertEqual([line["loss_hex"] for line in same], [line["loss_hex"] for line in whole[4:]])
+        other = self.train(*settings, "--set", "mesh.dp=4", "--set", "train.micro_batch=1", "--set", "train.checkpoint_folder=e", *resume)
+        for line, expected in zip(other, whole[4:], strict=True):
+            self.assertAlmostEqual(line["loss"], expected["loss"], delta=0.02 * expected["loss"])
+        self.refuse("train", "recipe.yaml", *settings, "--set", "mesh.dp=2", *resume, "--set", "train.optimizer.freeze_step=2",
+                    says="set train.optimizer.freeze_step=3")
+        self.assertIn("within 0.0001 of", self.succeed("verify", "recipe.yaml", *REPLICAS, *ONE_BIT_LAMB, *resume))
 
     def test_one_bit_sends_32_times_less_than_gradients_of_fp32(self):
         lines = self.train(*REPLICAS, *ONE_BIT, launch=PROCESSES)

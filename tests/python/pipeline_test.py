@@ -90,6 +90,35 @@ class PipelineTest(unittest.TestCase):
         for name, parameter in eager.named_parameters():
             torch.testing.assert_close(state[name].double(), parameter.detach(), atol=2e-4, rtol=1e-3, msg=name)
 
+    def test_lamb_moves_matrices_by_their_norms(self):
+        """Algorithm 2 of https://arxiv.org/abs/1904.00962 in fp64; biases have the trust ratio 1 and no decay."""
+        rate, beta1, beta2, decay, largest = 0.02, 0.9, 0.99, 0.1, 0.2
+        model, eager = network(), network().double()
+        means = {name: torch.zeros_like(p) for name, p in eager.named_parameters()}
+        squares = {name: torch.zeros_like(p) for name, p in eager.named_parameters()}
+        options = {"kind": "lamb", "beta1": beta1, "beta2": beta2, "epsilon": 1e-6, "weight_decay": decay, "max_coeff": largest}
+        pipe = strata.Pipeline(model, optimizer=options, lr=rate, mesh={"pp": 2, "dp": 2, "zero": 2}, chunks=2)
+        ratios = []
+        for step, (x, y) in enumerate(batches(), 1):
+            loss = nn.functional.cross_entropy(eager(x.double()), y)
+            self.assertAlmostEqual(pipe.step(x, y)["loss"], loss.item(), delta=1e-5)
+            eager.zero_grad()
+            loss.backward()
+            for name, parameter in eager.named_parameters():
+                matrix = parameter.dim() == 2
+                means[name] = beta1 * means[name] + (1 - beta1) * parameter.grad
+                squares[name] = beta2 * squares[name] + (1 - beta2) * parameter.grad ** 2
+                u = means[name] / (1 - beta1 ** step) / ((squares[name] / (1 - beta2 ** step)).sqrt() + 1e-6)
+                with torch.no_grad():
+                    if matrix:
+                        u += decay * parameter
+                        ratios.append((parameter.norm() / u.norm()).item())
+                    parameter -= rate * (min(ratios[-1], largest) if matrix else 1) * u
+        self.assertTrue(min(ratios) < largest < max(ratios), ratios)
+        state = pipe.state_dict()
+        for name, parameter in eager.named_parameters():
+            torch.testing.assert_close(state[name].double(), parameter.detach(), atol=1e-5, rtol=1e-4, msg=name)
+
     def test_onebit_adam_sends_signs_as_its_formulas_say(self):
         # A part of a layer is one of its weights; with two shards, half of one.
         self.expect_formulas_of_onebit_adam({"dp": 2}, part=64 * 32)

@@ -48,6 +48,8 @@ struct MeshRequest {
   Mesh axes = {};
   ZeroPolicy zero = {};  ///< reduce kAuto: once per step if that fits
   bool sequence_parallel = false;
+  /// Ranks that keep shards of a layer exchange sums of squares in the update.
+  bool trust_ratios = false;
   /// Instead of gradients, replicas send the signs of what they update by, in the update. With
   /// ZeRO, those that share one set of shards add gradients, and send the signs to other groups.
   bool sends_signs = false;

@@ -187,6 +187,20 @@ TEST(Communication, AttentionOfPartsOfSamplesIsExposed) {
               2 * layers * (0.004 + 5 * 0.5), 1e-6);
 }
 
+// Ranks that keep shards exchange sums of squares in the update.
+TEST(Communication, TrustRatiosOfShardsCostOneLatency) {
+  Model model;
+  MeshRequest mesh{.axes = {{Axis::kData, 2}}, .rates = {{Axis::kData, kWeights}}};
+  mesh.latency[Axis::kData] = 0.5;
+  const auto exposed = [&](int zero, bool trust_ratios) {
+    mesh.zero.stage = zero;
+    mesh.trust_ratios = trust_ratios;
+    return model.communication(1, mesh).exposed_seconds[Axis::kData];
+  };
+  EXPECT_DOUBLE_EQ(exposed(0, true), exposed(0, false));
+  EXPECT_NEAR(exposed(1, true), exposed(1, false) + 0.5, 1e-9);
+}
+
 // Signs leave in the update: a bit instead of 32, and one latency a layer. The norm is summed over
 // the mesh alone.
 TEST(Communication, SignsAreSentInUpdate) {

@@ -48,7 +48,7 @@ class Pipeline:
         loss: "cross_entropy" (classes last), "cross_entropy_of_channels" (classes in dimension 1),
             "binary_cross_entropy" (logits), "squared_error", or nn.CrossEntropyLoss(), nn.MSELoss(),
             nn.BCEWithLogitsLoss() with their defaults; label smoothing is taken over.
-        optimizer: "adamw", "muon", "onebit-adam", "zero-one-adam", "sgd" or "adagrad", or a dictionary of the fields of train.optimizer. Unlike a
+        optimizer: "adamw", "muon", "lamb", "onebit-adam", "zero-one-adam", "onebit-lamb", "sgd" or "adagrad", or a dictionary of the fields of train.optimizer. Unlike a
             recipe, weight_decay is 0 unless given.
         lr: the learning rate, constant unless step() has another.
         mesh: fields of `mesh`, as {"pp": 2, "dp": 2, "zero": 1}, or {"auto": True, "ranks": 4} for the fastest one.

@@ -32,13 +32,12 @@ void check_disk(const MemoryOptions& memory, const FieldPlace& where) {
 // FTRL divides by its learning rate.
 void check_optimizers(const RecommenderFields& fields, const OptimizerOptions& dense,
                       const FieldPlace& where) {
-  if (fields.embedding.mode == EmbeddingMode::kAsynchronous &&
-      dense.kind == OptimizerKind::kOneBitAdam)
+  if (fields.embedding.mode == EmbeddingMode::kAsynchronous && freezes_variances(dense.kind))
     throw kRecommenderLimits.user(
         where("train.optimizer.kind"),
-        "train.optimizer.kind: an asynchronous net applies summed gradients late, and onebit-adam "
-        "sums none",
-        "another optimizer", "onebit-adam",
+        "train.optimizer.kind: an asynchronous net applies summed gradients late, and " +
+            std::string(name_of(dense.kind)) + " sums none",
+        "another optimizer", name_of(dense.kind),
         "set embedding.mode=hybrid, or train.optimizer.kind=adamw");
   if (dense.kind == OptimizerKind::kZeroOneAdam)
     throw kRecommenderLimits.user(
