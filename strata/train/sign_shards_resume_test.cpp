@@ -1,4 +1,4 @@
-// Tests that states of 1-bit and 0/1 Adam with ZeRO survive a save, and fit other numbers of shards
+// Tests that states of optimizers that send signs with ZeRO survive a save, and fit other numbers of shards
 // and of groups.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros_like.h>
@@ -16,7 +16,7 @@ using namespace sign_shards;
 using enum OptimizerKind;
 
 TEST(SignShardsResume, ResumedRunHasBitsOfUninterruptedOne) {
-  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam})
+  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam, kOneBitLamb})
     for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
       const ScratchFolder folder;
       MeshCase c = shared_case(kind, 2, 2, 1);
@@ -64,7 +64,7 @@ TEST(SignShardsResume, PaddingOfSlicesStaysZero) {
 // A group has the errors of one replica, so states fit any number of shards a group. Signs are then
 // those of other parts, and learn alike.
 TEST(SignShardsResume, StatesFitOtherNumbersOfShards) {
-  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam})
+  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam, kOneBitLamb})
     for (const auto& [before, after] : {std::pair(1, 2), {2, 1}, {2, 3}}) {
       const ScratchFolder folder;
       const auto with = [&](int shards) {

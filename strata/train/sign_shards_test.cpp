@@ -1,4 +1,4 @@
-// Tests 1-bit and 0/1 Adam with ZeRO: replicas that share shards act as one replica, every stage
+// Tests optimizers that send signs with ZeRO: replicas that share shards act as one replica, every stage
 // has the same bits, and only signs cross between groups. sign_shards_resume_test.cpp resumes runs,
 // zero_one_formulas_test.cpp compares them with loops.
 #include <ATen/ops/cat.h>
@@ -21,7 +21,7 @@ using namespace sign_shards;
 using enum OptimizerKind;
 
 TEST(SignShards, EveryZeroStageHasSameBits) {
-  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam})
+  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam, kOneBitLamb})
     for (const auto& [groups, shards, tie] :
          {std::tuple(2, 2, false), {2, 2, true}, {3, 2, false}, {1, 3, false}}) {
       MeshCase c = shared_case(kind, groups, shards, 1);
@@ -41,7 +41,7 @@ TEST(SignShards, EveryZeroStageHasSameBits) {
 }
 
 TEST(SignShards, EveryZeroStageHasSameBitsOnSlicesAndParts) {
-  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam})
+  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam, kOneBitLamb})
     for (const Axis axis : {Axis::kTensor, Axis::kContext}) {
       MeshCase c = shared_case(kind, 2, 2, 1);
       c.mesh[axis] = 2;
@@ -56,7 +56,7 @@ TEST(SignShards, EveryZeroStageHasSameBitsOnSlicesAndParts) {
 }
 
 TEST(SignShards, EveryCutHasSameBits) {
-  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam})
+  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam, kOneBitLamb})
     for (const bool tie : {false, true}) {
       MeshCase c = shared_case(kind, 2, 2, tie ? 1 : 3);
       c.model.tie = tie;
@@ -65,7 +65,7 @@ TEST(SignShards, EveryCutHasSameBits) {
 }
 
 TEST(SignShards, EveryZeroStageHasSameBitsInSixteenBits) {
-  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam})
+  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam, kOneBitLamb})
     for (const at::ScalarType precision : {at::kBFloat16, at::kHalf}) {
       MeshCase c = shared_case(kind, 2, 2, 1);
       const MeshRecord fp32 = train(c);
@@ -81,7 +81,7 @@ TEST(SignShards, EveryZeroStageHasSameBitsInSixteenBits) {
 
 // Gradients are summed in another order, and scales cover other parts.
 TEST(SignShards, GroupLearnsLikeOneReplica) {
-  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam})
+  for (const OptimizerKind kind : {kOneBitAdam, kZeroOneAdam, kOneBitLamb})
     for (const int groups : {1, 2}) {
       const MeshRecord replicas = train(shared_case(kind, groups, 1, 0));
       const MeshRecord shared = train(shared_case(kind, groups, 2, 1));

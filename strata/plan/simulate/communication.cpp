@@ -136,7 +136,7 @@ CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& 
   // Sums of squares go to the first rank of the mesh and back.
   for (const AxisInfo& axis : kAxes)
     seconds.norm_latency = std::max(seconds.norm_latency, 2 * mesh.latency[axis.id]);
-  if (mesh.trust_ratios && layout.shards > 1) seconds.norm_latency += latency;
+  if (mesh.trust_ratios && layout.shards > 1) seconds.norm_latency += group.latency;
   if (mesh.sends_signs && layout.shards == 1) {
     seconds.reduce.clear();  // add_sign_seconds() counts what updates send instead
     return seconds;
