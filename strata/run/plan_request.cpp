@@ -99,7 +99,8 @@ void add_ranks(PlanRequest& request, const Recipe& recipe, int processes,
   for (CostTable& costs : request.costs) costs.communicator_bytes = bytes;
 }
 
-// Most steps of a run whose replicas send signs are after its freeze step, and the last are planned.
+// Most steps of a run whose replicas send signs are after its freeze step, and the last are
+// planned.
 bool sends_signs(const Recipe& recipe) {
   const int ranks = recipe.mesh.axes.weight_ranks();
   return moves_by_signs(recipe.optimizer.kind) && recipe.mesh.zero.shards(ranks) < ranks;

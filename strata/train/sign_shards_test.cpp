@@ -1,6 +1,6 @@
-// Tests optimizers that send signs with ZeRO: replicas that share shards act as one replica, every stage
-// has the same bits, and only signs cross between groups. sign_shards_resume_test.cpp resumes runs,
-// zero_one_formulas_test.cpp compares them with loops.
+// Tests optimizers that send signs with ZeRO: replicas that share shards act as one replica, every
+// stage has the same bits, and only signs cross between groups. sign_shards_resume_test.cpp resumes
+// runs, zero_one_formulas_test.cpp compares them with loops.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
