@@ -1,5 +1,5 @@
-// Tests that states of optimizers that send signs with ZeRO survive a save, and fit other numbers of
-// shards and of groups.
+// Tests that states of optimizers that send signs with ZeRO survive a save, and fit other numbers
+// of shards and of groups.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
