@@ -165,9 +165,12 @@ std::vector<BlockCode::Run> BlockCode::runs(FlatRange range, at::ScalarType dtyp
   return all;
 }
 
+std::int64_t BlockCode::bytes(const std::vector<Run>& runs) {
+  return runs.empty() ? 0 : runs.back().begin + runs.back().bytes;
+}
+
 std::int64_t BlockCode::bytes(FlatRange range, at::ScalarType dtype) const {
-  const std::vector<Run> all = runs(range, dtype);
-  return all.empty() ? 0 : all.back().begin + all.back().bytes;
+  return bytes(runs(range, dtype));
 }
 
 // Calls f(begin, end, index) with the run's elements, from 0 on, of every block.
@@ -219,18 +222,12 @@ void BlockCode::decode_run(const Run& run, const std::uint8_t* code, T* elements
 }
 
 at::Tensor BlockCode::encode(const at::Tensor& elements, FlatRange range) const {
-  const at::Tensor code =
-      at::empty({bytes(range, elements.scalar_type())}, host_options(at::kByte));
-  encode(elements, range, code);
-  return code;
-}
-
-void BlockCode::encode(const at::Tensor& elements, FlatRange range, const at::Tensor& code) const {
   require_flat(elements, range.size());
-  require_flat(code, bytes(range, elements.scalar_type()));
+  const std::vector<Run> all = runs(range, elements.scalar_type());
+  at::Tensor code = at::empty({bytes(all)}, host_options(at::kByte));
   with_type(elements.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    for (const Run& run : runs(range, elements.scalar_type())) {
+    for (const Run& run : all) {
       const T* const from = elements.const_data_ptr<T>() + (run.elements.begin - range.begin);
       std::uint8_t* const to = code.mutable_data_ptr<std::uint8_t>() + run.begin;
       if (run.coded) {
@@ -240,16 +237,18 @@ void BlockCode::encode(const at::Tensor& elements, FlatRange range, const at::Te
       }
     }
   });
+  return code;
 }
 
 template <bool kAdd>
 void BlockCode::decode_all(const at::Tensor& code, FlatRange range,
                            const at::Tensor& elements) const {
+  const std::vector<Run> all = runs(range, elements.scalar_type());
   require_flat(elements, range.size());
-  require_flat(code, bytes(range, elements.scalar_type()));
+  require_flat(code, bytes(all));
   with_type(elements.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    for (const Run& run : runs(range, elements.scalar_type())) {
+    for (const Run& run : all) {
       T* const to = elements.mutable_data_ptr<T>() + (run.elements.begin - range.begin);
       const std::uint8_t* const from = code.const_data_ptr<std::uint8_t>() + run.begin;
       if (run.coded) {

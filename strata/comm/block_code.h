@@ -36,7 +36,6 @@ class BlockCode {
 
   /// `elements`: those of `range`.
   at::Tensor encode(const at::Tensor& elements, FlatRange range) const;
-  void encode(const at::Tensor& elements, FlatRange range, const at::Tensor& code) const;
 
   /// Writes what the code stands for to `elements`, or adds it there (fp32).
   void decode(const at::Tensor& code, FlatRange range, const at::Tensor& elements) const;
@@ -51,6 +50,7 @@ class BlockCode {
     std::int64_t bytes = 0;
   };
   std::vector<Run> runs(FlatRange range, at::ScalarType dtype) const;
+  static std::int64_t bytes(const std::vector<Run>& runs);
   Run run(FlatRange elements, bool coded, std::int64_t begin, at::ScalarType dtype) const;
   std::int64_t blocks(FlatRange elements) const;
   template <typename F>

@@ -46,11 +46,13 @@ int most_in_group(int replicas);
 /// What a replica keeps of one layer as a shard, and what it exchanges.
 struct LayerShards {
   bool states = false;
-  bool gradients = false;      ///< whole only from a backward to the end of its reduction
-  bool weights = false;        ///< whole only from prefetch to release
-  bool reduced = false;        ///< replicas add their gradients
-  bool reduced_each = false;   ///< after each micro-batch, else once a step
-  bool coded_weights = false;  ///< weights are gathered in the traffic's format
+  bool gradients = false;     ///< whole only from a backward to the end of its reduction
+  bool weights = false;       ///< whole only from prefetch to release
+  bool reduced = false;       ///< replicas add their gradients
+  bool reduced_each = false;  ///< after each micro-batch, else once a step
+  /// Weights are gathered in the traffic's format: not those that ranks gather only because they
+  /// live on a host or disk.
+  bool coded_weights = false;
 
   /// Whether replicas update one shard each of weights that all of them keep whole.
   bool gathers_weights() const { return states && !weights; }

@@ -1,21 +1,17 @@
 // Compares training with LAMB with a regression whose gradients, ratios and updates are written
 // here again, in fp64 (You et al. 2020, algorithm 2).
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mv.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/ranks.h"
-#include "strata/device/device.h"
+#include "strata/train/regression_test.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -25,34 +21,9 @@ namespace {
 constexpr int kFirst = 1200, kSecond = 900, kInputs = kFirst + kSecond;
 constexpr int kSamples = 12, kSteps = 8;
 
-// The product of each sample with both matrices and a bias.
-struct TwoProducts final : Layer {
-  std::vector<WeightSpec> weights() const override {
-    return {{.name = "bias", .shape = {1}},
-            {.name = "first", .shape = {1, kFirst}, .decay = true},
-            {.name = "second", .shape = {1, kSecond}, .decay = true}};
-  }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec> x) const override {
-    return {{{x[0].shape[0]}}};
-  }
-  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor> weights,
-                                  std::span<const at::Tensor> x) const override {
-    return {at::mv(x[0].narrow(1, 0, kFirst), weights[1][0]) +
-            at::mv(x[0].narrow(1, kFirst, kSecond), weights[2][0]) + weights[0]};
-  }
-};
-
-struct HalfSquares final : Layer {
-  bool is_loss() const override { return true; }
-  std::vector<WeightSpec> weights() const override { return {}; }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override { return {{}}; }
-  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor>,
-                                  std::span<const at::Tensor> x) const override {
-    const at::Tensor sum = (x[0] - x[1]).square().sum() / 2;
-    context.loss->sum += sum.item<double>();
-    return {sum * context.loss_scale};
-  }
-};
+const std::vector<WeightSpec> kSpecs{{.name = "bias", .shape = {1}},
+                                     {.name = "first", .shape = {1, kFirst}, .decay = true},
+                                     {.name = "second", .shape = {1, kSecond}, .decay = true}};
 
 double input_of(int step, int sample, int k) {
   return std::sin(1.3 * step + 2.9 * sample + 0.0137 * k * (1 + k % 7)) * (1 + k % 3);
@@ -62,16 +33,12 @@ double first_value(int k) {
   return k < kFirst ? 0.002 * std::sin(0.3 * k) : 2 * std::cos(0.11 * k);
 }
 
-MiniBatch batch_of(int step) {
-  const at::Tensor x = at::empty({kSamples, kInputs}, host_options(at::kFloat));
-  const at::Tensor y = at::empty({kSamples}, host_options(at::kFloat));
-  for (int i = 0; i < kSamples; ++i) {
-    for (int k = 0; k < kInputs; ++k)
-      x.data_ptr<float>()[i * kInputs + k] = static_cast<float>(input_of(step, i, k));
-    y.data_ptr<float>()[i] = static_cast<float>(label_of(step, i));
-  }
-  return {.inputs = {x, y}, .samples = kSamples, .valid_tokens = kSamples};
-}
+// The bias multiplies 1.
+const Regression kRegression{
+    .width = 1 + kInputs,
+    .samples = kSamples,
+    .input = [](int step, int sample, int k) { return k == 0 ? 1 : input_of(step, sample, k - 1); },
+    .label = label_of};
 
 const OptimizerOptions kOptions{.kind = OptimizerKind::kLamb,
                                 .beta1 = 0.9,
@@ -156,9 +123,7 @@ void set_first_weights(const std::vector<NamedState>& states) {
 }
 
 TEST(LambTraining, FollowsFormulas) {
-  Sequential model({"points", "labels"});
-  model.add("products", std::make_shared<TwoProducts>(), {"points"});
-  model.add("loss", std::make_shared<HalfSquares>(), {"x", "labels"}, {"loss"});
+  const Sequential model = regression_model(kSpecs);
   for (const auto& [replicas, zero] : {std::pair(1, 0), {3, 0}, {2, 2}, {3, 3}, {4, 1}}) {
     const StepPlan plan = plan_steps(
         model, {.mesh = {{Axis::kData, replicas}}, .zero = {.stage = zero}, .micro_batch = 2});
@@ -170,7 +135,7 @@ TEST(LambTraining, FollowsFormulas) {
         set_first_weights(weights);
       });
       for (int step = 0; step < kSteps; ++step) {
-        trainer.step(batch_of(step), rate_of(step));
+        trainer.step(regression_batch(kRegression, step), rate_of(step));
         const std::vector<NamedState> weights = trainer.owned_weights();
         const std::lock_guard lock(mutex);
         assemble(weights, learned[static_cast<std::size_t>(step)]);

@@ -58,6 +58,18 @@ MeshCase small_mesh_case(Mesh mesh, int zero, bool tie) {
           .recompute = "mixed"};
 }
 
+MeshCase matrices_case(OptimizerKind optimizer, DecoderKind kind) {
+  MeshCase c;
+  c.model = {.kind = kind, .layers = 2, .width = 32, .heads = 4, .vocab = 48, .context = 16};
+  if (kind == DecoderKind::kLlama) {
+    c.model.kv_heads = 2;
+    c.model.mlp_width = 64;
+  }
+  c.optimizer = optimizer;
+  c.steps = 5;
+  return c;
+}
+
 MeshCase deep_mesh_case() {
   MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
   c.model.layers = 24;

@@ -60,6 +60,10 @@ int tested_stages(ScheduleKind schedule);
 /// Small blocks with dropout under 1F1B, some of them computed twice.
 MeshCase small_mesh_case(Mesh mesh = {}, int zero = 0, bool tie = true);
 
+/// Two blocks that an optimizer which distinguishes matrices trains for five steps. Llama's have no
+/// biases and fewer heads of keys.
+MeshCase matrices_case(OptimizerKind optimizer, DecoderKind kind = DecoderKind::kGpt);
+
 /// Many recomputed layers, each small compared with all.
 MeshCase deep_mesh_case();
 

@@ -9,15 +9,7 @@ namespace strata {
 namespace {
 
 MeshCase muon_case(DecoderKind kind = DecoderKind::kGpt) {
-  MeshCase c;
-  c.model = {.kind = kind, .layers = 2, .width = 32, .heads = 4, .vocab = 48, .context = 16};
-  if (kind == DecoderKind::kLlama) {
-    c.model.kv_heads = 2;
-    c.model.mlp_width = 64;
-  }
-  c.optimizer = OptimizerKind::kMuon;
-  c.steps = 5;
-  return c;
+  return matrices_case(OptimizerKind::kMuon, kind);
 }
 
 TEST(MuonTraining, DiffersFromAdamWInHiddenMatricesAlone) {

@@ -1,18 +1,15 @@
 // Compares 1-bit LAMB with a regression whose signs, fresh variances and factors are written here
 // again, in fp64 (Li et al. 2021, algorithm 1, on momenta divided by the roots of their variances).
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mv.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <memory>
 #include <vector>
 
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/ranks.h"
-#include "strata/device/device.h"
+#include "strata/train/regression_test.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -23,34 +20,9 @@ constexpr int kWeights = 3, kWidth = 16, kAll = kWeights * kWidth;
 constexpr int kSamples = 13, kSteps = 22;
 using Vector = std::array<double, kAll>;
 
-struct ThreeProducts final : Layer {
-  std::vector<WeightSpec> weights() const override {
-    return {{.name = "first", .shape = {1, kWidth}, .decay = true},
-            {.name = "second", .shape = {1, kWidth}, .decay = true},
-            {.name = "third", .shape = {kWidth}}};
-  }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec> x) const override {
-    return {{{x[0].shape[0]}}};
-  }
-  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor> weights,
-                                  std::span<const at::Tensor> x) const override {
-    return {at::mv(x[0].narrow(1, 0, kWidth), weights[0][0]) +
-            at::mv(x[0].narrow(1, kWidth, kWidth), weights[1][0]) +
-            at::mv(x[0].narrow(1, 2 * kWidth, kWidth), weights[2])};
-  }
-};
-
-struct SquaredErrors final : Layer {
-  bool is_loss() const override { return true; }
-  std::vector<WeightSpec> weights() const override { return {}; }
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override { return {{}}; }
-  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor>,
-                                  std::span<const at::Tensor> x) const override {
-    const at::Tensor sum = (x[0] - x[1]).square().sum() / 2;
-    context.loss->sum += sum.item<double>();
-    return {sum * context.loss_scale};
-  }
-};
+const std::vector<WeightSpec> kSpecs{{.name = "first", .shape = {1, kWidth}, .decay = true},
+                                     {.name = "second", .shape = {1, kWidth}, .decay = true},
+                                     {.name = "third", .shape = {kWidth}}};
 
 double input_of(int step, int sample, int k) {
   return std::sin(1.3 * step + 2.9 * sample + 0.7 * k * (1 + k)) * (k < kWidth ? 1 : 2);
@@ -63,16 +35,8 @@ double label_of(int step, int sample) {
 
 double first_value(int k) { return (k < kWidth ? 0.2 : 1.0) * std::cos(0.37 * k); }
 
-MiniBatch batch_of(int step) {
-  const at::Tensor x = at::empty({kSamples, kAll}, host_options(at::kFloat));
-  const at::Tensor y = at::empty({kSamples}, host_options(at::kFloat));
-  for (int i = 0; i < kSamples; ++i) {
-    for (int k = 0; k < kAll; ++k)
-      x.data_ptr<float>()[i * kAll + k] = static_cast<float>(input_of(step, i, k));
-    y.data_ptr<float>()[i] = static_cast<float>(label_of(step, i));
-  }
-  return {.inputs = {x, y}, .samples = kSamples, .valid_tokens = kSamples};
-}
+const Regression kRegression{
+    .width = kAll, .samples = kSamples, .input = input_of, .label = label_of};
 
 const OptimizerOptions kOptions{.kind = OptimizerKind::kOneBitLamb,
                                 .beta1 = 0.9,
@@ -218,9 +182,7 @@ void set_first_weights(const std::vector<NamedState>& states) {
 
 TEST(OneBitLambTraining, FollowsFormulas) {
   for (const int replicas : {1, 2, 3}) {
-    Sequential model({"points", "labels"});
-    model.add("products", std::make_shared<ThreeProducts>(), {"points"});
-    model.add("loss", std::make_shared<SquaredErrors>(), {"x", "labels"}, {"loss"});
+    const Sequential model = regression_model(kSpecs);
     const StepPlan plan = plan_steps(model, {.mesh = {{Axis::kData, replicas}}, .micro_batch = 2});
     std::vector<std::vector<Vector>> learned(kSteps, std::vector<Vector>(replicas));
     run_thread_ranks({.ranks = replicas}, [&](Group& group, MemoryAccount&) {
@@ -229,7 +191,7 @@ TEST(OneBitLambTraining, FollowsFormulas) {
         set_first_weights(weights);
       });
       for (int step = 0; step < kSteps; ++step) {
-        trainer.step(batch_of(step), rate_of(step));
+        trainer.step(regression_batch(kRegression, step), rate_of(step));
         Vector& all = learned[step][group.rank()];
         int k = 0;
         for (const NamedState& weight : trainer.weights()) {

@@ -96,7 +96,8 @@ Learned reference(const OptimizerOptions& optimizer, const OuterOptions& outer, 
 
 Learned trained(const OptimizerOptions& optimizer, const OuterOptions& outer, int replicas,
                 int steps, double rate) {
-  const Sequential model = regression_model(kRegression.width);
+  const Sequential model =
+      regression_model({{.name = "weight", .shape = {1, kRegression.width}, .decay = true}});
   const StepPlan plan = plan_steps(
       model, {.mesh = {{Axis::kData, replicas}}, .micro_batch = 2, .replicas_apart = true});
   Learned learned{.losses = {}, .weights = std::vector<Pair>(static_cast<std::size_t>(replicas))};

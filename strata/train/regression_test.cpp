@@ -1,9 +1,10 @@
 #include "strata/train/regression_test.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/matmul.h>
+#include <ATen/ops/mv.h>
 
 #include <memory>
+#include <utility>
 
 #include "strata/device/device.h"
 
@@ -11,18 +12,23 @@ namespace strata {
 namespace {
 
 struct Products final : Layer {
-  explicit Products(int width) : width(width) {}
-  std::vector<WeightSpec> weights() const override {
-    return {{.name = "weight", .shape = {1, width}, .decay = true}};
-  }
+  explicit Products(std::vector<WeightSpec> specs) : specs(std::move(specs)) {}
+  std::vector<WeightSpec> weights() const override { return specs; }
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> x) const override {
-    return {{{x[0].shape[0], 1}}};
+    return {{{x[0].shape[0]}}};
   }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> x) const override {
-    return {at::matmul(x[0], weights[0].t())};
+    at::Tensor sum;
+    std::int64_t begin = 0;
+    for (const at::Tensor& weight : weights) {
+      const at::Tensor product = at::mv(x[0].narrow(1, begin, weight.numel()), weight.flatten());
+      sum = sum.defined() ? sum + product : product;
+      begin += weight.numel();
+    }
+    return {sum};
   }
-  int width;
+  std::vector<WeightSpec> specs;
 };
 
 struct HalfSquaredError final : Layer {
@@ -31,7 +37,7 @@ struct HalfSquaredError final : Layer {
   std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override { return {{}}; }
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> x) const override {
-    const at::Tensor sum = (x[0].sum(1) - x[1]).square().sum() / 2;
+    const at::Tensor sum = (x[0] - x[1]).square().sum() / 2;
     context.loss->sum += sum.item<double>();
     return {sum * context.loss_scale};
   }
@@ -39,9 +45,9 @@ struct HalfSquaredError final : Layer {
 
 }  // namespace
 
-Sequential regression_model(int width) {
+Sequential regression_model(const std::vector<WeightSpec>& weights) {
   Sequential model({"points", "labels"});
-  model.add("products", std::make_shared<Products>(width), {"points"});
+  model.add("products", std::make_shared<Products>(weights), {"points"});
   model.add("loss", std::make_shared<HalfSquaredError>(), {"x", "labels"}, {"loss"});
   return model;
 }

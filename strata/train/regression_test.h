@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "strata/data/batch.h"
 #include "strata/nn/graph/sequential.h"
@@ -15,8 +16,9 @@ struct Regression {
   std::function<double(int step, int sample)> label;
 };
 
-/// The weights [1, width], which decay, and half the squared error, summed over samples.
-Sequential regression_model(int width);
+/// Each element of the weights, in their order, is multiplied by one input of a sample. The loss is
+/// half the squared error of the sum of these products, summed over samples.
+Sequential regression_model(const std::vector<WeightSpec>& weights);
 MiniBatch regression_batch(const Regression& regression, int step);
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-/// Trains small models with 1-bit and 0/1 Adam on replicas that share shards.
+/// Trains small models with optimizers that send signs on replicas that share shards.
 #pragma once
 
 #include "strata/train/mesh_run_test.h"

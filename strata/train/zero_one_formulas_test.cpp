@@ -177,7 +177,8 @@ class Reference {
 using Learned = std::vector<std::vector<Vector>>;
 
 Learned learn(const Regression& regression, int groups, int shards, int zero) {
-  const Sequential model = regression_model(regression.width);
+  const Sequential model =
+      regression_model({{.name = "weight", .shape = {1, regression.width}, .decay = true}});
   const int ranks = groups * shards;
   const StepPlan plan =
       plan_steps(model, {.mesh = {{Axis::kData, ranks}},

@@ -83,6 +83,16 @@ std::string sign_text(const Plan& plan) {
          (shards > 1 ? "fp32 between groups, too" : "32 times as much");
 }
 
+std::string traffic_formats(const Plan& plan) {
+  const Traffic& traffic = plan.decisions().zero.traffic;
+  if (traffic.is_full() || plan.decisions().mesh.weight_ranks() == 1) return "";
+  const bool full_ties =
+      traffic.weights != TrafficFormat::kFull && !plan.steps.dataflow().ties.empty();
+  return std::string("traffic    gradients ") + name_of(traffic.gradients) + ", weights " +
+         name_of(traffic.weights) + ": one scale for " + std::to_string(traffic.block) +
+         " elements of a matrix" + (full_ties ? "; weights of tied layers full" : "") + "\n";
+}
+
 std::string mesh_text(const Plan& plan) {
   if (is_pipeline_alone(plan)) return "";
   std::string text = traffic_table(plan) + "\n";
@@ -94,17 +104,8 @@ std::string mesh_text(const Plan& plan) {
             ": bytes and seconds of dp are those of an average step\n";
   } else if (plan.decisions().mesh.weight_ranks() > 1) {
     text += "reduce     " + reduce_text(plan) + " (" + plan.reduce_reason + ")\n";
-    const Traffic& traffic = plan.decisions().zero.traffic;
-    if (!traffic.is_full())
-      text += std::string("traffic    gradients ") + name_of(traffic.gradients) + ", weights " +
-              name_of(traffic.weights) + ": one scale for " + std::to_string(traffic.block) +
-              " elements of a matrix" +
-              (traffic.weights != TrafficFormat::kFull && !plan.steps.dataflow().ties.empty()
-                   ? "; weights of tied layers full"
-                   : "") +
-              "\n";
   }
-  return text + time_lines(plan);
+  return text + traffic_formats(plan) + time_lines(plan);
 }
 
 constexpr int kMostNames = 4;  // names of recomputed layers, before "and 8 more"
