@@ -140,8 +140,9 @@ std::vector<int> assemblers(const std::vector<NamedState>& states, int ranks) {
   std::vector<std::int64_t> load(static_cast<std::size_t>(ranks), 0);
   std::vector<int> writers;
   for (const NamedState& state : states) {
-    const int count = state.replicas > 0 && ranks % state.replicas == 0 ? state.replicas : 1;
-    const auto first = load.begin() + (count > 1 ? state.replica : 0) * (ranks / count);
+    const int count = std::max(1, state.replicas);
+    STRATA_CHECK_EQ(ranks % count, 0, "checkpoint.assemblers");
+    const auto first = load.begin() + state.replica * (ranks / count);
     const auto least = std::min_element(first, first + ranks / count);
     *least += state.numel();
     writers.push_back(static_cast<int>(least - load.begin()));

@@ -2,8 +2,6 @@
 // weights and add to its whole gradients. Layers without weights exchange nothing.
 #include "strata/layout/zero.h"
 
-#include <algorithm>
-
 #include "strata/base/enum_names.h"
 #include "strata/base/errors.h"
 
@@ -15,10 +13,10 @@ const char* name_of(ReduceMode mode) {
   return kNames[mode];
 }
 
-int most_in_group(int replicas) {
-  int most = replicas / 2;
-  while (most > 1 && replicas % most != 0) --most;
-  return std::max(1, most);
+int most_in_group(int replicas, int unit) {
+  for (int most = replicas / 2; most > 1; --most)
+    if (replicas % most == 0 && most % unit == 0) return most;
+  return 1;
 }
 
 ShardLayout shard_layout(const ZeroPolicy& policy, int replicas, const Dataflow& dataflow,

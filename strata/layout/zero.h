@@ -39,9 +39,9 @@ struct ZeroPolicy {
   friend bool operator==(const ZeroPolicy&, const ZeroPolicy&) = default;
 };
 
-/// The most replicas that can share one set of shards if there are to be several such groups; 1: no
-/// number of replicas greater than 1 divides them.
-int most_in_group(int replicas);
+/// The most replicas, a multiple of `unit`, that can share one set of shards if there are to be
+/// several such groups; 1: none greater than 1 divides all.
+int most_in_group(int replicas, int unit = 1);
 
 /// What a replica keeps of one layer as a shard, and what it exchanges.
 struct LayerShards {

@@ -30,24 +30,7 @@ void check_states(const Recipe& recipe, const PlaceOf& where) {
 
 }  // namespace
 
-// Ranks of cp compute parts of one sample, so they need equal weights in every step. Those of one
-// shard group have them, and ranks of cp are adjacent.
-void check_sign_rounds(const Recipe& recipe, const PlaceOf& where) {
-  const OptimizerOptions& optimizer = recipe.optimizer;
-  const int parts = recipe.mesh.axes[Axis::kContext];
-  if (optimizer.kind != OptimizerKind::kZeroOneAdam || optimizer.local_most == 1 ||
-      recipe.mesh.zero.shards(recipe.mesh.axes.weight_ranks()) % parts == 0)
-    return;
-  constexpr ErrorSource kErrors{"run.recipe"};
-  throw kErrors.user(where("mesh.cp"),
-                     "zero-one-adam: ranks with parts of one sample cannot move apart",
-                     "mesh.cp: 1, train.optimizer.local_most: 1, or mesh.zero with a multiple of "
-                     "mesh.cp as mesh.shard_ranks",
-                     "mesh.cp: " + std::to_string(parts), "set train.optimizer.local_most=1");
-}
-
 void check_outer(const Recipe& recipe, const PlaceOf& where) {
-  check_sign_rounds(recipe, where);
   if (!recipe.outer.is_on()) return;
   constexpr ErrorSource kErrors{"run.recipe"};
   if (recipe.mesh.automatic)

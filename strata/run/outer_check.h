@@ -1,5 +1,4 @@
-/// Rejects recipes whose replicas move apart, by outer steps (optim/outer_step.h) or in rounds of
-/// 0/1 Adam, if other fields contradict this.
+/// Rejects recipes with outer steps (optim/outer_step.h) if other fields contradict these.
 ///
 /// Errors  UserError `[run.recipe]` at the place that `where` returns for the field.
 #pragma once
@@ -10,8 +9,5 @@
 namespace strata {
 
 void check_outer(const Recipe& recipe, const PlaceOf& where);
-
-/// The part about rounds of 0/1 Adam, for a mesh that was searched.
-void check_sign_rounds(const Recipe& recipe, const PlaceOf& where);
 
 }  // namespace strata

@@ -15,8 +15,8 @@
 #include "strata/optim/zero_one_intervals.h"
 #include "strata/plan/search/gpu_costs.h"
 #include "strata/plan/search/shared_devices.h"
-#include "strata/run/outer_check.h"
 #include "strata/run/recipe_machine.h"
+#include "strata/run/sign_check.h"
 #include "strata/schedule/order_csv.h"
 #include "strata/task/countable_sizes.h"
 #include "strata/transport/peer_memory.h"
@@ -106,26 +106,6 @@ bool sends_signs(const Recipe& recipe) {
   return moves_by_signs(recipe.optimizer.kind) && recipe.mesh.zero.shards(ranks) < ranks;
 }
 
-// If all replicas share one set of shards, they would sum fp32 gradients in every step.
-void require_shard_groups(const Recipe& recipe) {
-  const int ranks = recipe.mesh.axes.weight_ranks();
-  if (!moves_by_signs(recipe.optimizer.kind) || ranks == 1 || sends_signs(recipe)) return;
-  const int most = most_in_group(ranks);
-  throw UserError({.operation = "run.plan",
-                   .where = "mesh.shard_ranks",
-                   .what = std::string(name_of(recipe.optimizer.kind)) +
-                           " sends one bit a weight between groups of replicas that share shards, "
-                           "and here all replicas are one group",
-                   .expected = "mesh.shard_ranks: less than the " + std::to_string(ranks) +
-                               " replicas, or mesh.zero: 0",
-                   .got = "mesh.shard_ranks: " + std::to_string(recipe.mesh.zero.shard_ranks) +
-                          (recipe.mesh.zero.shard_ranks == 0 ? " (all)" : ""),
-                   .fix = most > 1 ? "set mesh.shard_ranks=" + std::to_string(most)
-                          : recipe.mesh.zero.shard_ranks == 0
-                              ? "set mesh.zero=0"
-                              : "set mesh.zero=0 and mesh.shard_ranks=0"});
-}
-
 MeshRequest mesh_of(const Recipe& recipe) {
   MeshRequest mesh = mesh_request(recipe.mesh);
   mesh.trust_ratios = make_optimizer(recipe.optimizer)->has_trust_ratios();
@@ -133,9 +113,19 @@ MeshRequest mesh_of(const Recipe& recipe) {
   if (recipe.optimizer.kind == OptimizerKind::kZeroOneAdam)
     mesh.signs_per_step = synchronisations_per_step(recipe.optimizer, recipe.train.steps);
   mesh.outer_every = recipe.outer.every;
-  require_shard_groups(recipe);
-  check_sign_rounds(recipe, std::identity());  // mesh.auto may have chosen mesh.cp
   return mesh;
+}
+
+// Without a choice of the user, states stay where the optimizer can move them.
+MemoryOptions memory_of(const Recipe& recipe) {
+  MemoryOptions memory = recipe.memory;
+  if (!updates_on_device_alone(recipe)) return memory;
+  const auto is_open = [](TierChoice choice) {
+    return choice == TierChoice::kAuto || choice == TierChoice::kDevice;
+  };
+  if (is_open(memory.weights) && is_open(memory.gradients) && is_open(memory.states))
+    memory.weights = memory.gradients = memory.states = TierChoice::kDevice;
+  return memory;
 }
 
 bool has_level(const Sequential& model, Recompute level) {
@@ -153,6 +143,12 @@ Sequential model_of(const Recipe& recipe, TensorSplit split) {
 }
 
 }  // namespace
+
+bool updates_on_device_alone(const Recipe& recipe) {
+  const OptimizerKind kind = recipe.optimizer.kind;
+  return kind == OptimizerKind::kMuon || kind == OptimizerKind::kLamb || moves_by_signs(kind) ||
+         recipe.outer.is_on();
+}
 
 std::shared_ptr<const Schedule> read_order_of(const MeshOptions& mesh) {
   if (mesh.schedule != ScheduleKind::kFile) return nullptr;
@@ -196,6 +192,7 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
   const bool pads = train.mini_batch / replicas < count;
   const std::int64_t parts = recipe.mesh.axes[Axis::kContext];
   const std::int64_t samples = (train.mini_batch + replicas - 1) / replicas;
+  const auto optimizer = make_optimizer(recipe.optimizer);
   std::vector<TensorSpec> inputs = recipe.task->batch_inputs(train.micro_batch);
   if (parts > 1)
     for (TensorSpec& input : inputs) input.shape[1] /= parts;
@@ -204,10 +201,9 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
           .loaded_samples = parts * (train.mini_batch + (pads ? replicas * count : 0)) +
                             (parts > 1 ? samples : 0),
           .micro_batch = train.micro_batch,
-          .optimizer_slots = as_int(
-              static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
-          .orthogonalises = make_optimizer(recipe.optimizer)->orthogonalises(),
-          .trust_ratios = make_optimizer(recipe.optimizer)->has_trust_ratios(),
+          .optimizer_slots = as_int(static_cast<std::int64_t>(optimizer->slot_names().size())),
+          .orthogonalises = optimizer->orthogonalises(),
+          .trust_ratios = optimizer->has_trust_ratios(),
           .sends_signs = sends_signs(recipe),
           .outer = {.states = as_int(std::ssize(outer_states(recipe.outer))),
                     .every = recipe.outer.every,
@@ -222,13 +218,15 @@ CostRequest cost_request(const Recipe& recipe, const MachineProfile& machine) {
 
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
                          const MachineProfile& machine, int processes, const RankDevices& devices) {
+  check_signs(recipe, std::identity());  // mesh.auto compares meshes that no recipe had
   const TrainOptions& train = recipe.train;
   PlanRequest request{.dataflow = model.dataflow(),
                       .micro_batches = as_int(micro_batches_of(recipe)),
                       .virtual_stages = as_int(recipe.mesh.stages_per_rank()),
                       .schedule = recipe.mesh.schedule,
                       .order = read_order_of(recipe.mesh),
-                      .memory = recipe.memory,
+                      .memory = memory_of(recipe),
+                      .states_on_device = updates_on_device_alone(recipe),
                       .micro_batch = train.micro_batch,
                       .mesh = mesh_of(recipe),
                       .sample_tokens = recipe.task->sample_tokens(),

@@ -23,6 +23,9 @@ namespace strata {
 Sequential model_of(const Recipe& recipe);
 Sequential whole_model_of(const Recipe& recipe);
 
+/// Whether updates need weights and states on the rank's device, a CPU: not on the host or a disk.
+bool updates_on_device_alone(const Recipe& recipe);
+
 /// The order in mesh.schedule_file; null with another schedule.
 /// Errors  UserError: no file, no order, an order that cannot run or is for another mesh.
 std::shared_ptr<const Schedule> read_order_of(const MeshOptions& mesh);

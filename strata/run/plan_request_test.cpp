@@ -18,9 +18,8 @@ Recipe recipe(std::vector<std::string> overrides) {
   overrides.emplace_back("data.train=text");
   return parse_recipe(
       "model: {kind: gpt, layers: 2, width: 32, heads: 2, vocab: 256, context: 16}\n"
-      "train: {steps: 5, mini_batch: 8, micro_batch: 1, optimizer: {kind: onebit-adam, "
-      "freeze_step: "
-      "2}}\n"
+      "train: {steps: 5, mini_batch: 8, micro_batch: 1, "
+      "optimizer: {kind: onebit-adam, freeze_step: 2}}\n"
       "mesh:  {dp: 4, zero: 1, shard_ranks: 2, threads: 1}\n",
       "recipe.yaml", overrides);
 }
@@ -35,7 +34,7 @@ std::string refusal(const std::vector<std::string>& overrides) {
   try {
     request(overrides);
   } catch (const UserError& error) {
-    EXPECT_EQ(error.text().where, "mesh.shard_ranks");
+    EXPECT_TRUE(error.text().what.starts_with("mesh.shard_ranks: ")) << error.text().what;
     EXPECT_NE(error.text().what.find("one group"), std::string::npos);
     return error.text().fix;
   }
@@ -57,6 +56,14 @@ TEST(PlanRequest, OneGroupOfReplicasThatSendSignsIsRefused) {
             "set mesh.shard_ranks=3");
   EXPECT_EQ(refusal({"mesh.dp=3", "mesh.shard_ranks=0"}), "set mesh.zero=0");
   EXPECT_EQ(refusal({"mesh.dp=2", "mesh.shard_ranks=2"}), "set mesh.zero=0 and mesh.shard_ranks=0");
+  EXPECT_EQ(
+      refusal({"mesh.dp=3", "mesh.zero=3", "mesh.traffic.weights=int8", "mesh.shard_ranks=0"}),
+      "set mesh.zero=0 and mesh.traffic.weights=full");
+  const std::string rounds = "train.optimizer.kind=zero-one-adam";
+  EXPECT_EQ(refusal({"mesh.dp=3", "mesh.cp=2", "mesh.shard_ranks=0", "train.mini_batch=6", rounds}),
+            "set mesh.shard_ranks=2");
+  EXPECT_EQ(refusal({"mesh.dp=1", "mesh.cp=2", "mesh.shard_ranks=0", rounds}),
+            "set mesh.zero=0 and train.optimizer.local_most=1");
 }
 
 // Of two processes with two ranks, each is a group: only signs use the link.

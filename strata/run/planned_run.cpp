@@ -112,13 +112,14 @@ void require_states_on_cpu(const Recipe& recipe, const PlannedRun& run, const st
 void check_decisions(const Recipe& recipe, const PlannedRun& run, int processes) {
   const StepDecisions& decisions = run.plan.decisions();
   recipe.task->check_plan(decisions, processes);
-  const OptimizerKind kind = recipe.optimizer.kind;
-  if (kind == OptimizerKind::kMuon || kind == OptimizerKind::kLamb || moves_by_signs(kind))
-    require_states_on_cpu(recipe, run, "train.optimizer.kind", name_of(kind),
-                          "set train.optimizer.kind=adamw");
-  if (recipe.outer.is_on())
+  if (!updates_on_device_alone(recipe)) return;
+  if (recipe.outer.is_on()) {
     require_states_on_cpu(recipe, run, "train.outer_steps", "an outer step",
                           "set train.outer_steps.every=0");
+  } else {
+    require_states_on_cpu(recipe, run, "train.optimizer.kind", name_of(recipe.optimizer.kind),
+                          "set train.optimizer.kind=adamw");
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "strata/plan/search/mesh_check.h"
 #include "strata/plan/search/tier_choice.h"
 #include "strata/run/outer_check.h"
+#include "strata/run/sign_check.h"
 #include "strata/run/traffic_check.h"
 #include "strata/task/kinds/kinds.h"
 
@@ -137,6 +138,7 @@ void check(const Recipe& r, const RecipeFields& fields) {
     check_mesh(r.mesh, limits, where);
   }
   check_memory(r.memory, r.mesh, where);
+  if (!r.mesh.automatic) check_signs(r, where);
   check_outer(r, where);
   check_traffic(r, where);
 }

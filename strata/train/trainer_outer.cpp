@@ -56,12 +56,14 @@ bool Trainer::replicas_differ() const {
 // The model is the mean of the replicas' weights.
 void Trainer::use_mean_weights() {
   if (!replicas_differ() || mean_->uses_mean()) return;
+  groups_.world.barrier();  // ranks that share shards may still read the weights in place
   mean_->use_mean();
   bring_changed_weights();
 }
 
 void Trainer::use_own_weights() {
   if (!mean_ || !mean_->uses_mean()) return;
+  groups_.world.barrier();
   mean_->use_own();
   bring_changed_weights();
 }

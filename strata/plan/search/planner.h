@@ -44,6 +44,7 @@ struct PlanRequest {
   /// of whole stages, read from a file (ScheduleKind::kFile)
   std::shared_ptr<const Schedule> order = nullptr;
   MemoryOptions memory;
+  bool states_on_device = false;  ///< updates need weights and states there: no tier is proposed
   /// samples of a full micro-batch; 0: no smaller one is proposed
   std::int64_t micro_batch = 0;
   MeshRequest mesh = {};

@@ -29,7 +29,6 @@ bool leaves_process(const Mesh& mesh, Axis axis, int processes) {
 void add_sign_seconds(CostTable& costs, const MeshRequest& request) {
   const int ranks = request.axes.weight_ranks();
   const ShardLayout layout{.replicas = ranks, .shards = request.zero.shards(ranks)};
-  if (layout.shards == layout.replicas) return;
   const LinkSpeed link = request.between_groups();
   const std::vector<ShardBytes> bytes = shard_bytes(costs, layout, request.reads_in_place);
   for (std::size_t l = 0; l < bytes.size(); ++l) {
@@ -40,9 +39,12 @@ void add_sign_seconds(CostTable& costs, const MeshRequest& request) {
   }
 }
 
-// The axis whose lines add gradients.
-Axis gradient_axis(const MeshRequest& mesh) {
-  return mesh.outer_every > 0 ? Axis::kContext : Axis::kData;
+// Of the ranks that add gradients: those of one shard group if groups send signs, those of one
+// replica if replicas train apart.
+LinkSpeed link_of_sums(const MeshRequest& mesh) {
+  if (mesh.sends_signs) return mesh.in_group();
+  const Axis axis = mesh.outer_every > 0 ? Axis::kContext : Axis::kData;
+  return {mesh.rates[axis], mesh.latency[axis]};
 }
 
 // After the last step of a round, layers are summed one after another: their parts, and then the
@@ -122,10 +124,7 @@ double outer_traffic(const ShardBytes& layer, const MeshRequest& mesh) {
 
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
                                      const MeshRequest& mesh) {
-  const Axis axis = gradient_axis(mesh);
-  const LinkSpeed group = mesh.in_group();
-  const LinkSpeed link =
-      mesh.sends_signs ? group : LinkSpeed{mesh.rates[axis], mesh.latency[axis]};  // of sums
+  const LinkSpeed group = mesh.in_group(), link = link_of_sums(mesh);
   CollectiveSeconds seconds{.gather_latency = group.latency};
   for (const ShardBytes& layer : shard_bytes(costs, layout, /*reads_in_place=*/true)) {
     const ReplicaTraffic traffic = replica_traffic(layer, layout, mesh.sends_signs);
@@ -214,8 +213,7 @@ class Counter {
     const auto [begin, end] = action.layers;
     for (int l = begin; l < end; ++l) {
       if (action.op == Op::kReduceGradients)
-        add(traffic_[Axis::kData], replicas_[l].reduce,
-            mesh_.sends_signs ? mesh_.in_group().rate : mesh_.rates[gradient_axis(mesh_)]);
+        add(traffic_[Axis::kData], replicas_[l].reduce, link_of_sums(mesh_).rate);
       if (action.op == Op::kUpdate) {
         add(traffic_[Axis::kData], outer_bytes_[l], mesh_.rates[Axis::kData]);
         add(traffic_[Axis::kData], replicas_[l].signs, mesh_.between_groups().rate);

@@ -85,9 +85,11 @@ Alternative with_tiers(Alternative from) {
     choice = TierChoice::kAuto;
     from.set(name, "auto");
   };
-  open("memory.weights", memory.weights);
-  open("memory.gradients", memory.gradients);
-  open("memory.states", memory.states);
+  if (!from.request.states_on_device) {
+    open("memory.weights", memory.weights);
+    open("memory.gradients", memory.gradients);
+    open("memory.states", memory.states);
+  }
   open("memory.activations", memory.activations);
   return from;
 }
@@ -118,7 +120,9 @@ Alternative with_half_micro_batch(Alternative from) {
 // The user has to choose the folder. A net with embeddings cannot live on a disk.
 Alternative with_disk(Alternative from) {
   const bool reads_rows = from.request.dataflow.rows_layer >= 0;
-  if (!trains(from.request) || reads_rows || !from.request.memory.disk.path.empty()) return from;
+  if (!trains(from.request) || reads_rows || from.request.states_on_device ||
+      !from.request.memory.disk.path.empty())
+    return from;
   from.request.memory.disk.path = "FOLDER";
   from.request.memory.disk.bytes = {};
   from.set("memory.disk.path", "FOLDER (on a disk)");
@@ -129,7 +133,7 @@ Alternative with_disk(Alternative from) {
 Alternative with_zero(Alternative from, int zero) {
   MeshRequest& mesh = from.request.mesh;
   if (mesh.sends_signs && mesh.zero.shard_ranks == 0) {
-    const int most = most_in_group(mesh.axes.weight_ranks());
+    const int most = most_in_group(mesh.axes.weight_ranks(), mesh.axes[Axis::kContext]);
     if (most == 1) return {.request = from.request, .settings = {}};
     mesh.zero.shard_ranks = most;
     from.set("mesh.shard_ranks", std::to_string(most));
