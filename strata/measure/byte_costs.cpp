@@ -176,10 +176,12 @@ std::int64_t outer_bytes(const OuterCost& outer, std::int64_t numel) {
   return outer.every > 0 && outer.replicas > 1 ? 3 * numel * kFloatBytes : 0;
 }
 
-// Before the weights are read again and moved, directions are written, and then read.
-std::int64_t second_pass_bytes(std::int64_t numel, const CostRequest& request) {
-  return numel * (2 * kFloatBytes + static_cast<std::int64_t>(c10::elementSize(request.precision)) +
-                  master_bytes(request.precision));
+// What an update by trust ratios moves in addition to one by AdamW, for weights with decay: the
+// first pass writes their directions, and the second reads directions and weights again.
+std::int64_t second_pass_bytes(const LayerLayout& layout, const CostRequest& request) {
+  return layout.decay_numel *
+         (2 * kFloatBytes + static_cast<std::int64_t>(c10::elementSize(request.precision)) +
+          master_bytes(request.precision));
 }
 
 }  // namespace
@@ -223,7 +225,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     // Gradients are read, states and weights read and written; fp16 ones only written.
     const int passes = request.precision == at::kHalf ? 1 : 2;
     const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes +
-                                 (request.trust_ratios ? second_pass_bytes(own, request) : 0);
+                                 (request.trust_ratios ? second_pass_bytes(layout, request) : 0);
     const MatrixCost matrices =
         request.orthogonalises ? matrix_cost(layout, model.split().ranks) : MatrixCost{};
     costs.layers.push_back(

@@ -95,10 +95,18 @@ TEST(ByteCosts, CountMessagesOfSigns) {
   EXPECT_EQ(byte_costs(model, request).layers[0].sign_bytes, 160 * 9 / 8);
 }
 
-// Directions are written and read, and weights read again: 12 more bytes than AdamW's 32.
+class LayerWithDecay final : public SameLayer {
+ public:
+  std::vector<WeightSpec> weights() const override {
+    return {{.name = "w", .shape = {10, 16}, .decay = true}, {.name = "bias", .shape = {48}}};
+  }
+};
+
+// Directions are written and read, and weights read again: 12 more bytes than AdamW's 32 for each
+// weight with decay.
 TEST(ByteCosts, CountSecondPassOfTrustRatios) {
   Sequential model({"x"});
-  model.add("layer", std::make_shared<LayerWithWeight>());
+  model.add("layer", std::make_shared<LayerWithDecay>());
   CostRequest request{.batch_inputs = {{{4, 8}, at::kFloat}}, .samples = 4, .micro_batch = 4};
   const double adam = byte_costs(model, request).layers[0].update_seconds;
   request.trust_ratios = true;

@@ -118,6 +118,7 @@ class ProbedLayer {
               const Optimizer& optimizer, const Stream& stream, const Ahead& ahead)
       : layer_(layer),
         layout_(layout),
+        blocks_(layout),
         optimizer_(optimizer),
         halves_(request.halves),
         sends_signs_(request.sends_signs),
@@ -246,35 +247,33 @@ class ProbedLayer {
 
   void update_by_ratios(const UpdateRange& range) {
     const LambStep step = lamb_step(optimizer_.options(), runs_ + 1, 0.0, 1.0);
-    const WeightBlocks blocks(layout_);
-    const std::vector<double> sums = add_blocks(blocks, find_directions(step, blocks, range, 0));
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < sums.size(); i += 2)
-      ratios.push_back(trust_ratio(step, sums[i], sums[i + 1]));
-    move_by_directions(step, blocks, range, 0, ratios);
+    const std::vector<double> ratios =
+        trust_ratios(step, add_blocks(blocks_, find_directions(step, blocks_, range, 0)));
+    move_by_directions(step, blocks_, range, 0, ratios);
     optimizer_.update(narrowed(range, {range.decay_numel, range.weights.numel()}), runs_ + 1, 0.0);
   }
 
+  // The first one after freeze_step does more.
+  std::int64_t sign_update() const { return optimizer_.options().freeze_step + 2; }
+
   // What a replica computes if it sends signs: one of n replicas averages an n-th of n vectors.
   void update_by_signs(const UpdateRange& range) {
-    const OneBitStep step =
-        one_bit_step(optimizer_.options(), optimizer_.options().freeze_step + 1, 0.0, 1.0, 1);
+    const OneBitStep step = one_bit_step(optimizer_.options(), sign_update(), 0.0, 1.0, 1);
     add_momenta(step, range);
     OneBitMean mean = OneBitMean::start(*alone_, *alone_, range.slots.at(kWorkerErrorSlot),
                                         {{0, range.gradients.numel()}});
     mean.add_average(range.slots.at(kServerErrorSlot));
     mean.send_average(range.slots.at(kServerErrorSlot));
     mean.finish(range.gradients);
-    if (optimizer_.freezes_trust_ratios()) return move_by_frozen_ratios(range);
+    if (optimizer_.freezes_trust_ratios()) return move_by_frozen_ratios(step, range);
     move_weights(step, range, range.gradients);
   }
 
-  void move_by_frozen_ratios(const UpdateRange& range) {
-    const OptimizerOptions& options = optimizer_.options();
-    const OneBitLambStep step = one_bit_lamb_step(options, options.freeze_step + 2, 0.0, 1.0, 1);
-    const WeightBlocks blocks(layout_);
-    refresh_variances(step, blocks, range, 0, {}, range.gradients);
-    move_weights(step, blocks, range, 0, FrozenRatios(blocks).all(), range.gradients);
+  void move_by_frozen_ratios(const OneBitStep& adam, const UpdateRange& range) {
+    const OneBitLambStep step = one_bit_lamb_step(optimizer_.options(), sign_update(), 0.0, adam);
+    refresh_variances(step, blocks_, range, 0, {}, range.gradients);
+    const std::vector<FrozenRatio> ratios(blocks_.weights().size());
+    move_weights(step, blocks_, range, 0, ratios, range.gradients);
   }
 
   // Takes the time of the directions' orthogonalisation.
@@ -288,6 +287,7 @@ class ProbedLayer {
 
   const Layer& layer_;
   const LayerLayout& layout_;
+  const WeightBlocks blocks_;
   const Optimizer& optimizer_;
   bool halves_;
   bool sends_signs_;

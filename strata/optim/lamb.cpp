@@ -1,7 +1,7 @@
 // A block of 1,024 elements is in the cache when its squares are summed.
 #include "strata/optim/lamb.h"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,15 +17,9 @@ namespace strata {
 namespace {
 
 constexpr const char* kLamb = "optim.lamb";
-constexpr std::int64_t kLeastLambBlocks = 16;  // for fewer, a second thread does not pay
+constexpr std::int64_t kLeastLambBlocks = kLeastElements / kFlatBlock;
 constexpr std::int64_t kSumsPerBlock = 2;
 static_assert(kFlatBlock <= kJoinedWeights);
-
-// The elements of the layer that a range holds of a weight, relative to the range.
-FlatRange held_part(FlatRange weight, const UpdateRange& range, std::int64_t begin) {
-  return {std::max<std::int64_t>(weight.begin - begin, 0),
-          std::min(weight.end - begin, range.weights.numel())};
-}
 
 void require_host_range(const UpdateRange& range) {
   STRATA_CHECK(range.weights.is_cpu(), kLamb);
@@ -37,27 +31,29 @@ void require_host_range(const UpdateRange& range) {
   STRATA_CHECK_EQ(range.gradients.scalar_type(), at::kFloat, kLamb);
 }
 
-// The range's elements `part` are of one weight and begin with element `first` of the layer.
-void find_directions_of(const LambStep& step, const UpdateRange& range, FlatRange part,
-                        std::int64_t first, double* sums) {
-  float* gradients = range.gradients.data_ptr<float>() + part.begin;
-  float* means = range.slots[0].data_ptr<float>() + part.begin;
-  float* squares = range.slots[1].data_ptr<float>() + part.begin;
-  const std::int64_t first_block = first / kFlatBlock;
+// `part`: elements of the layer, all of one weight.
+void find_directions_of(const LambStep& step, const UpdateRange& range, std::int64_t begin,
+                        FlatRange part, double* sums) {
+  const std::int64_t offset = part.begin - begin;
+  float* gradients = range.gradients.data_ptr<float>() + offset;
+  float* means = range.slots[0].data_ptr<float>() + offset;
+  float* squares = range.slots[1].data_ptr<float>() + offset;
+  const std::int64_t first_block = part.begin / kFlatBlock;
   const auto find = [&](std::int64_t block) {
-    const std::int64_t from = std::max((first_block + block) * kFlatBlock - first, std::int64_t{0});
-    const std::int64_t to = std::min((first_block + block + 1) * kFlatBlock - first, part.size());
+    const std::int64_t next = (first_block + block + 1) * kFlatBlock;
+    const std::int64_t from = std::max(next - kFlatBlock, part.begin) - part.begin;
+    const std::int64_t to = std::min(next, part.end) - part.begin;
     double* const block_sums = sums + kSumsPerBlock * block;
-    with_weights(range, part.begin + from, part.begin + to, [&](const float* weights) {
+    read_weights(range, offset + from, offset + to, [&](const float* weights) {
       kernels::find_directions(step.direction, weights, gradients + from, means + from,
                                squares + from, to - from);
       block_squares(weights, block_sums, to - from);
       block_squares(gradients + from, block_sums + 1, to - from);
     });
   };
-  parallel_ranges(num_blocks(first + part.size()) - first_block, kLeastLambBlocks,
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t block = begin; block < end; ++block) find(block);
+  parallel_ranges(num_blocks(part.end) - first_block, kLeastLambBlocks,
+                  [&](std::int64_t first, std::int64_t last) {
+                    for (std::int64_t block = first; block < last; ++block) find(block);
                   });
 }
 
@@ -74,15 +70,17 @@ LambStep lamb_step(const OptimizerOptions& options, std::int64_t update, double 
 at::Tensor find_directions(const LambStep& step, const WeightBlocks& blocks,
                            const UpdateRange& range, std::int64_t begin) {
   require_host_range(range);
-  const FlatRange held = blocks.in({begin, begin + range.weights.numel()});
-  const at::Tensor sums = at::zeros({kSumsPerBlock * held.size()}, host_options(at::kDouble));
+  const FlatRange held{begin, begin + range.weights.numel()};
+  const at::Tensor sums =
+      at::empty({kSumsPerBlock * blocks.in(held).size()}, host_options(at::kDouble));
   auto* next = sums.mutable_data_ptr<double>();
   for (const WeightBlocks::Weight& weight : blocks.weights()) {
-    const FlatRange part = held_part(weight.elements, range, begin);
-    if (part.size() <= 0) continue;
-    find_directions_of(step, range, part, begin + part.begin, next);
-    next += kSumsPerBlock * (num_blocks(begin + part.end) - (begin + part.begin) / kFlatBlock);
+    const FlatRange part = weight.part_in(held);
+    if (part.size() == 0) continue;
+    find_directions_of(step, range, begin, part, next);
+    next += kSumsPerBlock * (num_blocks(part.end) - part.begin / kFlatBlock);
   }
+  STRATA_CHECK_EQ(next - sums.const_data_ptr<double>(), sums.numel(), kLamb);
   return sums;
 }
 
@@ -108,14 +106,23 @@ double trust_ratio(const LambStep& step, double weight_squares, double direction
                     step.max_coeff);
 }
 
+std::vector<double> trust_ratios(const LambStep& step, std::span<const double> sums) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i + 1 < sums.size(); i += 2)
+    ratios.push_back(trust_ratio(step, sums[i], sums[i + 1]));
+  return ratios;
+}
+
 void move_by_directions(const LambStep& step, const WeightBlocks& blocks, const UpdateRange& range,
                         std::int64_t begin, std::span<const double> ratios) {
   require_host_range(range);
   STRATA_CHECK_EQ(ratios.size(), blocks.weights().size(), kLamb);
+  const FlatRange held{begin, begin + range.weights.numel()};
   const float* directions = range.gradients.const_data_ptr<float>();
   for (std::size_t i = 0; i < ratios.size(); ++i) {
-    const FlatRange part = held_part(blocks.weights()[i].elements, range, begin);
-    if (part.size() <= 0) continue;
+    const FlatRange part = blocks.weights()[i].part_in(held);
+    if (part.size() == 0) continue;
+    const std::int64_t offset = part.begin - begin;
     const auto rate = static_cast<float>(step.learning_rate * ratios[i]);
     const auto move = [&](float* weights, std::int64_t from, std::int64_t n) {
       kernels::move_by_directions(rate, directions + from, weights, n);
@@ -123,12 +130,12 @@ void move_by_directions(const LambStep& step, const WeightBlocks& blocks, const 
     parallel_ranges(
         part.size(), kLeastElements,
         [&](std::int64_t from, std::int64_t to) {
-          for_weights(range, part.begin + from, part.begin + to, move);
+          change_weights(range, offset + from, offset + to, move);
         },
         kColumnUnit);
     if (range.rounded.defined())
-      range.rounded.narrow(0, part.begin, part.size())
-          .copy_(range.weights.narrow(0, part.begin, part.size()));
+      range.rounded.narrow(0, offset, part.size())
+          .copy_(range.weights.narrow(0, offset, part.size()));
   }
 }
 

@@ -47,12 +47,15 @@ LambStep lamb_step(const OptimizerOptions& options, std::int64_t update, double 
 at::Tensor find_directions(const LambStep& step, const WeightBlocks& blocks,
                            const UpdateRange& range, std::int64_t begin);
 
-/// The sums of a layer's weights, two for each, from those of all its blocks. `slice`: which of the
-/// ranks that divide weights this is; an undivided weight counts for the first one only.
+/// The sums of a layer's weights, two for each, from those of all its blocks. `slice`: this rank's
+/// number among those that divide weights; an undivided weight counts for the first one only.
 std::vector<double> add_blocks(const WeightBlocks& blocks, const at::Tensor& squares,
                                int slice = 0);
 
 double trust_ratio(const LambStep& step, double weight_squares, double direction_squares);
+
+/// One for each weight, of which `sums` has two.
+std::vector<double> trust_ratios(const LambStep& step, std::span<const double> sums);
 
 /// Moves the weights with decay by u. `ratios`: one for each.
 void move_by_directions(const LambStep& step, const WeightBlocks& blocks, const UpdateRange& range,

@@ -1,77 +1,64 @@
 #include "strata/optim/lamb_kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "strata/optim/lamb_kernels.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/optim/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Calls f(tag, element) for whole vectors, then for single elements.
-template <typename F>
-HWY_INLINE void for_each_vector(std::int64_t n, F f) {
-  const hn::ScalableTag<float> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) f(d, i);
-  for (; i < n; ++i) f(hn::CappedTag<float, 1>(), i);
-}
-
 void FindDirections(const UpdateStep& step, const float* weights, float* gradients, float* means,
                     float* squares, std::int64_t n) {
-  for_each_vector(n, [&](auto d, std::int64_t i) {
+  for_vectors(n, [&](auto d, std::int64_t i) {
     const auto g = hn::Mul(hn::LoadU(d, gradients + i), hn::Set(d, step.gradient_factor));
-    const auto mean = hn::Add(hn::Mul(hn::Set(d, step.mean_kept), hn::LoadU(d, means + i)),
-                              hn::Mul(hn::Set(d, step.mean_share), g));
-    const auto square = hn::Add(hn::Mul(hn::Set(d, step.square_kept), hn::LoadU(d, squares + i)),
-                                hn::Mul(hn::Mul(hn::Set(d, step.square_share), g), g));
-    const auto root =
-        hn::Add(hn::Mul(hn::Sqrt(square), hn::Set(d, step.root_scale)), hn::Set(d, step.epsilon));
-    const auto adam = hn::Div(hn::Mul(hn::Set(d, step.size), mean), root);
-    hn::StoreU(mean, d, means + i);
-    hn::StoreU(square, d, squares + i);
-    hn::StoreU(hn::Add(adam, hn::Mul(hn::Set(d, step.penalty), hn::LoadU(d, weights + i))), d,
-               gradients + i);
+    auto mean = hn::LoadU(d, means + i), square = hn::LoadU(d, squares + i);
+    const auto adam = adam_direction(d, step, g, mean, square);
+    store_one_nan(d, mean, means + i);
+    store_one_nan(d, square, squares + i);
+    store_one_nan(d, penalised(d, adam, hn::LoadU(d, weights + i), step.penalty), gradients + i);
   });
 }
 
 void MoveByDirections(float rate, const float* directions, float* weights, std::int64_t n) {
-  for_each_vector(n, [&](auto d, std::int64_t i) {
-    hn::StoreU(
-        hn::Sub(hn::LoadU(d, weights + i), hn::Mul(hn::Set(d, rate), hn::LoadU(d, directions + i))),
-        d, weights + i);
+  for_vectors(n, [&](auto d, std::int64_t i) {
+    const auto move = hn::Mul(hn::Set(d, rate), hn::LoadU(d, directions + i));
+    store_one_nan(d, hn::Sub(hn::LoadU(d, weights + i), move), weights + i);
   });
 }
 
+// Compares the bits of factors as integers, which have the order of the factors, as none is
+// negative. The bits of a NaN are the largest.
 float RefreshVariances(const OneBitStep& step, const FreshStep& fresh_step, const float* directions,
                        const float* momenta, const float* variances, float* fresh, std::int64_t n) {
-  const hn::ScalableTag<float> wide;
+  const hn::ScalableTag<std::int32_t> wide;
   auto largest = hn::Zero(wide);
-  float rest = 0;
-  for_each_vector(n, [&](auto d, std::int64_t i) {
-    const auto epsilon = hn::Set(d, step.epsilon);
-    const auto by = hn::Add(
-        hn::Mul(hn::Sqrt(hn::LoadU(d, variances + i)), hn::Set(d, step.root_scale)), epsilon);
+  std::int32_t rest = 0;
+  for_vectors(n, [&](auto d, std::int64_t i) {
+    const auto by = divisor(d, hn::LoadU(d, variances + i), step.root_scale, step.epsilon);
     const auto moved = hn::Sub(hn::Mul(hn::LoadU(d, directions + i), by),
                                hn::Mul(hn::Set(d, step.momentum_kept), hn::LoadU(d, momenta + i)));
     const auto g = hn::Mul(hn::Set(d, fresh_step.gradient_scale), moved);
     const auto square =
         hn::Add(hn::Mul(hn::Set(d, fresh_step.square_kept), hn::LoadU(d, fresh + i)),
                 hn::Mul(hn::Mul(hn::Set(d, fresh_step.square_share), g), g));
-    hn::StoreU(square, d, fresh + i);
-    const auto factor =
-        hn::Div(by, hn::Add(hn::Mul(hn::Sqrt(square), hn::Set(d, fresh_step.root_scale)), epsilon));
-    if constexpr (std::is_same_v<decltype(d), hn::ScalableTag<float>>)
-      largest = hn::Max(largest, factor);
+    store_one_nan(d, square, fresh + i);
+    const auto factor = hn::Div(by, divisor(d, square, fresh_step.root_scale, step.epsilon));
+    const hn::RebindToSigned<decltype(d)> whole;
+    const auto bits = hn::BitCast(whole, one_nan(d, factor));
+    if constexpr (std::is_same_v<decltype(whole), decltype(wide)>)
+      largest = hn::Max(largest, bits);
     else
-      rest = std::max(rest, hn::GetLane(factor));
+      rest = std::max(rest, hn::GetLane(bits));
   });
-  return std::max(rest, hn::GetLane(hn::MaxOfLanes(wide, largest)));
+  return std::bit_cast<float>(std::max(rest, hn::GetLane(hn::MaxOfLanes(wide, largest))));
 }
 
 }  // namespace strata::kernels::HWY_NAMESPACE

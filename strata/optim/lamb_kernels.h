@@ -2,7 +2,8 @@
 /// (Highway).
 ///
 /// No torch and no state. Every operation is one that IEEE 754 rounds correctly and none are fused,
-/// so an element's bits depend on no cut, thread or instruction set.
+/// and a NaN is written as 0x7FC00000, so an element's bits depend on no cut, thread or instruction
+/// set.
 ///
 /// Cost     bytes an element read + written: find_directions 16 + 12, move_by_directions 8 + 4,
 ///          refresh_variances 16 + 4.
@@ -36,10 +37,11 @@ struct FreshStep {
 
 /// Moves the fresh variances by the gradients that a mean direction u stands for,
 ///
-///     r = sqrt(v) root_scale + epsilon,  g = gradient_scale (u r - momentum_kept m)
+///     r = sqrt(v) step.root_scale + epsilon,  g = gradient_scale (u r - momentum_kept m)
 ///     fresh = square_kept fresh + square_share g g
 ///
-/// and returns the largest r / (sqrt(fresh) fresh.root_scale + epsilon); 0 for n = 0.
+/// and returns the largest r / (sqrt(fresh) fresh_step.root_scale + epsilon): NaN if one is, and 0
+/// for n = 0.
 float refresh_variances(const OneBitStep& step, const FreshStep& fresh_step,
                         const float* directions, const float* momenta, const float* variances,
                         float* fresh, std::int64_t n);

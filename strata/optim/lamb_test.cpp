@@ -52,9 +52,6 @@ at::Tensor gradients_of(std::int64_t numel, std::int64_t update) {
   return waves(numel, 0.23 + 0.01 * static_cast<double>(update), 1e-2);
 }
 
-// A rank's part of the layer.
-UpdateRange part_of(const UpdateRange& range, FlatRange part) { return narrowed(range, part); }
-
 // Updates the layer in parts, each as a rank with this shard does.
 void update_in(const UpdateRange& whole, const LayerLayout& layout,
                const std::vector<FlatRange>& shards, std::vector<double>* used = nullptr) {
@@ -67,15 +64,12 @@ void update_in(const UpdateRange& whole, const LayerLayout& layout,
     for (const FlatRange& shard : shards) {
       const FlatRange of_shard = blocks.in(shard);
       squares.narrow(0, 2 * of_shard.begin, 2 * of_shard.size())
-          .copy_(find_directions(step, blocks, part_of(whole, shard), shard.begin));
+          .copy_(find_directions(step, blocks, narrowed(whole, shard), shard.begin));
     }
-    const std::vector<double> sums = add_blocks(blocks, squares);
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < sums.size(); i += 2)
-      ratios.push_back(trust_ratio(step, sums[i], sums[i + 1]));
+    const std::vector<double> ratios = trust_ratios(step, add_blocks(blocks, squares));
     if (used) used->insert(used->end(), ratios.begin(), ratios.end());
     for (const FlatRange& shard : shards) {
-      const UpdateRange part = part_of(whole, shard);
+      const UpdateRange part = narrowed(whole, shard);
       move_by_directions(step, blocks, part, shard.begin, ratios);
       optimizer->update(narrowed(part, {part.decay_numel, shard.size()}), update, kRate, kFactor);
     }
@@ -148,6 +142,7 @@ TEST(Lamb, RatioIsLimitedAndOneWithoutANorm) {
   EXPECT_EQ(trust_ratio(step, 1, 1e6), 0.05);
   EXPECT_EQ(trust_ratio(step, 0, 1), 1);
   EXPECT_EQ(trust_ratio(step, 1, 0), 1);
+  EXPECT_EQ(trust_ratios(step, std::vector<double>{1, 4, 100, 1}), (std::vector<double>{0.5, 0.8}));
 }
 
 TEST(Lamb, UndividedWeightsCountForFirstSliceOnly) {
@@ -192,7 +187,7 @@ TEST(Lamb, WritesSixteenBitWeights) {
   MasterWeights{split.weights, split.remainder}.assign(values);
   for (const UpdateRange* range : {&fp32, &rounded, &split}) update_in(*range, layout, shards);
   expect_same(rounded, fp32);
-  // A multiple of 64 bytes lies between two weights, which no update writes.
+  // Weights begin at multiples of 64 bytes; no update writes the gaps between them.
   const at::Tensor joined = MasterWeights{split.weights, split.remainder}.whole();
   for (const WeightPlacement& place : layout.placements) {
     const at::Tensor of_weight = fp32.weights.narrow(0, place.offset, place.numel);

@@ -13,12 +13,6 @@ namespace {
 
 constexpr std::int64_t kCacheLine = 64;  // elements: threads never write to the same cache line
 
-float* host_floats(const at::Tensor& x, std::int64_t numel) {
-  STRATA_CHECK(x.is_cpu() && x.is_contiguous() && x.scalar_type() == at::kFloat, "optim.one_bit");
-  STRATA_CHECK_EQ(x.numel(), numel, "optim.one_bit");
-  return x.data_ptr<float>();
-}
-
 // Moves n weights, the first of which decay.
 void move_by(const OneBitStep& step, std::int64_t decay_numel, const float* directions,
              const float* variances, float* momenta, float* weights, std::int64_t n) {
@@ -74,7 +68,7 @@ void move_weights(const OneBitStep& step, const UpdateRange& range, const at::Te
   };
   parallel_ranges(
       numel, kLeastElements,
-      [&](std::int64_t begin, std::int64_t end) { for_weights(range, begin, end, move); },
+      [&](std::int64_t begin, std::int64_t end) { change_weights(range, begin, end, move); },
       kCacheLine);
   if (range.rounded.defined()) range.rounded.copy_(range.weights);
 }
@@ -102,7 +96,7 @@ void move_apart(const OneBitStep& step, const UpdateRange& range, bool first) {
   };
   parallel_ranges(
       numel, kLeastElements,
-      [&](std::int64_t begin, std::int64_t end) { for_weights(range, begin, end, move); },
+      [&](std::int64_t begin, std::int64_t end) { change_weights(range, begin, end, move); },
       kCacheLine);
   if (range.rounded.defined()) range.rounded.copy_(range.weights);
 }
@@ -118,7 +112,7 @@ void end_round(const SignRound& round, OneBitStep step, const UpdateRange& range
     };
     parallel_ranges(
         sum.numel(), kLeastElements,
-        [&](std::int64_t begin, std::int64_t end) { for_weights(range, begin, end, restore); },
+        [&](std::int64_t begin, std::int64_t end) { change_weights(range, begin, end, restore); },
         kCacheLine);
     sum.div_(static_cast<double>(round.updates));
   }

@@ -4,38 +4,30 @@
 #define HWY_TARGET_INCLUDE "strata/optim/one_bit_kernels.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/optim/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Calls f(tag, element) for whole vectors, then for single elements.
-template <typename F>
-HWY_INLINE void for_vectors(std::int64_t n, F f) {
-  const hn::ScalableTag<float> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) f(d, i);
-  for (; i < n; ++i) f(hn::CappedTag<float, 1>(), i);
-}
-
-template <class D>
-HWY_INLINE hn::Vec<D> divisor(D d, const OneBitStep& step, const float* variances) {
-  return hn::Add(hn::Mul(hn::Sqrt(hn::LoadU(d, variances)), hn::Set(d, step.root_scale)),
-                 hn::Set(d, step.epsilon));
+// x within [-most, most]. Minima and maxima of NaNs depend on the instruction set.
+template <typename D>
+HWY_INLINE hn::Vec<D> limited(D d, hn::Vec<D> x, float most) {
+  const auto limit = hn::Set(d, most);
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Max(hn::Neg(limit), hn::Min(x, limit)));
 }
 
 void AddMomenta(const OneBitStep& step, const float* gradients, const float* momenta,
                 const float* variances, float* sent, std::int64_t n) {
   for_vectors(n, [&](auto d, std::int64_t i) {
-    const auto by = divisor(d, step, variances + i);
-    const auto most = hn::Set(d, step.most);
+    const auto by = divisor(d, hn::LoadU(d, variances + i), step.root_scale, step.epsilon);
     const auto share =
         hn::Div(hn::Mul(hn::Set(d, step.gradient_share), hn::LoadU(d, gradients + i)), by);
-    const auto added = hn::Max(hn::Neg(most), hn::Min(share, most));
+    const auto added = limited(d, share, step.most);
     const auto kept =
         hn::Div(hn::Mul(hn::Set(d, step.momentum_kept), hn::LoadU(d, momenta + i)), by);
-    hn::StoreU(hn::Add(hn::LoadU(d, sent + i), hn::Add(kept, added)), d, sent + i);
+    store_one_nan(d, hn::Add(hn::LoadU(d, sent + i), hn::Add(kept, added)), sent + i);
   });
 }
 
@@ -43,10 +35,12 @@ void MoveWeights(const OneBitStep& step, const float* directions, const float* v
                  float* momenta, float* weights, float kept, std::int64_t n) {
   for_vectors(n, [&](auto d, std::int64_t i) {
     const auto direction = hn::LoadU(d, directions + i);
-    hn::StoreU(hn::Mul(direction, divisor(d, step, variances + i)), d, momenta + i);
-    hn::StoreU(hn::Sub(hn::Mul(hn::LoadU(d, weights + i), hn::Set(d, kept)),
-                       hn::Mul(hn::Set(d, step.size), direction)),
-               d, weights + i);
+    const auto by = divisor(d, hn::LoadU(d, variances + i), step.root_scale, step.epsilon);
+    store_one_nan(d, hn::Mul(direction, by), momenta + i);
+    store_one_nan(d,
+                  hn::Sub(hn::Mul(hn::LoadU(d, weights + i), hn::Set(d, kept)),
+                          hn::Mul(hn::Set(d, step.size), direction)),
+                  weights + i);
   });
 }
 

@@ -2,7 +2,8 @@
 /// (Highway).
 ///
 /// No torch and no state. Every operation is one that IEEE 754 rounds correctly and none are fused,
-/// so an element's bits depend on no cut, thread or instruction set.
+/// and a NaN is written as 0x7FC00000, so an element's bits depend on no cut, thread or instruction
+/// set.
 ///
 /// Cost     bytes an element read + written: add_momenta 16 + 4, move_weights 12 + 8.
 /// Threads  any, on ranges that don't overlap.

@@ -1,66 +1,67 @@
 #include "strata/optim/one_bit_lamb.h"
 
-#include <ATen/ops/ones.h>
-
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <mutex>
 
 #include "strata/base/errors.h"
-#include "strata/device/device.h"
 #include "strata/device/parallel.h"
+#include "strata/optim/host_weights.h"
 #include "strata/optim/lamb_kernels.h"
 
 namespace strata {
 namespace {
 
-constexpr const char* kOneBitLamb = "optim.one_bit_lamb";
-
 // Calls f(begin, end) for the parts of `whole` that no padding covers.
 template <typename F>
 void without_padding(FlatRange whole, std::span<const FlatRange> padding, F f) {
   std::int64_t next = whole.begin;
-  for (const FlatRange& gap : padding) {
-    if (gap.end <= next) continue;
-    if (gap.begin >= whole.end) break;
-    if (next < gap.begin) f(next, gap.begin);
-    next = gap.end;
+  for (auto gap = std::ranges::upper_bound(padding, next, {}, &FlatRange::end);
+       gap != padding.end() && gap->begin < whole.end; ++gap) {
+    if (next < gap->begin) f(next, gap->begin);
+    next = gap->end;
   }
   if (next < whole.end) f(next, whole.end);
 }
 
-const float* const_floats(const at::Tensor& x, std::int64_t numel) {
-  STRATA_CHECK(x.is_cpu() && x.is_contiguous() && x.scalar_type() == at::kFloat, kOneBitLamb);
-  STRATA_CHECK_EQ(x.numel(), numel, kOneBitLamb);
-  return x.const_data_ptr<float>();
-}
+// The larger of two factors; NaN if either is.
+float larger(float a, float b) { return std::isnan(a) || a > b ? a : b; }
 
-// The elements that a range, which begins with element `begin` of the layer, has of a weight.
-FlatRange elements_of(const WeightBlocks::Weight& weight, const UpdateRange& range,
-                      std::int64_t begin) {
-  return {std::max(weight.elements.begin, begin),
-          std::min(weight.elements.end, begin + range.weights.numel())};
+// The arrays of a range, which begins with element `begin` of the layer.
+struct FreshArrays {
+  std::int64_t begin;
+  const float *directions, *momenta, *variances;
+  float* fresh;
+
+  // Elements of the layer.
+  float refresh(const OneBitLambStep& step, std::int64_t from, std::int64_t to) const {
+    const std::int64_t at = from - begin;
+    return kernels::refresh_variances(step.adam, step.fresh, directions + at, momenta + at,
+                                      variances + at, fresh + at, to - from);
+  }
+};
+
+// Of elements of one weight.
+float refresh_weight(const OneBitLambStep& step, const FreshArrays& arrays, FlatRange part,
+                     std::span<const FlatRange> padding) {
+  float largest = 0;
+  std::mutex mutex;
+  parallel_ranges(
+      part.size(), kLeastElements,
+      [&](std::int64_t begin, std::int64_t end) {
+        float found = 0;
+        without_padding({part.begin + begin, part.begin + end}, padding,
+                        [&](std::int64_t from, std::int64_t to) {
+                          found = larger(found, arrays.refresh(step, from, to));
+                        });
+        const std::lock_guard lock(mutex);
+        largest = larger(largest, found);
+      },
+      kColumnUnit);
+  return largest;
 }
 
 }  // namespace
-
-FrozenRatios::FrozenRatios(const WeightBlocks& blocks)
-    : numbers_(at::ones({std::ssize(blocks.weights()), 2}, host_options(at::kFloat))) {}
-
-std::vector<FrozenRatio> FrozenRatios::all() const {
-  const float* numbers = numbers_.const_data_ptr<float>();
-  std::vector<FrozenRatio> ratios;
-  for (std::int64_t i = 0; i < numbers_.size(0); ++i)
-    ratios.push_back({.mean = numbers[2 * i], .factor = numbers[2 * i + 1]});
-  return ratios;
-}
-
-void FrozenRatios::set(std::size_t weight, FrozenRatio ratio) const {
-  float* numbers = numbers_.mutable_data_ptr<float>() + 2 * weight;
-  numbers[0] = ratio.mean;
-  numbers[1] = ratio.factor;
-}
 
 FrozenRatio with_ratio(const OptimizerOptions& options, FrozenRatio frozen, std::int64_t update,
                        double ratio) {
@@ -79,9 +80,9 @@ FrozenRatio with_factor(const OptimizerOptions& options, FrozenRatio frozen, dou
 }
 
 OneBitLambStep one_bit_lamb_step(const OptimizerOptions& options, std::int64_t update,
-                                 double learning_rate, double gradient_factor, int replicas) {
+                                 double learning_rate, const OneBitStep& adam) {
   const double kept = std::pow(options.beta2, static_cast<double>(update));
-  return {.adam = one_bit_step(options, update, learning_rate, gradient_factor, replicas),
+  return {.adam = adam,
           .fresh = {.square_kept = static_cast<float>(options.beta2),
                     .square_share = static_cast<float>(1 - options.beta2),
                     .gradient_scale = static_cast<float>(1 / (1 - options.beta1)),
@@ -96,48 +97,36 @@ std::vector<double> refresh_variances(const OneBitLambStep& step, const WeightBl
                                       std::span<const FlatRange> padding,
                                       const at::Tensor& direction) {
   const std::int64_t numel = range.weights.numel();
-  const float* directions = const_floats(direction, numel);
-  const float* momenta = const_floats(range.slots.at(kMomentumSlot), numel);
-  const float* variances = const_floats(range.slots.at(kVarianceSlot), numel);
-  const at::Tensor& fresh = range.slots.at(kFreshSlot);
-  if (step.first) fresh.copy_(range.slots[kVarianceSlot]);
-  const_floats(fresh, numel);
-  float* written = fresh.data_ptr<float>();
+  const at::Tensor &variances = range.slots.at(kVarianceSlot), &fresh = range.slots.at(kFreshSlot);
+  const FreshArrays arrays{.begin = begin,
+                           .directions = host_floats(direction, numel),
+                           .momenta = host_floats(range.slots.at(kMomentumSlot), numel),
+                           .variances = host_floats(variances, numel),
+                           .fresh = host_floats(fresh, numel)};
+  if (step.first) fresh.copy_(variances);
   std::vector<double> largest;
-  for (const WeightBlocks::Weight& weight : blocks.weights()) {
-    float of_weight = 0;
-    without_padding(
-        elements_of(weight, range, begin), padding, [&](std::int64_t first, std::int64_t last) {
-          const std::int64_t offset = first - begin;
-          std::mutex mutex;
-          parallel_ranges(last - first, kLeastElements, [&](auto from, auto to) {
-            const float found = kernels::refresh_variances(
-                step.adam, step.fresh, directions + offset + from, momenta + offset + from,
-                variances + offset + from, written + offset + from, to - from);
-            const std::lock_guard lock(mutex);
-            of_weight = std::max(of_weight, found);
-          });
-        });
-    largest.push_back(of_weight);
-  }
+  for (const WeightBlocks::Weight& weight : blocks.weights())
+    largest.push_back(
+        refresh_weight(step, arrays, weight.part_in({begin, begin + numel}), padding));
   return largest;
 }
 
 void move_weights(const OneBitLambStep& step, const WeightBlocks& blocks, const UpdateRange& range,
                   std::int64_t begin, std::span<const FrozenRatio> frozen,
                   const at::Tensor& direction) {
-  STRATA_CHECK_EQ(frozen.size(), blocks.weights().size(), kOneBitLamb);
+  STRATA_CHECK_EQ(frozen.size(), blocks.weights().size(), "optim.one_bit_lamb");
+  const FlatRange held{begin, begin + range.weights.numel()};
   const auto move = [&](const OneBitStep& by, FlatRange part) {
     if (part.size() > 0)
       move_weights(by, narrowed(range, part), direction.narrow(0, part.begin, part.size()));
   };
   for (std::size_t i = 0; i < frozen.size(); ++i) {
     const double ratio = double{frozen[i].mean} * double{frozen[i].factor};
-    const FlatRange elements = elements_of(blocks.weights()[i], range, begin);
+    const FlatRange part = blocks.weights()[i].part_in(held);
     OneBitStep scaled = step.adam;
     scaled.size = static_cast<float>(step.adam.size * ratio);
     scaled.kept = static_cast<float>(1 - step.learning_rate * ratio * step.weight_decay);
-    move(scaled, {elements.begin - begin, elements.end - begin});
+    move(scaled, {part.begin - begin, part.end - begin});
   }
   move(step.adam, {range.decay_numel, range.weights.numel()});
 }

@@ -1,5 +1,5 @@
-/// Freezes the trust ratios of LAMB and corrects them by the variances of averaged momenta: 1-bit
-/// LAMB.
+/// Freezes the trust ratios of LAMB and scales them by how the mean squared gradients have changed
+/// since: 1-bit LAMB.
 ///
 /// The first updates are LAMB's (lamb.h); each weight with decay keeps the mean of its trust
 /// ratios, an update of which keeps the fraction coeff_beta. After freeze_step the mean squared
@@ -40,24 +40,12 @@ namespace strata {
 inline constexpr const char* kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr const char* kFrozenRatio = "trust_ratio";  ///< FrozenRatio
 
-/// Of a weight with decay; a checkpoint keeps both numbers.
+/// Of a weight with decay; a checkpoint keeps both numbers, in this order.
 struct FrozenRatio {
   float mean = 1;    ///< of the trust ratios until freeze_step
   float factor = 1;  ///< of the last update
 };
-
-/// The numbers of a layer's weights with decay.
-class FrozenRatios {
- public:
-  explicit FrozenRatios(const WeightBlocks& blocks);
-
-  std::vector<FrozenRatio> all() const;
-  void set(std::size_t weight, FrozenRatio ratio) const;
-  at::Tensor state_of(std::size_t weight) const { return numbers_[weight]; }  ///< [2] fp32, a view
-
- private:
-  at::Tensor numbers_;  // [weights, 2]
-};
+static_assert(sizeof(FrozenRatio) == 2 * sizeof(float));
 
 /// Adds the trust ratio of an update, counted from 1, to the mean. As in a mean from 0 with a
 /// corrected bias, the first ratio alone makes the first mean.
@@ -76,12 +64,13 @@ struct OneBitLambStep {
   double weight_decay = 0;
 };
 
+/// `adam`: of the same update and learning rate.
 OneBitLambStep one_bit_lamb_step(const OptimizerOptions& options, std::int64_t update,
-                                 double learning_rate, double gradient_factor, int replicas);
+                                 double learning_rate, const OneBitStep& adam);
 
 /// Moves the fresh variances by the gradients of the averaged direction, and returns the largest
-/// factor of each weight with decay among the range's elements; 0: it has none. `padding`:
-/// ascending ranges of the layer that no weight covers.
+/// factor of each weight with decay among the range's elements: NaN if one is, and 0 if the range
+/// has none of its elements. `padding`: ascending ranges of the layer that no weight covers.
 std::vector<double> refresh_variances(const OneBitLambStep& step, const WeightBlocks& blocks,
                                       const UpdateRange& range, std::int64_t begin,
                                       std::span<const FlatRange> padding,

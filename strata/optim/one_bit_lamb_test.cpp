@@ -22,7 +22,14 @@ const OptimizerOptions kOptions{.kind = OptimizerKind::kOneBitLamb,
                                 .coeff_beta = 0.8,
                                 .freeze_step = 20};
 constexpr double kRate = 0.02;
-const OneBitLambStep kStep = one_bit_lamb_step(kOptions, 25, kRate, 0.5, 4);
+
+OneBitLambStep step_25(const OptimizerOptions& options) {
+  return one_bit_lamb_step(options, 25, kRate,
+                           one_bit_step(options, 25, kRate, /*gradient_factor=*/0.5,
+                                        /*replicas=*/4));
+}
+
+const OneBitLambStep kStep = step_25(kOptions);
 
 LayerLayout example_layout() {
   return make_layout({{.name = "first", .shape = {300, 100}, .decay = true},
@@ -95,13 +102,28 @@ TEST(OneBitLamb, FirstFreshVariancesAreTheFrozenOnes) {
   options.freeze_step = 24;
   const UpdateRange range = example_range(), other = example_range();
   other.slots[kFreshSlot].copy_(other.slots[kVarianceSlot]);
-  OneBitLambStep step = one_bit_lamb_step(options, 25, kRate, 0.5, 4);
+  OneBitLambStep step = step_25(options);
   EXPECT_TRUE(step.first);
   EXPECT_FALSE(kStep.first);
   refresh_variances(step, kBlocks, range, 0, {}, example_direction());
   step.first = false;
   refresh_variances(step, kBlocks, other, 0, {}, example_direction());
   EXPECT_TRUE(at::equal(range.slots[kFreshSlot], other.slots[kFreshSlot]));
+}
+
+// Wherever it is, and whichever thread finds it.
+TEST(OneBitLamb, LargestFactorIsNaNIfOneElementsIs) {
+  for (const int threads : {1, 3})
+    for (const std::int64_t at : {0, 29999, 30000, 61000, 79999}) {
+      ThreadPool pool(threads);
+      const ThreadPoolScope scope(pool);
+      const at::Tensor direction = example_direction();
+      direction[at].fill_(NAN);
+      const std::vector<double> largest =
+          refresh_variances(kStep, kBlocks, example_range(), 0, {}, direction);
+      EXPECT_EQ(std::isnan(largest[0]), at < 30000) << at;
+      EXPECT_EQ(std::isnan(largest[1]), at >= 30000) << at;
+    }
 }
 
 // Padding has no momenta and no factor.
@@ -193,20 +215,13 @@ TEST(OneBitLamb, FactorIsLimitedInSizeAndChange) {
   EXPECT_EQ(next(1, 2).mean, 3);
 }
 
-TEST(OneBitLamb, KeepsFreshVariancesAndNumbersOfEachWeight) {
+TEST(OneBitLamb, KeepsFreshVariances) {
   const auto optimizer = make_optimizer(kOptions);
   EXPECT_FALSE(optimizer->sends_signs(20));
   EXPECT_TRUE(optimizer->sends_signs(21));
   EXPECT_EQ(optimizer->slot_names(),
             (std::vector<std::string>{"exp_avg", "exp_avg_sq", "worker_error", "server_error",
                                       "exp_avg_sq_fresh"}));
-  const FrozenRatios ratios(kBlocks);
-  ratios.set(1, kFrozen[1]);
-  EXPECT_EQ(ratios.all()[0].mean, 1);
-  EXPECT_EQ(ratios.all()[1].factor, 0.7f);
-  ratios.state_of(0).fill_(0.25);
-  EXPECT_EQ(ratios.all()[0].factor, 0.25f);
-  EXPECT_EQ(ratios.all()[1].mean, 2);
 }
 
 }  // namespace

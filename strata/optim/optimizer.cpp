@@ -108,9 +108,13 @@ bool Optimizer::synchronises(std::int64_t update) const {
   return options_.kind != OptimizerKind::kZeroOneAdam || strata::synchronises(options_, update);
 }
 
+// Weights with trust ratios are not updated here (lamb.h).
+void Optimizer::require_no_ratios(const UpdateRange& range) const {
+  STRATA_CHECK(!has_trust_ratios() || range.decay_numel == 0, "optim.update");
+}
+
 // Without the errors of later updates.
 UpdateRange Optimizer::with_slots_of_rule(UpdateRange range) const {
-  STRATA_CHECK(!has_trust_ratios() || range.decay_numel == 0, "optim.update");
   if (!moves_by_signs(options_.kind)) return range;
   STRATA_CHECK_EQ(range.slots.size(), slot_names().size(), "optim.update");
   range.slots.resize(static_cast<std::size_t>(kernels::num_slots(rule_of(options_))));
@@ -119,6 +123,7 @@ UpdateRange Optimizer::with_slots_of_rule(UpdateRange range) const {
 
 void Optimizer::update(const UpdateRange& range, std::int64_t step, double learning_rate,
                        double gradient_factor) const {
+  require_no_ratios(range);
   const kernels::UpdateStep constants = update_step(options_, step, learning_rate, gradient_factor);
   STRATA_CHECK(range.weights.is_cpu(), "optim.update");
   update_on_threads(constants,
@@ -132,6 +137,7 @@ BegunUpdate Optimizer::begin_update(const StepScalars& scalars, Device device) c
 }
 
 void Optimizer::update(const UpdateRange& range, const BegunUpdate& step) const {
+  require_no_ratios(range);
   STRATA_CHECK(step.constants.device() == range.weights.device(), "optim.update");
   if (options_.kind == OptimizerKind::kZeroOneAdam && step.scalars->skip == 0)  // on a CPU
     return update(range, update_number(*step.scalars), step.scalars->learning_rate,

@@ -75,6 +75,7 @@ class Optimizer {
   void update(const UpdateRange& range, const BegunUpdate& step) const;
 
  private:
+  void require_no_ratios(const UpdateRange& range) const;
   UpdateRange with_slots_of_rule(UpdateRange range) const;
 
   OptimizerOptions options_;

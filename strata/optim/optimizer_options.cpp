@@ -28,13 +28,13 @@ namespace {
 void describe_trust_ratios(OptionSet& set, const std::string& prefix, OptimizerOptions& options) {
   constexpr double kMostRatio = 1e30;
   set.add(prefix + ".min_coeff", &options.min_coeff,
-          {.help = "Lamb, onebit-lamb: the smallest trust ratio, the norm of a weight / that of "
-                   "its direction.",
+          {.help = "Lamb, onebit-lamb: smallest trust ratio (norm of a weight / norm of its update "
+                   "before the learning rate).",
            .unit = "ratio",
            .minimum = 0,
            .maximum = kMostRatio});
   set.add(prefix + ".max_coeff", &options.max_coeff,
-          {.help = "Lamb, onebit-lamb: the largest trust ratio.",
+          {.help = "Lamb, onebit-lamb: largest trust ratio.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = kMostRatio});
@@ -75,7 +75,7 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
       prefix + ".kind", &options.kind, all_named<OptimizerKind>(),
       {.help =
            "How gradients change the weights; muon: hidden matrices by Muon, the others by "
-           "AdamW; lamb: AdamW, but each matrix moves by a share of its norm; "
+           "AdamW; lamb: AdamW, but each weight with decay moves in proportion to its norm; "
            "onebit-adam: AdamW, whose replicas send one bit a weight instead of "
            "gradients after freeze_step; zero-one-adam: the same except in growing "
            "intervals, and nothing in more and more steps after freeze_step; onebit-lamb: lamb, "

@@ -1,7 +1,6 @@
 // Products and sums are separate operations that the compiler must not contract
 // (cmake/toolchain.cmake): a fused multiply-add exists on some targets only and rounds once. The
-// end of a range uses padded vectors and the same operations. An operation on two NaNs returns the
-// bits of either, as the compiler orders them, so every NaN is written with the same bits.
+// end of a range uses padded vectors and the same operations.
 #include "strata/optim/update_kernels.h"
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "hwy/highway.h"
 // After highway.h, which sets the target.
 #include "strata/nn/kernels/element-inl.h"
+#include "strata/optim/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
@@ -24,42 +24,22 @@ using D = FloatTag;
 using V = FloatVector;
 using Wide = hn::RebindToUnsigned<D>;
 
-HWY_INLINE V one_nan(V x) {
-  const Wide wide;
-  return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(D(), hn::Set(wide, 0x7FC00000u)), x);
-}
-
 // ---- Rules: compute the new weight from weight and gradient; change slots in place.
 
 struct AdamWRule {
   static constexpr int kSlots = 2;
   static constexpr bool kReadsBf16 = true;
-  float mean_kept, mean_share, square_kept, square_share, root_scale, epsilon, size, kept;
+  UpdateStep step;
+  float kept;
 
-  AdamWRule(const UpdateStep& s, bool decayed)
-      : mean_kept(s.mean_kept),
-        mean_share(s.mean_share),
-        square_kept(s.square_kept),
-        square_share(s.square_share),
-        root_scale(s.root_scale),
-        epsilon(s.epsilon),
-        size(s.size),
-        kept(decayed ? s.kept : 1.0f) {}
+  AdamWRule(const UpdateStep& s, bool decayed) : step(s), kept(decayed ? s.kept : 1.0f) {}
 
   HWY_INLINE V operator()(V w, V g, V& mean, V& square) const {
     const D d;
-    mean = hn::Add(hn::Mul(hn::Set(d, mean_kept), mean), hn::Mul(hn::Set(d, mean_share), g));
-    square = hn::Add(hn::Mul(hn::Set(d, square_kept), square),
-                     hn::Mul(hn::Mul(hn::Set(d, square_share), g), g));
-    const V root = hn::Add(hn::Mul(hn::Sqrt(square), hn::Set(d, root_scale)), hn::Set(d, epsilon));
-    return hn::Sub(hn::Mul(w, hn::Set(d, kept)), hn::Div(hn::Mul(hn::Set(d, size), mean), root));
+    const V direction = adam_direction(d, step, g, mean, square);
+    return hn::Sub(hn::Mul(w, hn::Set(d, kept)), direction);
   }
 };
-
-// The L2 penalty of SGD and Adagrad. Without one, 0 * w would turn an infinite weight into NaN.
-HWY_INLINE V penalised(V g, V w, float penalty) {
-  return penalty == 0 ? g : hn::Add(g, hn::Mul(hn::Set(D(), penalty), w));
-}
 
 template <int kNumSlots>
 struct SgdRule {
@@ -72,7 +52,7 @@ struct SgdRule {
 
   HWY_INLINE V operator()(V w, V g, V& velocity, V& /*none*/) const {
     const D d;
-    g = penalised(g, w, penalty);
+    g = penalised(d, g, w, penalty);
     if constexpr (kSlots > 0) g = velocity = hn::Add(hn::Mul(hn::Set(d, momentum), velocity), g);
     return hn::Sub(w, hn::Mul(hn::Set(d, size), g));
   }
@@ -88,7 +68,7 @@ struct AdagradRule {
 
   HWY_INLINE V operator()(V w, V g, V& sum, V& /*none*/) const {
     const D d;
-    g = penalised(g, w, penalty);
+    g = penalised(d, g, w, penalty);
     sum = hn::Add(sum, hn::Mul(g, g));
     const V root = hn::Add(hn::Sqrt(sum), hn::Set(d, epsilon));
     return hn::Sub(w, hn::Div(hn::Mul(hn::Set(d, size), g), root));
@@ -208,9 +188,9 @@ HWY_INLINE void update_vector(const Rule& rule, const Weights& weights, const T*
   if constexpr (Rule::kSlots > 1) second = load_partial(slots[1] + i, n);
   const V gradient = hn::Mul(load_partial(gradients + i, n), factor);
   const V updated = rule(weights.load(i, n), gradient, first, second);
-  weights.store(one_nan(updated), i, n);
-  if constexpr (Rule::kSlots > 0) store_partial(one_nan(first), slots[0] + i, n);
-  if constexpr (Rule::kSlots > 1) store_partial(one_nan(second), slots[1] + i, n);
+  weights.store(one_nan(D(), updated), i, n);
+  if constexpr (Rule::kSlots > 0) store_partial(one_nan(D(), first), slots[0] + i, n);
+  if constexpr (Rule::kSlots > 1) store_partial(one_nan(D(), second), slots[1] + i, n);
 }
 
 template <typename Rule, typename Weights, typename T>
@@ -283,7 +263,7 @@ void Update(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range)
 void Split(const float* weights, SplitWeights split, std::int64_t n) {
   const HalvedWeights halves{split};
   for_each_partial(n, [&](std::int64_t i, std::int64_t count) {
-    halves.store(one_nan(load_partial(weights + i, count)), i, count);
+    halves.store(one_nan(D(), load_partial(weights + i, count)), i, count);
   });
 }
 

@@ -31,15 +31,18 @@ constexpr int num_slots(UpdateRule rule) {
 ///     g = gradient * gradient_factor
 ///     AdamW     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g g
 ///               w = w kept - size m / (sqrt(v) root_scale + epsilon)
-///     the rest  g = g + penalty w
-///     SGD       b = momentum b + g,  w = w - size b;  without momentum w = w - size g
-///     Adagrad   s = s + g g,  w = w - size g / (sqrt(s) + epsilon)
+///     SGD       g = g + penalty w
+///               b = momentum b + g,  w = w - size b;  without momentum w = w - size g
+///     Adagrad   g = g + penalty w
+///               s = s + g g,  w = w - size g / (sqrt(s) + epsilon)
+///
+/// LAMB (lamb_kernels.h) takes AdamW's constants, of which it does not use `kept`.
 struct UpdateStep {
   UpdateRule rule = UpdateRule::kAdamW;
   float gradient_factor = 1;                ///< 1 / loss scale, clipping
   float size = 0;                           ///< learning rate; AdamW: / (1 - beta1^step)
   float kept = 1;                           ///< AdamW: 1 - learning rate * weight decay
-  float penalty = 0;                        ///< the rest: weight decay
+  float penalty = 0;                        ///< SGD, Adagrad, LAMB: weight decay
   float mean_kept = 0, mean_share = 0;      ///< AdamW: beta1, 1 - beta1
   float square_kept = 0, square_share = 0;  ///< AdamW: beta2, 1 - beta2
   float root_scale = 0;                     ///< AdamW: 1 / sqrt(1 - beta2^step)

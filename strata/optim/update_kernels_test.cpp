@@ -1,5 +1,5 @@
-// The oracle computes each element in long double and rounds after every operation, which gives the
-// bits that IEEE 754 requires for fp32. It uses neither vectors nor Highway nor ATen.
+// The oracle computes each element with the operations of rounded_floats_test.h. It uses neither
+// vectors nor Highway nor ATen.
 #include "strata/optim/update_kernels.h"
 
 #include <gtest/gtest.h>
@@ -16,6 +16,7 @@
 #include "strata/base/every_target_test.h"
 #include "strata/device/thread_pool.h"
 #include "strata/optim/optimizer.h"
+#include "strata/optim/rounded_floats_test.h"
 
 namespace strata::kernels {
 namespace {
@@ -68,14 +69,6 @@ std::uint16_t nearest(Format format, float value, Ties ties) {
 
 // ---- A step of one element
 
-using Wide = long double;
-
-float times(float a, float b) { return static_cast<float>(Wide(a) * Wide(b)); }
-float plus(float a, float b) { return static_cast<float>(Wide(a) + Wide(b)); }
-float minus(float a, float b) { return static_cast<float>(Wide(a) - Wide(b)); }
-float over(float a, float b) { return static_cast<float>(Wide(a) / Wide(b)); }
-float root(float a) { return static_cast<float>(std::sqrt(Wide(a))); }
-
 struct One {
   float weight, gradient, slots[2];
 };
@@ -103,10 +96,6 @@ One stepped(const UpdateStep& s, One x, bool decayed) {
     w = minus(w, over(times(s.size, g), plus(root(slot), s.epsilon)));
   }
   return x;
-}
-
-std::uint32_t bits_of(float x) {
-  return std::isnan(x) ? 0x7FC00000u : std::bit_cast<std::uint32_t>(x);
 }
 
 // ---- The arrays of an update, in each form

@@ -12,6 +12,11 @@ std::int64_t count_blocks(FlatRange range) {
 
 }  // namespace
 
+FlatRange WeightBlocks::Weight::part_in(FlatRange range) const {
+  const std::int64_t begin = std::clamp(range.begin, elements.begin, elements.end);
+  return {begin, std::clamp(range.end, begin, elements.end)};
+}
+
 WeightBlocks::WeightBlocks(const LayerLayout& layout) {
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];

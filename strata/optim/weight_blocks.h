@@ -22,6 +22,9 @@ class WeightBlocks {
     FlatRange elements;
     FlatRange blocks;      ///< their numbers
     bool divided = false;  ///< the elements are one tensor-parallel rank's slice of it
+
+    /// The elements that a range of the layer has of it; may be empty.
+    FlatRange part_in(FlatRange range) const;
   };
 
   WeightBlocks() = default;

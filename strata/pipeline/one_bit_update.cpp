@@ -81,28 +81,10 @@ OneBitStep StageMachine::sign_step() const {
                       scalars.factor, groups_.replica.size());
 }
 
-void StageMachine::update_by_signs(LayerRange layers) {
-  const bool skips = step_end_.known().skip != 0;
-  const OneBitStep step = sign_step();
-  for (int layer = layers.begin; layer < layers.end; ++layer) {
-    if (store_.layout(layer).own_numel == 0) continue;
-    if (skips) {
-      start_gather(layer);
-    } else {
-      update_by_signs(step, layer);
-    }
-  }
-}
-
 void StageMachine::update_by_signs(const OneBitStep& step, int layer) {
-  if (!synchronises()) {
-    update_apart(step, layer);
-  } else if (groups_.replica.size() == 1) {
-    update_alone(step, layer);
-  } else {
-    return send_signs(step, layer);  // its last part starts the gather
-  }
-  start_gather(layer);
+  if (!synchronises()) return update_apart(step, layer);
+  if (groups_.replica.size() == 1) return update_alone(step, layer);
+  send_signs(step, layer);
 }
 
 // After all layers of the step.
@@ -128,21 +110,30 @@ void StageMachine::update_apart(const OneBitStep& step, int layer) {
   move_apart(step, update_range(pin), /*first=*/sign_round_.updates == 0);
   move_statistics_of(pin, found);
   layer_times_.add_update(layer, now_seconds() - began);
+  start_gather(layer);
+}
+
+// Moves the weights by the averaged direction of a round, which is in place of the gradients.
+void StageMachine::move_by_mean(const SignRound& round, const OneBitStep& step, Pin pin,
+                                ColumnStatistics found, UpdateRange range) {
+  if (optimizer_->freezes_trust_ratios())
+    return begin_factor_update(step, std::move(pin), std::move(found), std::move(range));
+  end_round(round, step, range, range.gradients);
+  move_statistics_of(pin, found);
+  start_gather(pin.layer());
 }
 
 // A group alone sends nothing and omits nothing.
 void StageMachine::update_alone(const OneBitStep& step, int layer) {
   const double began = now_seconds();
-  const ColumnStatistics found = find_statistics(layer);
-  const Pin pin = acquire_to_update(layer);
-  const UpdateRange range = update_range(pin);
+  ColumnStatistics found = find_statistics(layer);
+  Pin pin = acquire_to_update(layer);
+  UpdateRange range = update_range(pin);
   add_momenta(step, range);
-  at::Tensor direction = range.slots.at(kWorkerErrorSlot);
-  direction.add_(range.slots.at(kServerErrorSlot));
-  move_by_mean(sign_round_.with(step), step, pin, range, direction);
-  direction.zero_();
-  range.slots.at(kServerErrorSlot).zero_();
-  move_statistics_of(pin, found);
+  const at::Tensor direction = range.gradients;  // which are not read again
+  direction.copy_(range.slots.at(kWorkerErrorSlot)).add_(range.slots.at(kServerErrorSlot));
+  for (const OneBitSlot error : {kWorkerErrorSlot, kServerErrorSlot}) range.slots.at(error).zero_();
+  move_by_mean(sign_round_.with(step), step, std::move(pin), std::move(found), std::move(range));
   layer_times_.add_update(layer, now_seconds() - began);
 }
 
@@ -179,9 +170,8 @@ void StageMachine::finish_first_sign_update() {
   const at::Tensor direction = first.range.gradients;   // which are not read again
   first.mean.finish(direction);
   clear(direction, first.pin.placement().shard.begin, padding_of(first.pin.layer()));
-  move_by_mean(first.round, first.step, first.pin, first.range, direction);
-  move_statistics_of(first.pin, first.found);
-  start_gather(first.pin.layer());
+  move_by_mean(first.round, first.step, std::move(first.pin), std::move(first.found),
+               std::move(first.range));
   sign_updates_.pop_front();
 }
 

@@ -4,6 +4,7 @@
 // that share a layer gather those. The sums of the first layers are on their way while the rank
 // works on the next ones. The first action that is no update adds the slices of tensor parallelism,
 // for all layers at once, and moves the weights.
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -40,23 +41,11 @@ const WeightBlocks& StageMachine::weight_blocks_of(int layer) {
   return weight_blocks_.emplace(layer, model_.layout(layer)).first->second;
 }
 
-void StageMachine::update_by_ratios(LayerRange layers) {
-  for (int layer = layers.begin; layer < layers.end; ++layer) {
-    if (store_.layout(layer).own_numel == 0) continue;
-    if (step_end_.known().skip != 0) {
-      start_gather(layer);
-    } else {
-      begin_ratio_update(layer);
-    }
-  }
-}
-
 void StageMachine::begin_ratio_update(int layer) {
-  STRATA_CHECK(!updates_on_host(layer), "pipeline.update_by_ratios");
+  STRATA_CHECK(!updates_on_host(layer), "pipeline.begin_ratio_update");
   ColumnStatistics found = find_statistics(layer);
   const double began = now_seconds();
-  Pin pin = store_.acquire(
-      layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard);
+  Pin pin = acquire_to_update(layer);
   UpdateRange range = update_range(pin);
   const WeightBlocks& blocks = weight_blocks_of(layer);
   const UnchargedScope uncharged;  // numbers of the step
@@ -87,14 +76,12 @@ void StageMachine::finish_ratio_updates() {
   const LambStep step = ratio_step();
   const std::vector<double> sums = sum_weights();
   const BegunUpdate begun = optimizer_->begin_update(step_end_.scalars(), groups_.world.device());
-  const double* next = sums.data();
+  std::span<const double> rest = sums;
   for (; !ratio_updates_.empty(); ratio_updates_.pop_front()) {
     const RatioUpdate& update = ratio_updates_.front();
-    std::vector<double> ratios;
-    for ([[maybe_unused]] const auto& weight : weight_blocks_of(update.pin.layer()).weights()) {
-      ratios.push_back(trust_ratio(step, next[0], next[1]));
-      next += 2;
-    }
+    const std::size_t of_layer = 2 * weight_blocks_of(update.pin.layer()).weights().size();
+    const std::vector<double> ratios = trust_ratios(step, rest.first(of_layer));
+    rest = rest.subspan(of_layer);
     if (optimizer_->freezes_trust_ratios()) remember_ratios(update.pin.layer(), ratios);
     move_by_ratios(step, begun, update, ratios);
   }
@@ -104,7 +91,6 @@ void StageMachine::move_by_ratios(const LambStep& step, const BegunUpdate& begun
                                   const RatioUpdate& update, const std::vector<double>& ratios) {
   const int layer = update.pin.layer();
   const double began = now_seconds();
-  groups_.world.before_write(update.pin.weight_shard());  // which peers have gathered
   move_by_directions(step, weight_blocks_of(layer), update.range,
                      update.pin.placement().shard.begin, ratios);
   const FlatRange rest{update.range.decay_numel, update.range.weights.numel()};

@@ -96,8 +96,8 @@ class StageMachine final : public Machine {
   const SignRound& sign_round() const { return sign_round_; }
   void set_sign_round(const SignRound& round) { sign_round_ = round; }
 
-  /// The frozen trust ratio of a layer's weight (one_bit_lamb.h), [2] fp32 in place; undefined: it
-  /// has none.
+  /// The frozen trust ratio of a layer's weight (one_bit_lamb.h), [2] fp32 in the memory of this
+  /// machine; undefined: it has none.
   at::Tensor frozen_ratio(int layer, std::size_t weight);
 
   /// The outcome of the oldest step that ended and was not taken; waits for the device.
@@ -194,19 +194,24 @@ class StageMachine final : public Machine {
   void offload_gradients(int layer);
   void add_squares_on_host(int layer);
   void update(const Action& action);
+  void update_with_others(LayerRange layers);
   bool updates_on_host(int layer) const;
   bool has_hidden_matrices(int layer) const;
   void update_with_matrices(const Pin& pin, const UpdateRange& range, const BegunUpdate& begun);
+  /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
+  /// other weights.
+  using ColumnStatistics = std::vector<at::Tensor>;
   LambStep ratio_step() const;
   const WeightBlocks& weight_blocks_of(int layer);
-  void update_by_ratios(LayerRange layers);
   void begin_ratio_update(int layer);
   std::vector<double> sum_weights();
   void finish_ratio_updates();
   void remember_ratios(int layer, const std::vector<double>& ratios);
-  const FrozenRatios& frozen_ratios_of(int layer);
-  void move_by_frozen_ratios(const Pin& pin, const UpdateRange& range, const at::Tensor& direction);
-  void take_largest(std::vector<double>& numbers);
+  std::vector<FrozenRatio>& frozen_ratios_of(int layer);
+  void begin_factor_update(const OneBitStep& step, Pin pin, ColumnStatistics found,
+                           UpdateRange range);
+  std::vector<double> max_over_parts();
+  void finish_factor_updates();
   struct RatioUpdate;
   void move_by_ratios(const LambStep& step, const BegunUpdate& begun, const RatioUpdate& update,
                       const std::vector<double>& ratios);
@@ -216,13 +221,12 @@ class StageMachine final : public Machine {
   bool keeps_gradients() const { return sends_signs() && groups_.shard.size() == 1; }
   bool synchronises() const;
   OneBitStep sign_step() const;
-  void update_by_signs(LayerRange layers);
   void update_by_signs(const OneBitStep& step, int layer);
   void update_alone(const OneBitStep& step, int layer);
   void update_apart(const OneBitStep& step, int layer);
   void send_signs(const OneBitStep& step, int layer);
-  void move_by_mean(const SignRound& round, const OneBitStep& step, const Pin& pin,
-                    const UpdateRange& range, const at::Tensor& direction);
+  void move_by_mean(const SignRound& round, const OneBitStep& step, Pin pin, ColumnStatistics found,
+                    UpdateRange range);
   void end_sign_update();
   struct SignUpdate;
   void average_signs(SignUpdate& update);
@@ -231,14 +235,12 @@ class StageMachine final : public Machine {
   /// Updates that wait for other ranks are in progress until an action that is no update.
   void finish_updates() {
     finish_sign_updates();
+    finish_factor_updates();
     finish_ratio_updates();
   }
   const std::vector<FlatRange>& padding_of(int layer);
   UpdateRange update_range(const Pin& pin) const;
   Pin acquire_to_update(int layer);
-  /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
-  /// other weights.
-  using ColumnStatistics = std::vector<at::Tensor>;
   ColumnStatistics find_statistics(int layer);  // collective over replicas
   void move_statistics_of(const Pin& pin, const ColumnStatistics& found);
   void update_shard(const Pin& pin, const BegunUpdate& step, const ColumnStatistics& found);
@@ -291,8 +293,17 @@ class StageMachine final : public Machine {
   };
   std::deque<RatioUpdate> ratio_updates_;      // in progress, in the order of their layers
   std::map<int, WeightBlocks> weight_blocks_;  // layer
-  std::map<int, FrozenRatios> frozen_ratios_;  // layer
-  SignRound sign_round_;                       // without this step's update
+  /// The update of a layer whose weights wait for the largest factors of other ranks' parts.
+  struct FactorUpdate {
+    OneBitLambStep step;
+    Pin pin;
+    ColumnStatistics found;
+    UpdateRange range;
+    std::vector<double> largest;  ///< of this rank's parts, one for each weight with decay
+  };
+  std::deque<FactorUpdate> factor_updates_;  // in progress, in the order of their layers
+  std::map<int, std::vector<FrozenRatio>> frozen_ratios_;  // layer
+  SignRound sign_round_;                                   // without this step's update
   LayerTimes layer_times_;
   /// Sums of squares of a layer's gradient that the host computes once the gradient has been
   /// offloaded.

@@ -239,9 +239,8 @@ bool StageMachine::updates_on_host(int layer) const {
 }
 
 void StageMachine::update(const Action& action) {
-  if (optimizer_->sends_signs(update_number(step_end_.known())))
-    return update_by_signs(action.layers);
-  if (optimizer_->has_trust_ratios()) return update_by_ratios(action.layers);
+  if (optimizer_->sends_signs(update_number(step_end_.known())) || optimizer_->has_trust_ratios())
+    return update_with_others(action.layers);
   std::optional<BegunUpdate> begun;
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
@@ -257,6 +256,22 @@ void StageMachine::update(const Action& action) {
     }
     layer_times_.add_update(layer, now_seconds() - began);
     start_gather(layer);
+  }
+}
+
+// By what other ranks send during the update: signs, or sums of squares.
+void StageMachine::update_with_others(LayerRange layers) {
+  const StepScalars& scalars = step_end_.known();
+  const bool by_signs = optimizer_->sends_signs(update_number(scalars));
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    if (store_.layout(layer).own_numel == 0) continue;
+    if (scalars.skip != 0) {
+      start_gather(layer);
+    } else if (by_signs) {
+      update_by_signs(sign_step(), layer);
+    } else {
+      begin_ratio_update(layer);
+    }
   }
 }
 
