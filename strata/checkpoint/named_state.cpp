@@ -3,7 +3,6 @@
 // writes. It counts the filled elements, which detects gaps and overlaps.
 #include "strata/checkpoint/named_state.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -259,11 +258,11 @@ void assemble(const std::vector<NamedState>& states, std::map<std::string, at::T
 }
 
 void assign_whole(const NamedState& state, const at::Tensor& whole) {
-  if (state.runs.empty()) return;
   const at::Tensor flat = whole.reshape({-1});
-  std::vector<at::Tensor> parts;
-  for (const Run& run : state.runs) parts.push_back(flat.narrow(0, run.global, run.numel));
-  state.assign(at::cat(parts));
+  for (const Run& run : state.runs)
+    MasterWeights{state.local, state.remainder}
+        .narrow(run.local, run.numel)
+        .assign(flat.narrow(0, run.global, run.numel));
 }
 
 }  // namespace strata

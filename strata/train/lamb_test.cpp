@@ -4,12 +4,9 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <mutex>
-
 #include "strata/base/scratch_folder.h"
-#include "strata/checkpoint/named_state.h"
 #include "strata/train/mesh_run_test.h"
+#include "strata/train/rank_states_test.h"
 
 namespace strata {
 namespace {
@@ -88,28 +85,13 @@ TEST(LambTraining, DividedWeightsLearnTheSame) {
     }
 }
 
-// The ranks that hold slices of a layer must move undivided weights by the same bits, which
-// assemble() does not compare.
+// The ranks that hold slices of a layer must move undivided weights by the same bits.
 TEST(LambTraining, TensorParallelRanksStayEqual) {
   for (const bool sequence : {false, true}) {
     MeshCase c = lamb_case();
     c.mesh[Axis::kTensor] = 2;
     c.sequence = sequence;
-    std::mutex mutex;
-    std::map<std::string, at::Tensor> first;
-    int compared = 0;
-    on_mesh_ranks(c, [&](Trainer& trainer, Group&) {
-      for (int step = 0; step < c.steps; ++step) trainer.step(mesh_batch(c, step), 1e-2);
-      const std::lock_guard lock(mutex);
-      for (const NamedState& state : trainer.weights()) {
-        if (state.runs.size() != 1 || state.runs[0].numel != state.numel()) continue;  // divided
-        const auto [entry, fresh] = first.try_emplace(state.name, state.tensor().clone());
-        if (fresh) continue;
-        ++compared;
-        EXPECT_TRUE(at::equal(entry->second, state.tensor())) << state.name;
-      }
-    });
-    EXPECT_GT(compared, 0);
+    expect_ranks_keep_equal_states(c);
   }
 }
 
@@ -121,11 +103,9 @@ TEST(LambTraining, ResumedRunHasBitsOfUninterruptedOneOnAnyMesh) {
   const MeshRecord whole = train_and_save(c, folder.path("saved"), 5, 3);
   c.zero = 0;
   c.mesh[Axis::kPipeline] = 2;
-  MeshRecord resumed =
-      train_and_save(c, folder.path("again"), 5, 100, folder.path("saved") + "/step-00000003");
-  resumed.losses.insert(resumed.losses.begin(), whole.losses.begin(), whole.losses.begin() + 3);
-  resumed.norms.insert(resumed.norms.begin(), whole.norms.begin(), whole.norms.begin() + 3);
-  expect_same_bits(resumed, whole);
+  expect_resumed(
+      train_and_save(c, folder.path("again"), 5, 100, checkpoint_at(folder.path("saved"), 3)),
+      whole);
 }
 
 TEST(LambTraining, SkippedStepChangesNoState) {
@@ -133,27 +113,7 @@ TEST(LambTraining, SkippedStepChangesNoState) {
   c.precision = at::kHalf;
   c.mesh[Axis::kData] = 2;
   c.zero = 1;
-  on_mesh_ranks(c, [&](Trainer& trainer, Group&) {
-    trainer.step(mesh_batch(c, 0), 1e-2);
-    trainer.fill([](const std::vector<NamedState>&, const std::vector<NamedState>& slots) {
-      for (const NamedState& slot : slots)
-        if (slot.name == "loss_scale") slot.local[0].fill_(1e30);
-    });
-    const auto states = [&] {
-      std::map<std::string, at::Tensor> all;
-      for (const NamedState& slot : trainer.slots())
-        if (slot.name != "loss_scale" && slot.local.defined())
-          all.emplace(slot.name, slot.values().clone());
-      for (const NamedState& weight : trainer.weights())
-        if (weight.local.defined()) all.emplace(weight.name, weight.values().clone());
-      return all;
-    };
-    const auto before = states();
-    EXPECT_TRUE(trainer.step(mesh_batch(c, 1), 1e-2).skipped);
-    const auto after = states();
-    EXPECT_GT(before.size(), 0u);
-    for (const auto& [name, state] : before) EXPECT_TRUE(at::equal(state, after.at(name))) << name;
-  });
+  expect_skipped_step_changes_no_state(c, 1);
 }
 
 }  // namespace

@@ -3,15 +3,11 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <map>
-#include <mutex>
-
 #include "strata/base/scratch_folder.h"
-#include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/optim/one_bit_lamb.h"
 #include "strata/train/mesh_run_test.h"
+#include "strata/train/rank_states_test.h"
 
 namespace strata {
 namespace {
@@ -114,27 +110,7 @@ TEST(OneBitLambTraining, TensorParallelRanksStayEqual) {
     MeshCase c = one_bit_case(2);
     c.mesh[Axis::kTensor] = 2;
     c.sequence = sequence;
-    std::mutex mutex;
-    std::map<std::string, at::Tensor> first;
-    int compared = 0;
-    on_mesh_ranks(
-        c,
-        [&](Trainer& trainer, Group&) {
-          for (int step = 0; step < c.steps; ++step) trainer.step(mesh_batch(c, step), 1e-2);
-          const std::lock_guard lock(mutex);
-          std::vector<NamedState> states = trainer.weights();
-          for (NamedState& slot : trainer.slots())
-            if (slot.name.ends_with(kFrozenRatio)) states.push_back(std::move(slot));
-          for (const NamedState& state : states) {
-            if (state.runs.size() != 1 || state.runs[0].numel != state.numel()) continue;
-            const auto [entry, fresh] = first.try_emplace(state.name, state.tensor().clone());
-            if (fresh) continue;
-            ++compared;
-            EXPECT_TRUE(at::equal(entry->second, state.tensor())) << state.name;
-          }
-        },
-        freeze);
-    EXPECT_GT(compared, 30);
+    expect_ranks_keep_equal_states(c, freeze);
   }
 }
 
@@ -179,14 +155,9 @@ TEST(OneBitLambTraining, ResumedRunHasBitsOfUninterruptedOne) {
   for (const int saved : {2, 3, 6}) {  // before the freeze step, at it and after it
     MeshCase cut = c;
     cut.mesh[Axis::kPipeline] = 2;
-    char name[32];
-    std::snprintf(name, sizeof name, "/step-%08d", saved);
-    MeshRecord resumed = train_frozen(cut, folder.path("again" + std::to_string(saved)), 9, 100,
-                                      folder.path("saved") + name);
-    resumed.losses.insert(resumed.losses.begin(), whole.losses.begin(),
-                          whole.losses.begin() + saved);
-    resumed.norms.insert(resumed.norms.begin(), whole.norms.begin(), whole.norms.begin() + saved);
-    expect_same_bits(resumed, whole);
+    expect_resumed(train_frozen(cut, folder.path("again" + std::to_string(saved)), 9, 100,
+                                checkpoint_at(folder.path("saved"), saved)),
+                   whole);
   }
 }
 
@@ -219,25 +190,7 @@ TEST(OneBitLambTraining, OtherReplicasKeepRatiosAndBeginWithMeanErrors) {
 TEST(OneBitLambTraining, SkippedStepChangesNoState) {
   MeshCase c = one_bit_case(2);
   c.precision = at::kHalf;
-  on_mesh_ranks(
-      c,
-      [&](Trainer& trainer, Group&) {
-        int step = 0;
-        while (step < 6) trainer.step(mesh_batch(c, step++), 1e-2);
-        trainer.fill([](const std::vector<NamedState>&, const std::vector<NamedState>& slots) {
-          for (const NamedState& slot : slots)
-            if (slot.name == "loss_scale") slot.local[0].fill_(1e30);
-        });
-        std::map<std::string, at::Tensor> before;
-        for (const NamedState& slot : trainer.slots())
-          if (slot.name != "loss_scale") before.emplace(slot.name, slot.values().clone());
-        EXPECT_TRUE(trainer.step(mesh_batch(c, step++), 1e-2).skipped);
-        for (const NamedState& slot : trainer.slots())
-          if (slot.name != "loss_scale")
-            EXPECT_TRUE(at::equal(slot.values(), before.at(slot.name)));
-        EXPECT_GT(before.size(), 0u);
-      },
-      freeze);
+  expect_skipped_step_changes_no_state(c, 6, freeze);
 }
 
 }  // namespace

@@ -13,13 +13,13 @@
 #include <thread>
 
 #include "strata/base/scratch_folder.h"
-#include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/comm/message.h"
 #include "strata/comm/rank_cases_test.h"
 #include "strata/comm/ranks.h"
 #include "strata/optim/one_bit_adam.h"
 #include "strata/train/mesh_run_test.h"
+#include "strata/train/rank_states_test.h"
 #include "strata/transport/faulty_transport.h"
 
 namespace strata {
@@ -136,28 +136,13 @@ TEST(OneBitTraining, LayersSendWhileOthersWait) {
   EXPECT_EQ(overtaking, model.num_layers() - 1);
 }
 
-// Every replica and slice of undivided weights must move by the same bits, which assemble() does
-// not compare.
+// Every replica and slice of undivided weights must move by the same bits.
 TEST(OneBitTraining, TensorParallelRanksStayEqual) {
   for (const bool sequence : {false, true}) {
     MeshCase c = one_bit_case(2);
     c.mesh[Axis::kTensor] = 2;
     c.sequence = sequence;
-    std::mutex mutex;
-    std::map<std::string, at::Tensor> first;
-    int compared = 0;
-    on_ranks(c, [&](Trainer& trainer, Group&) {
-      for (int step = 0; step < c.steps; ++step) trainer.step(mesh_batch(c, step), 1e-2);
-      const std::lock_guard lock(mutex);
-      for (const NamedState& state : trainer.weights()) {
-        if (state.runs.size() != 1 || state.runs[0].numel != state.numel()) continue;  // divided
-        const auto [entry, fresh] = first.try_emplace(state.name, state.tensor().clone());
-        if (fresh) continue;
-        ++compared;
-        EXPECT_TRUE(at::equal(entry->second, state.tensor())) << state.name;
-      }
-    });
-    EXPECT_GT(compared, 0);
+    expect_ranks_keep_equal_states(c, freeze);
   }
 }
 
@@ -263,21 +248,7 @@ TEST(OneBitTraining, PaddingOfSlicesStaysZero) {
 TEST(OneBitTraining, SkippedStepChangesNoState) {
   MeshCase c = one_bit_case(2);
   c.precision = at::kHalf;
-  on_ranks(c, [&](Trainer& trainer, Group&) {
-    int step = 0;
-    while (step < 6) trainer.step(mesh_batch(c, step++), 1e-2);
-    trainer.fill([](const std::vector<NamedState>&, const std::vector<NamedState>& slots) {
-      for (const NamedState& slot : slots)
-        if (slot.name == "loss_scale") slot.local[0].fill_(1e30);
-    });
-    std::map<std::string, at::Tensor> before;
-    for (const NamedState& slot : trainer.slots())
-      if (slot.name != "loss_scale") before.emplace(slot.name, slot.values().clone());
-    EXPECT_TRUE(trainer.step(mesh_batch(c, step++), 1e-2).skipped);
-    for (const NamedState& slot : trainer.slots())
-      if (slot.name != "loss_scale") EXPECT_TRUE(at::equal(slot.values(), before.at(slot.name)));
-    EXPECT_GT(before.size(), 0u);
-  });
+  expect_skipped_step_changes_no_state(c, 6, freeze);
 }
 
 // The mean of what replicas send is what matters, so new replicas begin with the mean error.

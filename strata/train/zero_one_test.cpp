@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <mutex>
 
 #include "strata/base/scratch_folder.h"
 #include "strata/checkpoint/named_state.h"
@@ -14,6 +13,7 @@
 #include "strata/optim/one_bit_adam.h"
 #include "strata/optim/outer_step.h"
 #include "strata/train/mesh_run_test.h"
+#include "strata/train/rank_states_test.h"
 
 namespace strata {
 namespace {
@@ -160,29 +160,8 @@ TEST(ZeroOneTraining, RanksThatShareWeightsStayEqual) {
     MeshCase c = zero_one_case(2, steps);
     c.mesh[axis] = 2;
     const bool synchronised = steps == 13;
-    std::mutex mutex;
-    std::map<std::string, at::Tensor> first;
-    int compared = 0;
-    on_mesh_ranks(
-        c,
-        [&](Trainer& trainer, Group& group) {
-          for (int step = 0; step < steps; ++step) trainer.step(mesh_batch(c, step), 1e-2);
-          const std::string replica =
-              synchronised ? "" : std::to_string(c.mesh.place(group.rank())[Axis::kData]);
-          const std::lock_guard lock(mutex);
-          std::map<std::string, int> seen;
-          for (const NamedState& state : trainer.weights()) {
-            if (seen[state.name]++ > 0) continue;  // the shared weight
-            if (state.runs.size() != 1 || state.runs[0].numel != state.numel()) continue;
-            const auto [entry, fresh] =
-                first.try_emplace(replica + state.name, state.tensor().clone());
-            if (fresh) continue;
-            ++compared;
-            EXPECT_TRUE(at::equal(entry->second, state.tensor())) << state.name;
-          }
-        },
-        schedule);
-    EXPECT_GT(compared, 0);
+    c.steps = steps;
+    expect_ranks_keep_equal_states(c, schedule, /*replicas_apart=*/!synchronised);
   }
 }
 
@@ -297,25 +276,8 @@ TEST(ZeroOneTraining, OtherReplicasBeginWithMeans) {
 TEST(ZeroOneTraining, SkippedStepChangesNoState) {
   MeshCase c = zero_one_case(2);
   c.precision = at::kHalf;
-  on_mesh_ranks(
-      c,
-      [&](Trainer& trainer, Group&) {
-        int step = 0;
-        while (step < 11) trainer.step(mesh_batch(c, step++), 1e-2);
-        trainer.fill([](const std::vector<NamedState>&, const std::vector<NamedState>& slots) {
-          for (const NamedState& slot : slots)
-            if (slot.name == "loss_scale") slot.local[0].fill_(0x1p100);
-        });
-        std::map<std::string, at::Tensor> before;
-        for (const NamedState& slot : trainer.slots())
-          if (slot.name != "loss_scale") before.emplace(slot.name, slot.values().clone());
-        EXPECT_EQ(before.at("sign_round")[0].item<float>(), 1);
-        EXPECT_TRUE(trainer.step(mesh_batch(c, step++), 1e-2).skipped);
-        for (const NamedState& slot : trainer.slots())
-          if (slot.name != "loss_scale")
-            EXPECT_TRUE(at::equal(slot.values(), before.at(slot.name))) << slot.name;
-      },
-      schedule);
+  const auto states = expect_skipped_step_changes_no_state(c, 11, schedule);
+  EXPECT_EQ(states.at("sign_round")[0].item<float>(), 1);
 }
 
 }  // namespace

@@ -1,0 +1,90 @@
+#include "strata/train/rank_states_test.h"
+
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <utility>
+
+#include "strata/checkpoint/named_state.h"
+
+namespace strata {
+namespace {
+
+constexpr double kRate = 1e-2;
+constexpr const char* kLossScale = "loss_scale";
+
+std::vector<NamedState> states_of(Trainer& trainer) {
+  std::vector<NamedState> states = trainer.weights();
+  for (NamedState& slot : trainer.slots()) states.push_back(std::move(slot));
+  return states;
+}
+
+bool is_whole(const NamedState& state) {
+  return state.runs.size() == 1 && state.runs[0].numel == state.numel() && state.local.defined();
+}
+
+std::map<std::string, at::Tensor> copies_without_loss_scale(Trainer& trainer) {
+  std::map<std::string, at::Tensor> copies;
+  for (const NamedState& state : states_of(trainer))
+    if (state.name != kLossScale && state.local.defined())
+      copies.emplace(state.name, state.values().clone());
+  return copies;
+}
+
+void overflow_next_gradients(Trainer& trainer) {
+  constexpr double kTooLarge = 1e30;
+  trainer.fill([](const std::vector<NamedState>&, const std::vector<NamedState>& slots) {
+    for (const NamedState& slot : slots)
+      if (slot.name == kLossScale) slot.local[0].fill_(kTooLarge);
+  });
+}
+
+}  // namespace
+
+void expect_ranks_keep_equal_states(const MeshCase& c, const ChangeOptions& change,
+                                    bool replicas_apart) {
+  std::mutex mutex;
+  std::map<std::pair<int, std::string>, at::Tensor> first;  // replica, name
+  std::map<std::string, int> compared;
+  on_mesh_ranks(
+      c,
+      [&](Trainer& trainer, Group& group) {
+        for (int step = 0; step < c.steps; ++step) trainer.step(mesh_batch(c, step), kRate);
+        const int replica = replicas_apart ? c.mesh.place(group.rank())[Axis::kData] : 0;
+        const std::lock_guard lock(mutex);
+        std::map<std::string, int> seen;
+        for (const NamedState& state : states_of(trainer)) {
+          if (!is_whole(state) || seen[state.name]++ > 0) continue;  // seen: the shared weight
+          const auto [entry, fresh] =
+              first.try_emplace({replica, state.name}, state.tensor().clone());
+          if (fresh) continue;
+          ++compared[state.name];
+          EXPECT_TRUE(at::equal(entry->second, state.tensor())) << state.name;
+        }
+      },
+      change);
+  EXPECT_GT(compared.size(), 8u);
+}
+
+std::map<std::string, at::Tensor> expect_skipped_step_changes_no_state(
+    const MeshCase& c, int steps, const ChangeOptions& change) {
+  std::map<std::string, at::Tensor> of_first;
+  on_mesh_ranks(
+      c,
+      [&](Trainer& trainer, Group& group) {
+        for (int step = 0; step < steps; ++step) trainer.step(mesh_batch(c, step), kRate);
+        overflow_next_gradients(trainer);
+        const auto before = copies_without_loss_scale(trainer);
+        EXPECT_TRUE(trainer.step(mesh_batch(c, steps), kRate).skipped);
+        const auto after = copies_without_loss_scale(trainer);
+        EXPECT_GT(before.size(), 8u);
+        for (const auto& [name, state] : before)
+          EXPECT_TRUE(at::equal(state, after.at(name))) << name;
+        if (group.rank() == 0) of_first = before;
+      },
+      change);
+  return of_first;
+}
+
+}  // namespace strata
