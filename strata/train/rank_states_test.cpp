@@ -20,8 +20,10 @@ std::vector<NamedState> states_of(Trainer& trainer) {
   return states;
 }
 
-bool is_whole(const NamedState& state) {
-  return state.runs.size() == 1 && state.runs[0].numel == state.numel() && state.local.defined();
+// Each rank has its own errors of the signs that it sends (optim/one_bit_adam.h).
+bool is_whole_on_every_rank(const NamedState& state) {
+  return state.runs.size() == 1 && state.runs[0].numel == state.numel() && state.local.defined() &&
+         state.name.find("error") == std::string::npos;
 }
 
 std::map<std::string, at::Tensor> copies_without_loss_scale(Trainer& trainer) {
@@ -55,7 +57,8 @@ void expect_ranks_keep_equal_states(const MeshCase& c, const ChangeOptions& chan
         const std::lock_guard lock(mutex);
         std::map<std::string, int> seen;
         for (const NamedState& state : states_of(trainer)) {
-          if (!is_whole(state) || seen[state.name]++ > 0) continue;  // seen: the shared weight
+          if (!is_whole_on_every_rank(state) || seen[state.name]++ > 0)
+            continue;  // seen: the shared weight
           const auto [entry, fresh] =
               first.try_emplace({replica, state.name}, state.tensor().clone());
           if (fresh) continue;
