@@ -1,5 +1,5 @@
-/// Computes the loss of a Llama, Qwen 2 or Qwen 3 in plain ATen, whose autograd gives the gradients:
-/// an oracle that shares no code with the layers, and knows no ranks.
+/// Computes the loss of a Llama, Qwen 2 or Qwen 3 in plain ATen, whose autograd gives the
+/// gradients: an oracle that shares no code with the layers, and knows no ranks.
 #pragma once
 
 #include <ATen/ATen.h>

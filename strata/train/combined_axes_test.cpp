@@ -1,7 +1,7 @@
-// Tests the combinations of axes that gave wrong numbers unnoticed elsewhere: findings of issue 7452
-// and issue 1464 of NVIDIA/Megatron-LM. Every mesh takes one step, and its loss, gradient norm and
-// every gradient are compared with a Llama in plain ATen (models/plain_llama_test.h), which knows no
-// ranks. Each test names the findings that it would show here.
+// Tests the combinations of axes that gave wrong numbers unnoticed elsewhere: findings of issue
+// 7452 and issue 1464 of NVIDIA/Megatron-LM. Every mesh takes one step, and its loss, gradient norm
+// and every gradient are compared with a Llama in plain ATen (models/plain_llama_test.h), which
+// knows no ranks. Each test names the findings that it would show here.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -179,9 +179,9 @@ void expect_as_in_plain_aten_on_every_mesh(const Example& e) {
     }
 }
 
-// Issue 1464: gradients of attention were wrong with cp. Findings 5, 6 and 7: ranks of a wrong group
-// added their parts. Finding 11: the gradient of a gain that every rank of tp applies to its own
-// heads lacked the other ranks' heads.
+// Issue 1464: gradients of attention were wrong with cp. Findings 5, 6 and 7: ranks of a wrong
+// group added their parts. Finding 11: the gradient of a gain that every rank of tp applies to its
+// own heads lacked the other ranks' heads.
 TEST(CombinedAxes, HaveGradientsOfPlainAten) {
   for (const bool qwen2 : {false, true}) expect_as_in_plain_aten_on_every_mesh(example(qwen2));
 }

@@ -1,5 +1,5 @@
-/// Compares the states that the ranks of a mesh keep, which a checkpoint's assembly does not: it takes
-/// equal states from one of them.
+/// Compares the states that the ranks of a mesh keep, which a checkpoint's assembly does not: it
+/// takes equal states from one of them.
 #pragma once
 
 #include "strata/train/mesh_run_test.h"
