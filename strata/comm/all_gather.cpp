@@ -55,11 +55,12 @@ at::Tensor all_gather(Group& group, const at::Tensor& x, int dim) {
   return whole;
 }
 
-AllGather AllGather::prepare(Group& group, at::Tensor shard, Shards shards, at::Tensor flat) {
+AllGather AllGather::prepare(Group& group, const MessageTag& tag, at::Tensor shard, Shards shards,
+                             at::Tensor flat) {
   STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.all_gather");
   AllGather gather;
   gather.group_ = &group;
-  gather.tag_ = group.next_collective();
+  gather.tag_ = tag;
   gather.shard_ = std::move(shard);
   gather.flat_ = std::move(flat);
   gather.shards_ = std::move(shards);
@@ -68,7 +69,13 @@ AllGather AllGather::prepare(Group& group, at::Tensor shard, Shards shards, at::
 
 AllGather AllGather::start(Group& group, at::Tensor shard, Shards shards, at::Tensor flat,
                            Completion ready) {
-  AllGather gather = prepare(group, std::move(shard), std::move(shards), std::move(flat));
+  return start(group, group.next_collective(), std::move(shard), std::move(shards), std::move(flat),
+               std::move(ready));
+}
+
+AllGather AllGather::start(Group& group, const MessageTag& tag, at::Tensor shard, Shards shards,
+                           at::Tensor flat, Completion ready) {
+  AllGather gather = prepare(group, tag, std::move(shard), std::move(shards), std::move(flat));
   gather.ready_ = std::move(ready);
   if (by_communicator(group, gather.shard_)) {
     gather.start_by_communicator();

@@ -79,7 +79,7 @@ void all_reduce_sum(Group& group, at::Tensor& x) {
   const bool in_place = x.nbytes() >= kInPlace;
   const at::Tensor sum = in_place ? own : at::empty_like(own);
   ReduceScatter summing = ReduceScatter::start(group, flat, shards);
-  AllGather gathering = AllGather::prepare(group, sum, shards, flat);
+  AllGather gathering = AllGather::prepare(group, group.next_collective(), sum, shards, flat);
   for (std::int64_t begin = 0; begin < sum.numel(); begin += kChunkElements) {
     const std::int64_t end = std::min(begin + kChunkElements, sum.numel());
     sum_in_order(summing.terms_, sum.narrow(0, begin, end - begin));

@@ -6,13 +6,13 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/comm/block_kernels.h"
 #include "strata/device/device.h"
 #include "strata/device/parallel.h"
 
@@ -21,67 +21,35 @@ namespace {
 
 constexpr std::int64_t kScale = sizeof(float);  // bytes
 
-// Added to a float of small magnitude, it leaves the nearest integer in the lowest bits.
-constexpr float kRound = 12582912.0f;
-
-std::int32_t nearest(float x) {
-  return std::bit_cast<std::int32_t>(x + kRound) - std::bit_cast<std::int32_t>(kRound);
-}
-
-// NaN if any element is no finite number. The bits of infinities and NaN, as integers, are larger
-// than those of finite numbers.
-float largest_magnitude(const float* x, std::int64_t n) {
-  std::uint32_t largest = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    largest = std::max(largest, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffu);
-  constexpr std::uint32_t kInfinity = 0x7f800000u;
-  if (largest >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
-  return std::bit_cast<float>(largest);
-}
-
 struct Int8 {
   static constexpr float kMost = 127;
-
-  static void pack(const float* x, std::int64_t n, float factor, std::uint8_t* to) {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::uint8_t>(nearest(x[i] * factor));
-  }
-  static void unpack(const std::uint8_t* from, std::int64_t n, float scale, float* to) {
-    for (std::int64_t i = 0; i < n; ++i)
-      to[i] = static_cast<float>(static_cast<std::int8_t>(from[i])) * scale;
-  }
+  static constexpr std::uint8_t kZeros = 0;
+  static constexpr auto pack = kernels::pack_int8;
+  static constexpr auto unpack = kernels::unpack_int8;
+  static constexpr auto add = kernels::add_int8;
 };
 
 struct Int4 {
   static constexpr float kMost = 7;
-  static constexpr std::int32_t kZero = 8;  // is added to every integer
-
-  static void pack(const float* x, std::int64_t n, float factor, std::uint8_t* to) {
-    for (std::int64_t i = 0; i < n / 2; ++i) {
-      const std::int32_t low = nearest(x[2 * i] * factor) + kZero;
-      const std::int32_t high = nearest(x[2 * i + 1] * factor) + kZero;
-      to[i] = static_cast<std::uint8_t>(low | high << 4);
-    }
-    if (n % 2 != 0) to[n / 2] = static_cast<std::uint8_t>(nearest(x[n - 1] * factor) + kZero);
-  }
-  static void unpack(const std::uint8_t* from, std::int64_t n, float scale, float* to) {
-    for (std::int64_t i = 0; i < n / 2; ++i) {
-      to[2 * i] = static_cast<float>((from[i] & 15) - kZero) * scale;
-      to[2 * i + 1] = static_cast<float>((from[i] >> 4) - kZero) * scale;
-    }
-    if (n % 2 != 0) to[n - 1] = static_cast<float>((from[n / 2] & 15) - kZero) * scale;
-  }
+  static constexpr std::uint8_t kZeros = 0x88;
+  static constexpr auto pack = kernels::pack_int4;
+  static constexpr auto unpack = kernels::unpack_int4;
+  static constexpr auto add = kernels::add_int4;
 };
 
-// Returns the scale.
-template <typename Integers>
-float pack_block(const float* x, std::int64_t n, std::uint8_t* to) {
-  const float largest = largest_magnitude(x, n), scale = largest / Integers::kMost;
-  // Where the scale is zero or NaN, it alone decides what the integers stand for.
-  Integers::pack(x, n, Integers::kMost / largest, to);
-  return scale < std::numeric_limits<float>::min() ? 0 : scale;
-}
-
 std::int64_t integer_bytes(std::int64_t elements, int bits) { return (elements * bits + 7) / 8; }
+
+// Returns the scale. If it is no normal number, it alone decides what the integers stand for.
+template <typename Integers>
+float pack_block(const float* x, std::int64_t n, std::uint8_t* to, std::int64_t bytes) {
+  const float largest = kernels::largest_magnitude(x, n), scale = largest / Integers::kMost;
+  if (std::isnormal(scale)) {
+    Integers::pack(x, Integers::kMost / largest, to, n);
+    return scale;
+  }
+  std::fill_n(to, bytes, Integers::kZeros);
+  return std::isnan(scale) ? scale : 0;
+}
 
 // A block's elements as floats, which bf16 and fp16 are converted to.
 template <typename T>
@@ -193,13 +161,14 @@ void BlockCode::encode_run(const Run& run, const T* elements, std::uint8_t* code
     for_each_block(run, [&](std::int64_t begin, std::int64_t end, std::int64_t index) {
       const std::int64_t n = end - begin;
       std::uint8_t* const to = integers + integer_bytes(begin, bits_of(format_));
+      const std::int64_t bytes = integer_bytes(n, bits_of(format_));
       float scale = 0;
       if constexpr (std::is_same_v<T, float>) {
-        scale = pack_block<decltype(kind)>(elements + begin, n, to);
+        scale = pack_block<decltype(kind)>(elements + begin, n, to, bytes);
       } else {
         Floats<const T> floats(elements + begin);
         floats.read(n);
-        scale = pack_block<decltype(kind)>(floats.data(), n, to);
+        scale = pack_block<decltype(kind)>(floats.data(), n, to, bytes);
       }
       std::memcpy(code + kScale * index, &scale, kScale);
     });
@@ -212,11 +181,16 @@ void BlockCode::decode_run(const Run& run, const std::uint8_t* code, T* elements
   with_integers(format_, [&](auto kind) {
     for_each_block(run, [&](std::int64_t begin, std::int64_t end, std::int64_t index) {
       const std::uint8_t* const from = integers + integer_bytes(begin, bits_of(format_));
+      const std::int64_t n = end - begin;
       float scale = 0;
       std::memcpy(&scale, code + kScale * index, kScale);
-      Floats<T> floats(elements + begin);
-      decltype(kind)::unpack(from, end - begin, scale, floats.data());
-      kAdd ? floats.add(end - begin) : floats.write(end - begin);
+      if constexpr (std::is_same_v<T, float>) {
+        (kAdd ? decltype(kind)::add : decltype(kind)::unpack)(from, scale, elements + begin, n);
+      } else {
+        Floats<T> floats(elements + begin);
+        decltype(kind)::unpack(from, scale, floats.data(), n);
+        kAdd ? floats.add(n) : floats.write(n);
+      }
     });
   });
 }

@@ -5,9 +5,10 @@
 namespace strata {
 namespace {
 
-CodedExchange exchange_of(Group& group, Shards shards, const BlockCode& code) {
+CodedExchange exchange_of(Group& group, const MessageTag& tag, Shards shards,
+                          const BlockCode& code) {
   STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.coded_exchange");
-  return {&group, group.next_collective(), std::move(shards), &code, {}};
+  return {&group, tag, std::move(shards), &code, {}};
 }
 
 // Calls f(shard, code) in rank order with the ranks' codes, and forgets this rank's. Those of
@@ -25,7 +26,7 @@ void for_each_code(CodedExchange& exchange, F f) {
 
 CodedSum CodedSum::start(Group& group, const at::Tensor& flat, Shards shards,
                          const BlockCode& code) {
-  CodedExchange exchange = exchange_of(group, std::move(shards), code);
+  CodedExchange exchange = exchange_of(group, group.next_collective(), std::move(shards), code);
   for (int peer = 0; peer < group.size(); ++peer) {
     const FlatRange shard = exchange.shards[static_cast<std::size_t>(peer)];
     at::Tensor packed = code.encode(flat.narrow(0, shard.begin, shard.size()), shard);
@@ -38,6 +39,13 @@ CodedSum CodedSum::start(Group& group, const at::Tensor& flat, Shards shards,
   return CodedSum(std::move(exchange));
 }
 
+bool CodedSum::has_arrived() const {
+  const Group& group = *exchange_.group;
+  for (int peer = 0; peer < group.size(); ++peer)
+    if (peer != group.rank() && !group.has_arrived(peer, exchange_.tag)) return false;
+  return true;
+}
+
 void CodedSum::finish(const at::Tensor& into, bool accumulate) {
   const FlatRange own = exchange_.shards[static_cast<std::size_t>(exchange_.group->rank())];
   if (!accumulate) into.zero_();
@@ -48,7 +56,12 @@ void CodedSum::finish(const at::Tensor& into, bool accumulate) {
 
 CodedGather CodedGather::start(Group& group, const at::Tensor& shard, Shards shards,
                                const BlockCode& code) {
-  CodedExchange exchange = exchange_of(group, std::move(shards), code);
+  return start(group, group.next_collective(), shard, std::move(shards), code);
+}
+
+CodedGather CodedGather::start(Group& group, const MessageTag& tag, const at::Tensor& shard,
+                               Shards shards, const BlockCode& code) {
+  CodedExchange exchange = exchange_of(group, tag, std::move(shards), code);
   exchange.own = code.encode(shard, exchange.shards[static_cast<std::size_t>(group.rank())]);
   for (int peer = 0; peer < group.size(); ++peer)
     if (peer != group.rank()) group.export_buffer(peer, exchange.tag, exchange.own);

@@ -42,6 +42,8 @@ class CodedSum {
   /// Writes the sum (fp32) to `into`, or adds it there.
   void finish(const at::Tensor& into, bool accumulate);
 
+  bool has_arrived() const;  ///< finish() would not wait
+
  private:
   explicit CodedSum(CodedExchange exchange) : exchange_(std::move(exchange)) {}
   CodedExchange exchange_;
@@ -53,6 +55,9 @@ class CodedGather {
   /// `code` outlives the gather.
   static CodedGather start(Group& group, const at::Tensor& shard, Shards shards,
                            const BlockCode& code);
+  /// `tag`: as of AllGather.
+  static CodedGather start(Group& group, const MessageTag& tag, const at::Tensor& shard,
+                           Shards shards, const BlockCode& code);
 
   /// Writes all shards, this rank's included, to `flat`, which begins at element `begin`.
   void finish(const at::Tensor& flat, std::int64_t begin = 0);

@@ -51,6 +51,9 @@ class ReduceScatter {
   /// the buffer itself), or adds it there.
   void finish(const at::Tensor& into, bool accumulate = false);
 
+  /// Whether finish() would probably not wait; false for those of a communicator.
+  bool has_arrived() const;
+
  private:
   friend void all_reduce_sum(Group& group, at::Tensor& x);
   void start_by_communicator(const at::Tensor& flat, const Shards& shards);
@@ -68,13 +71,18 @@ class AllGather {
   /// the event after which a device's shard is complete; default: the work already on its stream.
   static AllGather start(Group& group, at::Tensor shard, Shards shards, at::Tensor flat = {},
                          Completion ready = {});
+  /// `tag`: which the ranks took before, so that they may start their gathers in any order; those
+  /// of a communicator in the same order.
+  static AllGather start(Group& group, const MessageTag& tag, at::Tensor shard, Shards shards,
+                         at::Tensor flat = {}, Completion ready = {});
 
   /// The flat buffer, filled, own shard included.
   at::Tensor finish();
 
  private:
   friend void all_reduce_sum(Group& group, at::Tensor& x);
-  static AllGather prepare(Group& group, at::Tensor shard, Shards shards, at::Tensor flat);
+  static AllGather prepare(Group& group, const MessageTag& tag, at::Tensor shard, Shards shards,
+                           at::Tensor flat);
   void start_by_communicator();
   void export_part(std::int64_t begin, std::int64_t end);
   void make_flat();

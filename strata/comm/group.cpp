@@ -146,6 +146,10 @@ void Group::before_write(const at::Tensor& bytes) {
   device_->exports.before_write(bytes, device_->stream);
 }
 
+bool Group::has_arrived(int peer, const MessageTag& tag) const {
+  return mailboxes_->holds(from(peer, tag));
+}
+
 bool Group::reads_in_place(int peer) const { return mailboxes_->reads_in_place(members_[peer]); }
 
 MessageTag Group::next_collective() {

@@ -88,6 +88,9 @@ class Group {
   ImportedBuffer import_buffer(int peer, const MessageTag& tag);
   void before_write(const at::Tensor& bytes);
 
+  /// Whether a message of `peer` is here: to receive or import it would not wait.
+  bool has_arrived(int peer, const MessageTag& tag) const;
+
   /// Whether `peer` reads large tensors in place: it is on this machine and may read this process's
   /// memory.
   bool reads_in_place(int peer) const;

@@ -44,6 +44,12 @@ Message Mailboxes::take(const Address& address) {
   });
 }
 
+bool Mailboxes::holds(const Address& address) const {
+  return mailbox_of(address.to).look([&](const Mailbox& mailbox) {
+    return mailbox.messages.contains(address);
+  });
+}
+
 bool Mailboxes::reads_in_place(int rank) const {
   return is_local(rank) || remote_->reads_in_place(rank);
 }

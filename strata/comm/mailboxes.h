@@ -63,8 +63,9 @@ class Mailboxes {
 
   void post(const Address& address, Message message);
   Message take(const Address& address);
-  bool reads_in_place(int rank) const;  ///< of a message of any size
-  void clear();                         ///< drops messages that no rank has taken
+  bool holds(const Address& address) const;  ///< take() would not wait
+  bool reads_in_place(int rank) const;       ///< of a message of any size
+  void clear();                              ///< drops messages that no rank has taken
 
   /// Ends every wait, now and later. Of several errors the one with the lowest precedence is kept,
   /// the first of equal ones, so all processes report the same. Returns false if this error was not
@@ -80,7 +81,7 @@ class Mailboxes {
     std::map<Address, Message> messages;
     bool failed = false;
   };
-  Monitor<Mailbox>& mailbox_of(int rank) { return *mailboxes_[rank - first_rank_]; }
+  Monitor<Mailbox>& mailbox_of(int rank) const { return *mailboxes_[rank - first_rank_]; }
 
   int world_size_;
   int first_rank_;

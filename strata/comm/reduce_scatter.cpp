@@ -2,6 +2,8 @@
 // as in a ring, so the bits depend neither on timing nor on the distribution of ranks over
 // processes. With a communicator, ranks cannot read each other's memory, and an all-to-all carries
 // the shards to the ranks that sum them.
+#include <algorithm>
+
 #include "strata/base/errors.h"
 #include "strata/comm/collectives.h"
 #include "strata/comm/exchange.h"
@@ -80,6 +82,10 @@ void ReduceScatter::start_by_communicator(const at::Tensor& flat, const Shards& 
   in_flight_ = InFlight(device, std::move(used), [&](const Stream& stream) {
     communicator.exchange(sends, receives, stream);
   });
+}
+
+bool ReduceScatter::has_arrived() const {
+  return !in_flight_ && std::ranges::all_of(terms_, &ImportedChunks::has_arrived);
 }
 
 void ReduceScatter::finish(const at::Tensor& into, bool accumulate) {

@@ -110,6 +110,14 @@ void export_chunks(Group& group, int peer, const MessageTag& tag, const at::Tens
                         flat.narrow(0, begin, std::min(kChunkElements, ready - begin)), there);
 }
 
+// Messages of a rank arrive in the order in which it has sent them. The exporter decides whether
+// there is one message or one for each chunk.
+bool ImportedChunks::has_arrived() const {
+  if (!group_ || numel_ == 0) return true;
+  const std::int64_t last = (numel_ - 1) / kChunkElements * kChunkElements;
+  return group_->has_arrived(peer_, tag_of_chunk(tag_, group_->reads_in_place(peer_) ? 0 : last));
+}
+
 const ImportedBuffer& ImportedChunks::await(at::ScalarType dtype) {
   if (!chunk_ || position_ == chunk_begin_ + chunk_->numel()) {
     chunk_.reset();  // released before the wait

@@ -119,6 +119,9 @@ class ImportedChunks {
 
   std::int64_t numel() const { return numel_; }
 
+  /// Whether reading would probably not wait.
+  bool has_arrived() const;
+
   /// Waits for the next elements, which must not cross a multiple of kChunkElements, and returns
   /// their address: in place, or read to `buffer`. Valid until the next call.
   const void* next(std::int64_t count, at::ScalarType dtype, void* buffer);

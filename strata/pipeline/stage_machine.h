@@ -6,8 +6,10 @@
 #pragma once
 
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -187,6 +189,9 @@ class StageMachine final : public Machine {
   void receive_tied(const Action& action);
   void add_ties(const Action& action);
   void reduce_gradients(const Action& action);
+  struct Reduction;
+  bool returns_sum(const Reduction& reduction) const;
+  void sum_gradients(Reduction& reduction);
   void await_gradients(const Action& action);
   void filter_gradients();
   void reduce_norm_and_loss();
@@ -272,7 +277,14 @@ class StageMachine final : public Machine {
   std::map<std::pair<int, int>, LayerGraph> graphs_;  // (layer, micro-batch)
   std::map<int, LayerCuts> cuts_;                     // layer
   std::map<int, std::vector<FlatRange>> padding_;     // layer
-  std::map<int, GradientReduction> reductions_;       // per layer: in progress
+  /// The sum of a layer's gradients over replicas.
+  struct Reduction {
+    int layer;
+    GradientReduction gradients;
+    bool first, last;               ///< of the layer in this step
+    std::optional<Pin> shard = {};  ///< once this rank's part is summed
+  };
+  std::list<Reduction> reductions_;  // in progress, in the order of their starts
   /// The update of a rank's shard of a layer whose shard groups send signs.
   struct SignUpdate {
     OneBitStep step;

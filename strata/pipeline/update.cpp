@@ -91,22 +91,47 @@ void StageMachine::reduce_gradients(const Action& action) {
     if (sequence) add_partial_gradients(groups_[Axis::kTensor], pin);
     return;
   }
-  reductions_.emplace(layer, GradientReduction::start(
-                                 groups_, std::move(pin), cuts_of(layer), sequence,
-                                 sends_signs() ? AddedOver::kShardGroup : AddedOver::kReplicas));
+  const auto last_of_step = static_cast<int>(inputs_.micro_batches.size()) - 1;
+  reductions_.push_back({.layer = layer,
+                         .gradients = GradientReduction::start(
+                             groups_, std::move(pin), cuts_of(layer), sequence,
+                             sends_signs() ? AddedOver::kShardGroup : AddedOver::kReplicas),
+                         .first = action.micro_batch <= 0,
+                         .last = action.micro_batch < 0 || action.micro_batch == last_of_step});
+  // Replicas get the sums of earlier layers while this rank works on others.
+  for (Reduction& earlier : reductions_)
+    if (returns_sum(earlier) && earlier.gradients.has_arrived()) sum_gradients(earlier);
+}
+
+// Whether other replicas wait for this rank's part of the sum. Where a device sums, it waits for
+// the others, and no rank does.
+bool StageMachine::returns_sum(const Reduction& reduction) const {
+  return !reduction.shard && reduction.last && groups_.replica.size() > 1 && !sends_signs() &&
+         groups_.world.device().kind == DeviceKind::kCpu &&
+         !store_.placement(reduction.layer).tiers.updates_on_host();
+}
+
+void StageMachine::sum_gradients(Reduction& reduction) {
+  reduction.shard.emplace(store_.acquire_to_copy(reduction.layer, StateKind::kGradientShard));
+  reduction.gradients.sum(*reduction.shard, reduction.first, reduction.last);
 }
 
 void StageMachine::await_gradients(const Action& action) {
   if (keeps_gradients()) return;
   const int layer = action.layers.begin;
-  const auto last_of_step = static_cast<int>(inputs_.micro_batches.size()) - 1;
-  const bool last = action.micro_batch < 0 || action.micro_batch == last_of_step;
   const auto span = device_span(TrackKind::kCommunicate, layer);
   const bool on_disk = store_.placement(layer).on_disk(StateKind::kGradientShard);
+  // All that is on its way back at once takes less time than one sum after another.
+  for (Reduction& reduction : reductions_)
+    if (returns_sum(reduction)) sum_gradients(reduction);
+  const auto found = std::ranges::find(reductions_, layer, &Reduction::layer);
+  STRATA_CHECK(found != reductions_.end(), "pipeline.await_gradients");
+  const bool last = found->last;
   {
-    const Pin pin = store_.acquire_to_copy(layer, StateKind::kGradientShard);
-    reductions_.at(layer).finish(pin, /*first=*/action.micro_batch <= 0, last);
-    reductions_.erase(layer);
+    if (!found->shard) sum_gradients(*found);
+    const Pin pin = std::move(*found->shard);
+    found->gradients.finish(pin);
+    reductions_.erase(found);
     if (on_disk && last) add_squares_on_host(layer);
   }
   if (!on_disk) return;

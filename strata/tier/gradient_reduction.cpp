@@ -5,6 +5,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <utility>
+
 namespace strata {
 
 void add_partial_gradients(Group& tp, const Pin& pin) {
@@ -34,37 +36,52 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Pin pin, const La
   return reduction;
 }
 
-void GradientReduction::finish(const Pin& pin, bool first, bool last) {
+bool GradientReduction::has_arrived() const {
+  return std::visit([](const auto& sum) { return sum.has_arrived(); }, sum_);
+}
+
+void GradientReduction::sum(const Pin& pin, bool first, bool last) {
   const FlatRange shard = pin.placement().shard;
   // If the shard lives on the host, the device computes the sum and a copy stream offloads it.
   const bool travels = pin.shards_travel();
-  const at::Tensor gradients =
-      travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
-              : pin.gradient_shard();
+  gradients_ = travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
+                       : pin.gradient_shard();
   const FlatRange part = in_group() ? shard : cuts_->parts[groups_->weights.rank()];
-  const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
-  const std::int64_t begin = part.begin - shard.begin;
-  if (travels && !first) pin.bring_shard(StateKind::kGradientShard, begin, own);
+  summed_ = {part.begin - shard.begin, part.end - shard.begin};
+  const at::Tensor own = gradients_.narrow(0, summed_.begin, summed_.size());
+  if (travels && !first) pin.bring_shard(StateKind::kGradientShard, summed_.begin, own);
   std::visit([&](auto& sum) { sum.finish(own, /*accumulate=*/!first); }, sum_);
-  const bool gathers = last && !in_group() && groups_->replica.size() > 1;
-  if (gathers) gather_parts(own, gradients);
+  if (!last || in_group() || groups_->replica.size() == 1) return;
+  if (const auto& code = pin_.gradient_code()) {
+    gather_ = CodedGather::start(groups_->replica, gather_tag_, own, parts_of_shard(), *code);
+    return;
+  }
+  Shards parts = parts_of_shard();
+  for (FlatRange& each : parts) each = {each.begin - shard.begin, each.end - shard.begin};
+  gather_ = AllGather::start(groups_->replica, gather_tag_, own, std::move(parts), gradients_);
+}
+
+void GradientReduction::finish(const Pin& pin) {
+  const FlatRange shard = pin.placement().shard;
+  const bool gathers = gather_.index() > 0, travels = pin.shards_travel();
+  if (auto* coded = std::get_if<CodedGather>(&gather_)) coded->finish(gradients_, shard.begin);
+  if (auto* whole = std::get_if<AllGather>(&gather_)) whole->finish();
   // Replicas read the part in place, and the staging buffer is soon reused for another layer.
   if (gathers && !pin_.gradient_code() && !travels &&
       pin.placement().on_disk(StateKind::kGradientShard))
     groups_->replica.barrier();
-  if (travels) pin.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
+  if (travels)
+    pin.offload_gradients(
+        gathers ? 0 : summed_.begin,
+        gathers ? gradients_ : gradients_.narrow(0, summed_.begin, summed_.size()));
 }
 
-// Gathers the rest of the shard from the replicas that also keep it.
-void GradientReduction::gather_parts(const at::Tensor& own, const at::Tensor& gradients) {
-  const std::int64_t begin = pin_.placement().shard.begin;
+// Those of the replicas that also keep it.
+Shards GradientReduction::parts_of_shard() const {
   Shards parts;
   for (int replica = 0; replica < groups_->replica.size(); ++replica)
     parts.push_back(cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()]);
-  if (const auto& code = pin_.gradient_code())
-    return CodedGather::start(groups_->replica, own, parts, *code).finish(gradients, begin);
-  for (FlatRange& part : parts) part = {part.begin - begin, part.end - begin};
-  AllGather::start(groups_->replica, own, parts, gradients).finish();
+  return parts;
 }
 
 }  // namespace strata

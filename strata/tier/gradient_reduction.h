@@ -1,10 +1,10 @@
 /// Adds a layer's gradients over the replicas of its stage, in rank order.
 ///
-/// start() exports this rank's gradients to the other replicas and returns. finish() computes the
-/// sum of this replica's part, and gathers the rest of its shard from the replicas that keep the
-/// same shard; inside a shard group it computes the group's sum of the rank's shard. Both go in the
-/// layer's code, if it has one. With sequence parallelism, gradients of a part of the sequence are
-/// first added over the tensor-parallel ranks.
+/// start() exports this rank's gradients to the other replicas and returns. sum() computes the sum
+/// of this replica's part, and sends it to the replicas that keep the same shard, whose parts
+/// finish() gathers; inside a shard group sum() computes the group's sum of the rank's shard. Both
+/// go in the layer's code, if it has one. With sequence parallelism, gradients of a part of the
+/// sequence are first added over the tensor-parallel ranks.
 ///
 /// Threads  collective over the dp axis (and the tp axis): the same layers in the same order.
 /// Errors   Cancelled when another rank failed.
@@ -38,23 +38,38 @@ class GradientReduction {
   static GradientReduction start(MeshGroups& groups, Pin pin, const LayerCuts& cuts,
                                  bool sequence_parallel, AddedOver over = AddedOver::kReplicas);
 
+  /// Whether sum() would probably not wait.
+  bool has_arrived() const;
+
   /// `pin` is for the layer's gradient shard (LayerStore::acquire_to_copy()). `first`, `last`: this
-  /// is the first or last reduction of the layer in this step.
-  void finish(const Pin& pin, bool first, bool last);
+  /// is the first or last reduction of the layer in this step. Ranks may call it for their layers
+  /// in different orders, except with a communicator.
+  void sum(const Pin& pin, bool first, bool last);
+
+  /// `pin`: a shard that lives on the host has the same as sum().
+  void finish(const Pin& pin);
 
  private:
   GradientReduction(MeshGroups& groups, Pin pin, const LayerCuts& cuts, AddedOver over)
-      : groups_(&groups), pin_(std::move(pin)), cuts_(&cuts), over_(over) {}
+      : groups_(&groups),
+        pin_(std::move(pin)),
+        cuts_(&cuts),
+        over_(over),
+        gather_tag_(groups.replica.next_collective()) {}
 
   bool in_group() const { return over_ == AddedOver::kShardGroup; }
 
-  void gather_parts(const at::Tensor& own, const at::Tensor& gradients);
+  Shards parts_of_shard() const;
 
   MeshGroups* groups_;
   Pin pin_;
   const LayerCuts* cuts_;
   AddedOver over_;
+  MessageTag gather_tag_;
   std::variant<ReduceScatter, CodedSum> sum_;
+  std::variant<std::monostate, AllGather, CodedGather> gather_;  // of the sums
+  at::Tensor gradients_;                                         // from sum() on: of the shard
+  FlatRange summed_{};                                           // relative to it
 };
 
 }  // namespace strata

@@ -1,10 +1,12 @@
-// Tests reductions whose result lives on a disk: replicas read each other's part in a staging
-// buffer, which a rank reuses for another layer after the reduction.
+// Tests reductions whose result lives on a disk, where replicas read each other's part in a staging
+// buffer that a rank reuses for another layer after the reduction; and reductions of several layers
+// at once.
 #include "strata/tier/gradient_reduction.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -66,7 +68,8 @@ void reduce_and_overwrite(MeshGroups& groups, const LayerCuts& cuts, LayerStore&
       GradientReduction::start(groups, store.acquire(0, StateKind::kGradients), cuts, false);
   {
     const Pin pin = store.acquire_to_copy(0, StateKind::kGradientShard);
-    reduction.finish(pin, /*first=*/true, /*last=*/true);
+    reduction.sum(pin, /*first=*/true, /*last=*/true);
+    reduction.finish(pin);
     const FlatRange shard = pin.placement().shard;
     const FlatRange own = cuts.parts[groups[Axis::kData].rank()];
     at::Tensor gradients = pin.gradient_shard();
@@ -92,6 +95,65 @@ TEST(GradientReductionOnDisk, ReturnsAfterReplicasHaveReadItsPart) {
       world.barrier();
     });
   }
+}
+
+// The messages of two layers arrive on ranks at different times.
+TEST(GradientReduction, RanksMaySumLayersInDifferentOrders) {
+  constexpr int kLayers = 3, kRanks = 3;
+  for (const TrafficFormat format : {TrafficFormat::kFull, TrafficFormat::kInt8})
+    run_thread_ranks({.ranks = kRanks}, [&](Group& world, MemoryAccount&) {
+      MeshGroups groups = make_mesh_groups(world, {{Axis::kData, kRanks}}, 1);
+      const LayerCuts cuts = cut_layer(layout().own_numel, {.replicas = kRanks, .shards = 1});
+      LayerStore store;
+      std::deque<GradientReduction> reductions;
+      for (int layer = 0; layer < kLayers; ++layer) {
+        store.insert(layer, layout(),
+                     {.shard = cuts.shards[groups.shard.rank()], .traffic = {.gradients = format}});
+        const Pin pin = store.acquire(layer, StateKind::kGradients);
+        pin.zero_gradients();
+        pin.open_gradients();
+        pin.flat_gradients().fill_(layer + 1);
+        reductions.push_back(
+            GradientReduction::start(groups, store.acquire(layer, StateKind::kGradients), cuts,
+                                     /*sequence_parallel=*/false));
+      }
+      const auto shard_of = [&](int layer) {
+        return store.acquire_to_copy(layer, StateKind::kGradientShard);
+      };
+      for (int i = 0; i < kLayers; ++i) {
+        const int layer = (i + world.rank()) % kLayers;
+        reductions[static_cast<std::size_t>(layer)].sum(shard_of(layer), /*first=*/true,
+                                                        /*last=*/true);
+      }
+      for (int layer = 0; layer < kLayers; ++layer) {
+        const Pin pin = shard_of(layer);
+        reductions[static_cast<std::size_t>(layer)].finish(pin);
+        EXPECT_TRUE(pin.gradient_shard().eq(kRanks * (layer + 1)).all().item<bool>()) << layer;
+      }
+      world.barrier();
+    });
+}
+
+TEST(GradientReduction, HasArrivedOnceAllOthersHaveStarted) {
+  run_thread_ranks({.ranks = 3}, [&](Group& world, MemoryAccount&) {
+    MeshGroups groups = make_mesh_groups(world, {{Axis::kData, 3}}, 1);
+    const LayerCuts cuts = cut_layer(layout().own_numel, {.replicas = 3, .shards = 1});
+    LayerStore store;
+    store.insert(0, layout(), {.shard = cuts.shards[groups.shard.rank()]});
+    if (world.rank() == 2) world.barrier();  // the others have looked
+    GradientReduction reduction =
+        GradientReduction::start(groups, store.acquire(0, StateKind::kGradients), cuts, false);
+    if (world.rank() != 2) {
+      EXPECT_FALSE(reduction.has_arrived());
+      world.barrier();
+    }
+    world.barrier();  // all have started
+    EXPECT_TRUE(reduction.has_arrived());
+    const Pin pin = store.acquire_to_copy(0, StateKind::kGradientShard);
+    reduction.sum(pin, /*first=*/true, /*last=*/true);
+    reduction.finish(pin);
+    world.barrier();
+  });
 }
 
 }  // namespace

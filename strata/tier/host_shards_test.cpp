@@ -71,8 +71,11 @@ struct HostShards {
       pin.open_gradients();
       fill(pin.flat_gradients(), gradient);
     }
-    GradientReduction::start(groups, store->acquire(0, StateKind::kGradients), cuts, false)
-        .finish(store->acquire_to_copy(0, StateKind::kGradientShard), first, last);
+    auto reduction =
+        GradientReduction::start(groups, store->acquire(0, StateKind::kGradients), cuts, false);
+    const Pin shard = store->acquire_to_copy(0, StateKind::kGradientShard);
+    reduction.sum(shard, first, last);
+    reduction.finish(shard);
   }
   // The host reads them after their arrival.
   void expect_gradients(float value) {
