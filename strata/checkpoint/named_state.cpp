@@ -258,11 +258,11 @@ void assemble(const std::vector<NamedState>& states, std::map<std::string, at::T
 }
 
 void assign_whole(const NamedState& state, const at::Tensor& whole) {
-  const at::Tensor flat = whole.reshape({-1});
+  if (state.runs.empty()) return;
+  const at::Tensor flat = whole.reshape({-1}), values = state.values();
   for (const Run& run : state.runs)
-    MasterWeights{state.local, state.remainder}
-        .narrow(run.local, run.numel)
-        .assign(flat.narrow(0, run.global, run.numel));
+    values.narrow(0, run.local, run.numel).copy_(flat.narrow(0, run.global, run.numel));
+  state.assign(values);
 }
 
 }  // namespace strata

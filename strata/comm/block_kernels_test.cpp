@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -29,7 +30,7 @@ struct Format {
 const Format kFormats[] = {{127, 1, pack_int8, unpack_int8, add_int8},
                            {7, 2, pack_int4, unpack_int4, add_int4}};
 
-// Includes ties and both limits.
+// Both limits, in turns, at the beginning, in the middle and at the end, and ties.
 Floats example(std::int64_t n, float most) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> real(-most, most);
@@ -38,6 +39,11 @@ Floats example(std::int64_t n, float most) {
   Floats x;
   for (std::int64_t i = 0; i < n; ++i)
     x.push_back(i % 3 == 0 ? static_cast<float>(halves(random)) / 2 : real(random));
+  if (n > 0) {
+    x.front() = -most;
+    x[static_cast<std::size_t>(n / 2)] = most;
+    x.back() = n % 2 == 0 ? -most : most;
+  }
   return x;
 }
 
@@ -56,21 +62,28 @@ Bytes packed_by_elements(const Format& format, const Floats& x) {
   return bytes;
 }
 
+// The product is rounded before the integer is chosen. Arrays begin at any address.
 TEST(BlockKernels, PackTheNearestIntegers) {
   for (const Format& format : kFormats)
-    for (const std::int64_t n : kLengths) {
-      const Floats integers = example(n, format.most);
-      Floats x;
-      for (const float integer : integers) x.push_back(integer / 4);  // which is exact
-      const Bytes expected = packed_by_elements(format, integers);
-      on_every_target([&] {
-        Bytes bytes(expected.size() + 1, kUntouched);
-        format.pack(x.data(), 4, bytes.data(), n);
-        EXPECT_EQ(bytes.back(), kUntouched) << n;
-        bytes.pop_back();
-        EXPECT_EQ(bytes, expected) << format.most << ' ' << n;
-      });
-    }
+    for (const float factor : {4.0f, format.most / 0.37f, 1.1f / 3})
+      for (const std::int64_t n : kLengths) {
+        Floats x{0}, products;  // the first is not packed
+        for (const float integer : example(n, format.most)) {
+          float product = (integer / factor) * factor;
+          x.push_back(integer / factor);
+          products.push_back(std::clamp(product, -format.most, format.most));
+          if (products.back() != product) x.back() = 0, products.back() = 0;
+        }
+        const Bytes expected = packed_by_elements(format, products);
+        on_every_target([&] {
+          Bytes bytes(expected.size() + 2, kUntouched);
+          format.pack(x.data() + 1, factor, bytes.data() + 1, n);
+          EXPECT_EQ(bytes.front(), kUntouched) << n;
+          EXPECT_EQ(bytes.back(), kUntouched) << n;
+          EXPECT_EQ(Bytes(bytes.begin() + 1, bytes.end() - 1), expected)
+              << format.most << ' ' << factor << ' ' << n;
+        });
+      }
 }
 
 TEST(BlockKernels, UnpackAndAddWhatIntegersStandFor) {

@@ -42,7 +42,8 @@ class CodedSum {
   /// Writes the sum (fp32) to `into`, or adds it there.
   void finish(const at::Tensor& into, bool accumulate);
 
-  bool has_arrived() const;  ///< finish() would not wait
+  /// Whether finish() would not wait.
+  bool has_arrived() const;
 
  private:
   explicit CodedSum(CodedExchange exchange) : exchange_(std::move(exchange)) {}

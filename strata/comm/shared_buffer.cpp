@@ -110,12 +110,14 @@ void export_chunks(Group& group, int peer, const MessageTag& tag, const at::Tens
                         flat.narrow(0, begin, std::min(kChunkElements, ready - begin)), there);
 }
 
-// Messages of a rank arrive in the order in which it has sent them. The exporter decides whether
-// there is one message or one for each chunk.
+// The exporter decides whether there is one message or one for each chunk; this rank assumes what
+// it would do itself.
 bool ImportedChunks::has_arrived() const {
   if (!group_ || numel_ == 0) return true;
-  const std::int64_t last = (numel_ - 1) / kChunkElements * kChunkElements;
-  return group_->has_arrived(peer_, tag_of_chunk(tag_, group_->reads_in_place(peer_) ? 0 : last));
+  const std::int64_t end = group_->reads_in_place(peer_) ? 1 : numel_;
+  for (std::int64_t begin = position_; begin < end; begin += kChunkElements)
+    if (!group_->has_arrived(peer_, tag_of_chunk(tag_, begin))) return false;
+  return true;
 }
 
 const ImportedBuffer& ImportedChunks::await(at::ScalarType dtype) {

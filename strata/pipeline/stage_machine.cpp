@@ -68,6 +68,7 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
   tables_ = {};
   graphs_.clear();
   host_squares_.clear();
+  reductions_.clear();
   if (offloaded_) offloaded_->clear();
   sends_.assign(model_.dataflow().values.size(), 0);
   for (const Action& action : program)

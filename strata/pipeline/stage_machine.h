@@ -190,7 +190,7 @@ class StageMachine final : public Machine {
   void add_ties(const Action& action);
   void reduce_gradients(const Action& action);
   struct Reduction;
-  bool returns_sum(const Reduction& reduction) const;
+  bool may_sum_early(const Reduction& reduction) const;
   void sum_gradients(Reduction& reduction);
   void await_gradients(const Action& action);
   void filter_gradients();

@@ -98,14 +98,17 @@ void StageMachine::reduce_gradients(const Action& action) {
                              sends_signs() ? AddedOver::kShardGroup : AddedOver::kReplicas),
                          .first = action.micro_batch <= 0,
                          .last = action.micro_batch < 0 || action.micro_batch == last_of_step});
-  // Replicas get the sums of earlier layers while this rank works on others.
+  // Other replicas get this rank's part of earlier layers' sums while it works on the next ones.
+  // Ranks of later stages first send gradients to the stage before, which waits for them.
+  if (groups_[Axis::kPipeline].rank() > 0) return;
   for (Reduction& earlier : reductions_)
-    if (returns_sum(earlier) && earlier.gradients.has_arrived()) sum_gradients(earlier);
+    if (may_sum_early(earlier) && earlier.gradients.has_arrived()) sum_gradients(earlier);
 }
 
-// Whether other replicas wait for this rank's part of the sum. Where a device sums, it waits for
-// the others, and no rank does.
-bool StageMachine::returns_sum(const Reduction& reduction) const {
+// Whether other replicas gather this rank's part of the sum, and the sum stays on the rank's
+// device, a CPU. On a GPU the stream waits for other ranks' gradients, so an early sum saves no
+// time.
+bool StageMachine::may_sum_early(const Reduction& reduction) const {
   return !reduction.shard && reduction.last && groups_.replica.size() > 1 && !sends_signs() &&
          groups_.world.device().kind == DeviceKind::kCpu &&
          !store_.placement(reduction.layer).tiers.updates_on_host();
@@ -121,9 +124,9 @@ void StageMachine::await_gradients(const Action& action) {
   const int layer = action.layers.begin;
   const auto span = device_span(TrackKind::kCommunicate, layer);
   const bool on_disk = store_.placement(layer).on_disk(StateKind::kGradientShard);
-  // All that is on its way back at once takes less time than one sum after another.
+  // Sums all layers first, so that the sums of all layers travel at the same time.
   for (Reduction& reduction : reductions_)
-    if (returns_sum(reduction)) sum_gradients(reduction);
+    if (may_sum_early(reduction)) sum_gradients(reduction);
   const auto found = std::ranges::find(reductions_, layer, &Reduction::layer);
   STRATA_CHECK(found != reductions_.end(), "pipeline.await_gradients");
   const bool last = found->last;

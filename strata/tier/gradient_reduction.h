@@ -6,7 +6,8 @@
 /// go in the layer's code, if it has one. With sequence parallelism, gradients of a part of the
 /// sequence are first added over the tensor-parallel ranks.
 ///
-/// Threads  collective over the dp axis (and the tp axis): the same layers in the same order.
+/// Threads  collective over the dp axis (and the tp axis): start() and finish() for the same layers
+///          in the same order.
 /// Errors   Cancelled when another rank failed.
 #pragma once
 
@@ -42,11 +43,11 @@ class GradientReduction {
   bool has_arrived() const;
 
   /// `pin` is for the layer's gradient shard (LayerStore::acquire_to_copy()). `first`, `last`: this
-  /// is the first or last reduction of the layer in this step. Ranks may call it for their layers
-  /// in different orders, except with a communicator.
+  /// is the first or last reduction of the layer in this step. Ranks may call it for the layers
+  /// that they have started in different orders, except with a communicator.
   void sum(const Pin& pin, bool first, bool last);
 
-  /// `pin`: a shard that lives on the host has the same as sum().
+  /// `pin`: the one that sum() got.
   void finish(const Pin& pin);
 
  private:

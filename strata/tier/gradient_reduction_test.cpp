@@ -3,6 +3,9 @@
 // at once.
 #include "strata/tier/gradient_reduction.h"
 
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -97,63 +100,85 @@ TEST(GradientReductionOnDisk, ReturnsAfterReplicasHaveReadItsPart) {
   }
 }
 
-// The messages of two layers arrive on ranks at different times.
+// Every rank, layer and position has a value of its own, which int8 rounds.
+at::Tensor gradient_of(int rank, int layer) {
+  return at::arange(layout().own_numel, at::kFloat).mul_(rank + 1).add_(100 * layer);
+}
+
+// A store of layers on the device, whose reductions have started.
+struct StartedLayers {
+  StartedLayers(Group& world, int layers, int shards, TrafficFormat format)
+      : groups(make_mesh_groups(world, {{Axis::kData, world.size()}}, shards)),
+        cuts(cut_layer(layout().own_numel, {.replicas = world.size(), .shards = shards})) {
+    for (int layer = 0; layer < layers; ++layer) {
+      store.insert(layer, layout(),
+                   {.shard = cuts.shards[groups.shard.rank()], .traffic = {.gradients = format}});
+      const Pin pin = store.acquire(layer, StateKind::kGradients);
+      pin.zero_gradients();
+      pin.open_gradients();
+      pin.flat_gradients().copy_(gradient_of(world.rank(), layer));
+      reductions.push_back(GradientReduction::start(
+          groups, store.acquire(layer, StateKind::kGradients), cuts, /*sequence_parallel=*/false));
+    }
+  }
+  Pin shard_of(int layer) { return store.acquire_to_copy(layer, StateKind::kGradientShard); }
+  void sum(int layer) { reductions[layer].sum(shard_of(layer), /*first=*/true, /*last=*/true); }
+  at::Tensor finish(int layer) {
+    const Pin pin = shard_of(layer);
+    reductions[layer].finish(pin);
+    return pin.gradient_shard().clone();
+  }
+
+  MeshGroups groups;
+  LayerCuts cuts;
+  LayerStore store;
+  std::deque<GradientReduction> reductions;
+};
+
+// The messages of layers arrive on ranks at different times.
 TEST(GradientReduction, RanksMaySumLayersInDifferentOrders) {
-  constexpr int kLayers = 3, kRanks = 3;
-  for (const TrafficFormat format : {TrafficFormat::kFull, TrafficFormat::kInt8})
-    run_thread_ranks({.ranks = kRanks}, [&](Group& world, MemoryAccount&) {
-      MeshGroups groups = make_mesh_groups(world, {{Axis::kData, kRanks}}, 1);
-      const LayerCuts cuts = cut_layer(layout().own_numel, {.replicas = kRanks, .shards = 1});
-      LayerStore store;
-      std::deque<GradientReduction> reductions;
-      for (int layer = 0; layer < kLayers; ++layer) {
-        store.insert(layer, layout(),
-                     {.shard = cuts.shards[groups.shard.rank()], .traffic = {.gradients = format}});
-        const Pin pin = store.acquire(layer, StateKind::kGradients);
-        pin.zero_gradients();
-        pin.open_gradients();
-        pin.flat_gradients().fill_(layer + 1);
-        reductions.push_back(
-            GradientReduction::start(groups, store.acquire(layer, StateKind::kGradients), cuts,
-                                     /*sequence_parallel=*/false));
-      }
-      const auto shard_of = [&](int layer) {
-        return store.acquire_to_copy(layer, StateKind::kGradientShard);
-      };
-      for (int i = 0; i < kLayers; ++i) {
-        const int layer = (i + world.rank()) % kLayers;
-        reductions[static_cast<std::size_t>(layer)].sum(shard_of(layer), /*first=*/true,
-                                                        /*last=*/true);
-      }
-      for (int layer = 0; layer < kLayers; ++layer) {
-        const Pin pin = shard_of(layer);
-        reductions[static_cast<std::size_t>(layer)].finish(pin);
-        EXPECT_TRUE(pin.gradient_shard().eq(kRanks * (layer + 1)).all().item<bool>()) << layer;
-      }
-      world.barrier();
-    });
+  constexpr int kLayers = 3, kRanks = 4;
+  for (const int shards : {1, 2})
+    for (const TrafficFormat format : {TrafficFormat::kFull, TrafficFormat::kInt8})
+      run_thread_ranks({.ranks = kRanks}, [&](Group& world, MemoryAccount&) {
+        std::vector<at::Tensor> in_order;
+        {
+          StartedLayers layers(world, kLayers, shards, format);
+          for (int layer = 0; layer < kLayers; ++layer) layers.sum(layer);
+          for (int layer = 0; layer < kLayers; ++layer) in_order.push_back(layers.finish(layer));
+          world.barrier();  // the next groups have the same numbers
+        }
+        StartedLayers turned(world, kLayers, shards, format);
+        for (int i = 0; i < kLayers; ++i) turned.sum((i + world.rank()) % kLayers);
+        for (int layer = 0; layer < kLayers; ++layer) {
+          const at::Tensor& expected = in_order[static_cast<std::size_t>(layer)];
+          EXPECT_TRUE(at::equal(turned.finish(layer), expected)) << layer;
+          at::Tensor sum = gradient_of(0, layer);
+          for (int rank = 1; rank < kRanks; ++rank) sum.add_(gradient_of(rank, layer));
+          const FlatRange shard = turned.cuts.shards[turned.groups.shard.rank()];
+          const double rounded = format == TrafficFormat::kFull ? 0 : 0.02;
+          EXPECT_TRUE(at::allclose(expected, sum.narrow(0, shard.begin, shard.size()), rounded, 0))
+              << layer;
+        }
+        world.barrier();
+      });
 }
 
 TEST(GradientReduction, HasArrivedOnceAllOthersHaveStarted) {
-  run_thread_ranks({.ranks = 3}, [&](Group& world, MemoryAccount&) {
-    MeshGroups groups = make_mesh_groups(world, {{Axis::kData, 3}}, 1);
-    const LayerCuts cuts = cut_layer(layout().own_numel, {.replicas = 3, .shards = 1});
-    LayerStore store;
-    store.insert(0, layout(), {.shard = cuts.shards[groups.shard.rank()]});
-    if (world.rank() == 2) world.barrier();  // the others have looked
-    GradientReduction reduction =
-        GradientReduction::start(groups, store.acquire(0, StateKind::kGradients), cuts, false);
-    if (world.rank() != 2) {
-      EXPECT_FALSE(reduction.has_arrived());
+  for (const TrafficFormat format : {TrafficFormat::kFull, TrafficFormat::kInt8})
+    run_thread_ranks({.ranks = 3}, [&](Group& world, MemoryAccount&) {
+      if (world.rank() == 2) world.barrier();  // the others have looked
+      StartedLayers layers(world, 1, /*shards=*/1, format);
+      if (world.rank() != 2) {
+        EXPECT_FALSE(layers.reductions[0].has_arrived());
+        world.barrier();
+      }
+      world.barrier();  // all have started
+      EXPECT_TRUE(layers.reductions[0].has_arrived());
+      layers.sum(0);
+      layers.finish(0);
       world.barrier();
-    }
-    world.barrier();  // all have started
-    EXPECT_TRUE(reduction.has_arrived());
-    const Pin pin = store.acquire_to_copy(0, StateKind::kGradientShard);
-    reduction.sum(pin, /*first=*/true, /*last=*/true);
-    reduction.finish(pin);
-    world.barrier();
-  });
+    });
 }
 
 }  // namespace

@@ -169,7 +169,8 @@ const std::vector<Mesh> kMeshes{
     {{Axis::kPipeline, 2}, {Axis::kData, 2}, {Axis::kContext, 2}, {Axis::kTensor, 2}},
 };
 
-// Every mesh, with whole and divided sequences, ring attention and Ulysses, ZeRO 0 and 3.
+// Two settings of every mesh: whole sequences, ring attention and ZeRO 0; sequences that ranks of
+// tp divide, Ulysses with two ranks of cp, and ZeRO 3.
 void expect_as_in_plain_aten_on_every_mesh(const Example& e) {
   for (const Mesh& mesh : kMeshes)
     for (const bool second : {false, true}) {
@@ -198,9 +199,11 @@ TEST(CombinedAxes, SmoothLabelsOverWholeVocabulary) {
 // replicas and parts of samples.
 TEST(CombinedAxes, DivideLossByTargetsOfAllRanks) {
   Example e = example();
-  e.targets.narrow(0, 1, 3).fill_(kIgnoredTarget);  // a replica of four has none, another four have
-  e.targets.narrow(0, 0, 1).narrow(1, 1, kLength - 1).fill_(kIgnoredTarget);  // one
-  e.targets.narrow(0, 6, 2).narrow(1, 0, 11).fill_(kIgnoredTarget);           // late parts alone
+  // Of four replicas, the first has one target and the second none.
+  e.targets.narrow(0, 1, 3).fill_(kIgnoredTarget);
+  e.targets.narrow(0, 0, 1).narrow(1, 1, kLength - 1).fill_(kIgnoredTarget);
+  // Of these samples only the last tokens have targets.
+  e.targets.narrow(0, 6, 2).narrow(1, 0, 11).fill_(kIgnoredTarget);
   e.label_smoothing = 0.1;
   expect_as_in_plain_aten_on_every_mesh(e);
 }

@@ -34,6 +34,14 @@ std::int64_t own_gradient_bytes(const LayerCost& layer) {
   return scaled(layer.gradient_bytes, layer.weight_bytes, layer.weight_bytes + layer.replica_bytes);
 }
 
+// The parts of others' gradients that this rank sums, and the sums that other groups of shards send
+// it, which may arrive before it has summed.
+std::int64_t most_received(std::int64_t own, const ShardLayout& layout) {
+  if (layout.replicas == 1) return 0;
+  const std::int64_t sums = layout.replicas / layout.shards - 1;
+  return std::max(own, (layout.replicas - 1 + sums) * own / layout.replicas);
+}
+
 }  // namespace
 
 std::int64_t tied_bytes(const LayerCost& layer, Op op) {
@@ -53,7 +61,7 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                    .states = layer.state_bytes,
                    .signs = layer.sign_bytes,
                    .own_gradients = own,
-                   .received = layout.replicas > 1 && !reads_in_place ? own : 0};
+                   .received = reads_in_place ? 0 : most_received(own, layout)};
   const Traffic& traffic = layout.traffic;
   const auto code_of = [&](std::int64_t whole, TrafficFormat format) {
     return code_bytes(layer, whole, format, traffic.block, weight_element_bytes);

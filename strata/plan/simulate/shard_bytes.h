@@ -56,7 +56,7 @@ struct ShardBytes {
   /// the whole buffer, from the first backward to the end of its reduction or offload; 0: part of
   /// `gradients`
   std::int64_t opened_gradients = 0;
-  /// gradients received from others, from a reduction's start to its end
+  /// gradients, and sums of them, received from others from a reduction's start to its end
   std::int64_t received = 0;
   /// the code of the own gradient, from a reduction's start until all have read it, and of this
   /// rank's part of the sum, if other ranks gather that; 0: peers read the gradient itself

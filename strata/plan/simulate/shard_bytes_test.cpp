@@ -41,6 +41,14 @@ TEST(ShardBytes, EachStageShardsOneMoreKind) {
   }
 }
 
+// Of n replicas, each sends the others an n-th of its gradients, and an n-th of the sum.
+TEST(ShardBytes, SumsMayArriveBesideTheirTerms) {
+  EXPECT_EQ(bytes_of(kLayer, {}, 2).received, kWeights);
+  EXPECT_EQ(bytes_of(kLayer, {}, 4).received, 2 * 3 * kWeights / 4);
+  EXPECT_EQ(bytes_of(kLayer, {.stage = 2}, 4).received, kWeights);  // no sum is sent
+  EXPECT_EQ(bytes_of(kLayer, {.stage = 2, .shard_ranks = 2}, 4).received, kWeights);
+}
+
 TEST(ShardBytes, AreCutAtBlocksForFullestRank) {
   const auto states = [](std::int64_t elements, int ranks) {
     const LayerCost layer{.weight_bytes = 4 * elements, .state_bytes = 8 * elements};
@@ -124,10 +132,11 @@ RankLedger ledger_of(int layers, int micro_batches, const ZeroPolicy& zero, int 
 TEST(ShardBytes, LedgerMatchesFormulasPlusListedBuffers) {
   constexpr int kLayers = 6;
   const double parameters = kLayers * kWeights / 4.0;
-  // Received gradients of reductions in flight: all layers, or from stage 2 on one layer while the
-  // next one runs, plus the whole gradients of both and of the previous one, which peers may still
-  // read; in stage 3 also the weights of the two layers in the window.
-  constexpr int kBuffers[] = {kLayers, kLayers, 4, 6};
+  // Received gradients of reductions in flight: all layers, in stage 0 with three quarters of their
+  // sums; or from stage 2 on one layer while the next one runs, plus the whole gradients of both
+  // and of the previous one, which peers may still read; in stage 3 also the weights of the two
+  // layers in the window.
+  constexpr int kBuffers[] = {kLayers * 3 / 2, kLayers, 4, 6};
   for (int zero = 0; zero <= 3; ++zero) {
     const RankLedger rank = ledger_of(kLayers, 4, {.stage = zero, .reduce = ReduceMode::kEach}, 4);
     const ModelStateBytes formula = zero_bytes(parameters, precision_convention("fp32"), zero, 4);
