@@ -187,8 +187,8 @@ TEST(CombinedAxes, HaveGradientsOfPlainAten) {
   for (const bool qwen2 : {false, true}) expect_as_in_plain_aten_on_every_mesh(example(qwen2));
 }
 
-// Finding 1: each rank spread the smoothed label over its own slice of the vocabulary. Finding 2: a
-// loss of divided vocabularies was given all logits.
+// Finding 1: each rank spread the smoothed label over its own slice of the vocabulary. Another
+// finding: a loss of divided vocabularies was given all logits.
 TEST(CombinedAxes, SmoothLabelsOverWholeVocabulary) {
   Example e = example();
   e.label_smoothing = 0.3;
