@@ -22,6 +22,7 @@ namespace {
 constexpr std::int64_t kScale = sizeof(float);  // bytes
 
 struct Int8 {
+  static constexpr int kBits = 8;
   static constexpr float kMost = 127;
   static constexpr std::uint8_t kZeros = 0;
   static constexpr auto pack = kernels::pack_int8;
@@ -30,6 +31,7 @@ struct Int8 {
 };
 
 struct Int4 {
+  static constexpr int kBits = 4;
   static constexpr float kMost = 7;
   static constexpr std::uint8_t kZeros = 0x88;
   static constexpr auto pack = kernels::pack_int4;
@@ -41,13 +43,13 @@ std::int64_t integer_bytes(std::int64_t elements, int bits) { return (elements *
 
 // Returns the scale. If it is no normal number, it alone decides what the integers stand for.
 template <typename Integers>
-float pack_block(const float* x, std::int64_t n, std::uint8_t* to, std::int64_t bytes) {
+float pack_block(const float* x, std::int64_t n, std::uint8_t* to) {
   const float largest = kernels::largest_magnitude(x, n), scale = largest / Integers::kMost;
   if (std::isnormal(scale)) {
     Integers::pack(x, Integers::kMost / largest, to, n);
     return scale;
   }
-  std::fill_n(to, bytes, Integers::kZeros);
+  std::fill_n(to, integer_bytes(n, Integers::kBits), Integers::kZeros);
   return std::isnan(scale) ? scale : 0;
 }
 
@@ -161,14 +163,13 @@ void BlockCode::encode_run(const Run& run, const T* elements, std::uint8_t* code
     for_each_block(run, [&](std::int64_t begin, std::int64_t end, std::int64_t index) {
       const std::int64_t n = end - begin;
       std::uint8_t* const to = integers + integer_bytes(begin, bits_of(format_));
-      const std::int64_t bytes = integer_bytes(n, bits_of(format_));
       float scale = 0;
       if constexpr (std::is_same_v<T, float>) {
-        scale = pack_block<decltype(kind)>(elements + begin, n, to, bytes);
+        scale = pack_block<decltype(kind)>(elements + begin, n, to);
       } else {
         Floats<const T> floats(elements + begin);
         floats.read(n);
-        scale = pack_block<decltype(kind)>(floats.data(), n, to, bytes);
+        scale = pack_block<decltype(kind)>(floats.data(), n, to);
       }
       std::memcpy(code + kScale * index, &scale, kScale);
     });

@@ -81,14 +81,9 @@ TEST(LambKernels, DirectionsHaveBitsOfElements) {
         UpdateStep step = kDirection;
         step.penalty = penalty;
         const LambArrays before = random_arrays(n, wild), expected = directed(step, before);
-        on_every_target([&] {
-          LambArrays whole = before, halves = before;
-          direct(step, whole, 0, n);
-          direct(step, halves, 0, n / 2);
-          direct(step, halves, n / 2, n);
-          EXPECT_EQ(whole.bits(), expected.bits()) << n;
-          EXPECT_EQ(halves.bits(), expected.bits()) << n;
-        });
+        expect_bits_of_elements(
+            before, expected, n,
+            [&](LambArrays& x, std::int64_t from, std::int64_t to) { direct(step, x, from, to); });
       }
 }
 
@@ -115,14 +110,7 @@ TEST(LambKernels, MovesHaveBitsOfElements) {
       for (std::size_t i = 0; i < expected.weights.size(); ++i)
         expected.weights[i] = minus(expected.weights[i], times(kRate, expected.gradients[i]));
       expected.unify_nans();
-      on_every_target([&] {
-        LambArrays whole = before, halves = before;
-        move(whole, 0, n);
-        move(halves, 0, n / 2);
-        move(halves, n / 2, n);
-        EXPECT_EQ(whole.bits(), expected.bits()) << n;
-        EXPECT_EQ(halves.bits(), expected.bits()) << n;
-      });
+      expect_bits_of_elements(before, expected, n, move);
     }
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "strata/base/every_target_test.h"
 #include "strata/optim/rounded_floats_test.h"
 
 namespace strata::kernels {
@@ -68,14 +67,7 @@ TEST(OneBitKernels, UpdatesHaveBitsOfElements) {
   for (const bool wild : {false, true})
     for (const std::int64_t n : kTestedLengths) {
       const OneBitArrays before = random_one_bit_arrays(n, wild), expected = updated(before);
-      on_every_target([&] {
-        OneBitArrays whole = before, halves = before;
-        update_part(whole, 0, n);
-        update_part(halves, 0, n / 2);
-        update_part(halves, n / 2, n);
-        EXPECT_EQ(whole.bits(), expected.bits()) << n;
-        EXPECT_EQ(halves.bits(), expected.bits()) << n;
-      });
+      expect_bits_of_elements(before, expected, n, update_part);
     }
 }
 

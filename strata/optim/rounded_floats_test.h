@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "strata/base/every_target_test.h"
+
 namespace strata::kernels {
 
 using Wide = long double;
@@ -44,5 +46,19 @@ inline std::vector<float> random_squares(std::int64_t n, float size, bool wild, 
 /// 0, 1, and the lengths beside those of one and several vectors of any instruction set.
 inline constexpr std::int64_t kTestedLengths[] = {0,  1,  3,  4,  5,  7,  8,  9,
                                                   15, 16, 17, 31, 33, 63, 65, 1000};
+
+/// Expects that f(arrays, from, to) makes `expected` of `before`, for all n elements at once and
+/// for two halves, on every instruction set. Arrays have bits(), which are comparable.
+template <typename Arrays, typename F>
+void expect_bits_of_elements(const Arrays& before, const Arrays& expected, std::int64_t n, F f) {
+  on_every_target([&] {
+    Arrays whole = before, halves = before;
+    f(whole, 0, n);
+    f(halves, 0, n / 2);
+    f(halves, n / 2, n);
+    EXPECT_EQ(whole.bits(), expected.bits()) << n;
+    EXPECT_EQ(halves.bits(), expected.bits()) << n;
+  });
+}
 
 }  // namespace strata::kernels

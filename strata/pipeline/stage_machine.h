@@ -9,7 +9,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -281,8 +280,7 @@ class StageMachine final : public Machine {
   struct Reduction {
     int layer;
     GradientReduction gradients;
-    bool first, last;               ///< of the layer in this step
-    std::optional<Pin> shard = {};  ///< once this rank's part is summed
+    bool first, last;  ///< of the layer in this step
   };
   std::list<Reduction> reductions_;  // in progress, in the order of their starts
   /// The update of a rank's shard of a layer whose shard groups send signs.

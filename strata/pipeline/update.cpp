@@ -109,14 +109,14 @@ void StageMachine::reduce_gradients(const Action& action) {
 // device, a CPU. On a GPU the stream waits for other ranks' gradients, so an early sum saves no
 // time.
 bool StageMachine::may_sum_early(const Reduction& reduction) const {
-  return !reduction.shard && reduction.last && groups_.replica.size() > 1 && !sends_signs() &&
-         groups_.world.device().kind == DeviceKind::kCpu &&
+  return !reduction.gradients.is_summed() && reduction.last && groups_.replica.size() > 1 &&
+         !sends_signs() && groups_.world.device().kind == DeviceKind::kCpu &&
          !store_.placement(reduction.layer).tiers.updates_on_host();
 }
 
 void StageMachine::sum_gradients(Reduction& reduction) {
-  reduction.shard.emplace(store_.acquire_to_copy(reduction.layer, StateKind::kGradientShard));
-  reduction.gradients.sum(*reduction.shard, reduction.first, reduction.last);
+  reduction.gradients.sum(store_.acquire_to_copy(reduction.layer, StateKind::kGradientShard),
+                          reduction.first, reduction.last);
 }
 
 void StageMachine::await_gradients(const Action& action) {
@@ -131,9 +131,8 @@ void StageMachine::await_gradients(const Action& action) {
   STRATA_CHECK(found != reductions_.end(), "pipeline.await_gradients");
   const bool last = found->last;
   {
-    if (!found->shard) sum_gradients(*found);
-    const Pin pin = std::move(*found->shard);
-    found->gradients.finish(pin);
+    if (!found->gradients.is_summed()) sum_gradients(*found);
+    const Pin pin = found->gradients.finish();
     reductions_.erase(found);
     if (on_disk && last) add_squares_on_host(layer);
   }
@@ -287,7 +286,7 @@ void StageMachine::update(const Action& action) {
   }
 }
 
-// By what other ranks send during the update: signs, or sums of squares.
+// Updates that need what other ranks send during the update: signs, or sums of squares.
 void StageMachine::update_with_others(LayerRange layers) {
   const StepScalars& scalars = step_end_.known();
   const bool by_signs = optimizer_->sends_signs(update_number(scalars));

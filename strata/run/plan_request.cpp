@@ -145,9 +145,9 @@ Sequential model_of(const Recipe& recipe, TensorSplit split) {
 }  // namespace
 
 bool updates_on_device_alone(const Recipe& recipe) {
-  const OptimizerKind kind = recipe.optimizer.kind;
-  return kind == OptimizerKind::kMuon || kind == OptimizerKind::kLamb || moves_by_signs(kind) ||
-         recipe.outer.is_on();
+  const auto optimizer = make_optimizer(recipe.optimizer);
+  return optimizer->orthogonalises() || optimizer->has_trust_ratios() ||
+         moves_by_signs(recipe.optimizer.kind) || recipe.outer.is_on();
 }
 
 std::shared_ptr<const Schedule> read_order_of(const MeshOptions& mesh) {

@@ -7,6 +7,8 @@
 
 #include <utility>
 
+#include "strata/base/errors.h"
+
 namespace strata {
 
 void add_partial_gradients(Group& tp, const Pin& pin) {
@@ -40,16 +42,17 @@ bool GradientReduction::has_arrived() const {
   return std::visit([](const auto& sum) { return sum.has_arrived(); }, sum_);
 }
 
-void GradientReduction::sum(const Pin& pin, bool first, bool last) {
-  const FlatRange shard = pin.placement().shard;
+void GradientReduction::sum(Pin pin, bool first, bool last) {
+  shard_.emplace(std::move(pin));
+  const FlatRange shard = shard_->placement().shard;
   // If the shard lives on the host, the device computes the sum and a copy stream offloads it.
-  const bool travels = pin.shards_travel();
+  const bool travels = shard_->shards_travel();
   gradients_ = travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
-                       : pin.gradient_shard();
+                       : shard_->gradient_shard();
   const FlatRange part = in_group() ? shard : cuts_->parts[groups_->weights.rank()];
   summed_ = {part.begin - shard.begin, part.end - shard.begin};
   const at::Tensor own = gradients_.narrow(0, summed_.begin, summed_.size());
-  if (travels && !first) pin.bring_shard(StateKind::kGradientShard, summed_.begin, own);
+  if (travels && !first) shard_->bring_shard(StateKind::kGradientShard, summed_.begin, own);
   std::visit([&](auto& sum) { sum.finish(own, /*accumulate=*/!first); }, sum_);
   if (!last || in_group() || groups_->replica.size() == 1) return;
   if (const auto& code = pin_.gradient_code()) {
@@ -61,7 +64,10 @@ void GradientReduction::sum(const Pin& pin, bool first, bool last) {
   gather_ = AllGather::start(groups_->replica, gather_tag_, own, std::move(parts), gradients_);
 }
 
-void GradientReduction::finish(const Pin& pin) {
+Pin GradientReduction::finish() {
+  STRATA_CHECK(is_summed(), "tier.gradient_reduction");
+  Pin pin = std::move(*shard_);
+  shard_.reset();
   const FlatRange shard = pin.placement().shard;
   const bool gathers = gather_.index() > 0, travels = pin.shards_travel();
   if (auto* coded = std::get_if<CodedGather>(&gather_)) coded->finish(gradients_, shard.begin);
@@ -74,6 +80,7 @@ void GradientReduction::finish(const Pin& pin) {
     pin.offload_gradients(
         gathers ? 0 : summed_.begin,
         gathers ? gradients_ : gradients_.narrow(0, summed_.begin, summed_.size()));
+  return pin;
 }
 
 // Those of the replicas that also keep it.

@@ -11,6 +11,7 @@
 /// Errors   Cancelled when another rank failed.
 #pragma once
 
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -42,13 +43,14 @@ class GradientReduction {
   /// Whether sum() would probably not wait.
   bool has_arrived() const;
 
-  /// `pin` is for the layer's gradient shard (LayerStore::acquire_to_copy()). `first`, `last`: this
-  /// is the first or last reduction of the layer in this step. Ranks may call it for the layers
-  /// that they have started in different orders, except with a communicator.
-  void sum(const Pin& pin, bool first, bool last);
+  /// `shard` is for the layer's gradient shard (LayerStore::acquire_to_copy()). `first`, `last`:
+  /// this is the first or last reduction of the layer in this step. Ranks may call it for the
+  /// layers that they have started in different orders, except with a communicator.
+  void sum(Pin shard, bool first, bool last);
+  bool is_summed() const { return shard_.has_value(); }
 
-  /// `pin`: the one that sum() got.
-  void finish(const Pin& pin);
+  /// After sum(). Returns the pin that sum() got.
+  Pin finish();
 
  private:
   GradientReduction(MeshGroups& groups, Pin pin, const LayerCuts& cuts, AddedOver over)
@@ -69,7 +71,8 @@ class GradientReduction {
   MessageTag gather_tag_;
   std::variant<ReduceScatter, CodedSum> sum_;
   std::variant<std::monostate, AllGather, CodedGather> gather_;  // of the sums
-  at::Tensor gradients_;                                         // from sum() on: of the shard
+  std::optional<Pin> shard_;                                     // from sum() to finish()
+  at::Tensor gradients_;                                         // of the shard
   FlatRange summed_{};                                           // relative to it
 };
 

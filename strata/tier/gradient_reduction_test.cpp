@@ -70,9 +70,9 @@ void reduce_and_overwrite(MeshGroups& groups, const LayerCuts& cuts, LayerStore&
   GradientReduction reduction =
       GradientReduction::start(groups, store.acquire(0, StateKind::kGradients), cuts, false);
   {
-    const Pin pin = store.acquire_to_copy(0, StateKind::kGradientShard);
-    reduction.sum(pin, /*first=*/true, /*last=*/true);
-    reduction.finish(pin);
+    reduction.sum(store.acquire_to_copy(0, StateKind::kGradientShard), /*first=*/true,
+                  /*last=*/true);
+    const Pin pin = reduction.finish();
     const FlatRange shard = pin.placement().shard;
     const FlatRange own = cuts.parts[groups[Axis::kData].rank()];
     at::Tensor gradients = pin.gradient_shard();
@@ -121,13 +121,11 @@ struct StartedLayers {
           groups, store.acquire(layer, StateKind::kGradients), cuts, /*sequence_parallel=*/false));
     }
   }
-  Pin shard_of(int layer) { return store.acquire_to_copy(layer, StateKind::kGradientShard); }
-  void sum(int layer) { reductions[layer].sum(shard_of(layer), /*first=*/true, /*last=*/true); }
-  at::Tensor finish(int layer) {
-    const Pin pin = shard_of(layer);
-    reductions[layer].finish(pin);
-    return pin.gradient_shard().clone();
+  void sum(int layer) {
+    reductions[layer].sum(store.acquire_to_copy(layer, StateKind::kGradientShard), /*first=*/true,
+                          /*last=*/true);
   }
+  at::Tensor finish(int layer) { return reductions[layer].finish().gradient_shard().clone(); }
 
   MeshGroups groups;
   LayerCuts cuts;

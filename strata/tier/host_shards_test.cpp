@@ -73,9 +73,8 @@ struct HostShards {
     }
     auto reduction =
         GradientReduction::start(groups, store->acquire(0, StateKind::kGradients), cuts, false);
-    const Pin shard = store->acquire_to_copy(0, StateKind::kGradientShard);
-    reduction.sum(shard, first, last);
-    reduction.finish(shard);
+    reduction.sum(store->acquire_to_copy(0, StateKind::kGradientShard), first, last);
+    reduction.finish();
   }
   // The host reads them after their arrival.
   void expect_gradients(float value) {
